@@ -1,0 +1,206 @@
+"""The Django project's settings: one file, the same code everywhere, everything that differs by environment.
+
+With no environment at all this is the embedded set-up of `manage.py up`: SQLite, an in-process broker, plain
+HTTP on this machine. A wrong value is refused at start with a sentence that says what to do.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+# Haystack reads it when it is imported, wherever that happens first.
+os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
+
+import dj_database_url
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+from environs import Env, EnvError
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+env = Env()
+
+
+def _secret_key(file: Path) -> str:
+    """The key kept in `file`, made at the first start; processes that start together agree on one."""
+    if not file.exists():
+        draft = file.with_name(f"{file.name}.{os.getpid()}")
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+                stream.write(secrets.token_urlsafe(50))
+            os.link(draft, file)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise ImproperlyConfigured(f"SECRET_KEY is not set, and none can be kept in {file}: {error}.") from error
+        finally:
+            draft.unlink(missing_ok=True)
+    return file.read_text()
+
+
+def _seconds(name: str, default: float) -> float:
+    value: float = env.float(name, default)
+    if not 0 < value < float("inf"):
+        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
+    return value
+
+
+def _database() -> dict[str, Any]:
+    database: dict[str, Any] = {
+        **dj_database_url.config(default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}", conn_max_age=60, conn_health_checks=True)
+    }
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        # IMMEDIATE: a transaction takes the write lock when it begins, so writers queue instead of failing half-way.
+        database["OPTIONS"] = {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+            **database.get("OPTIONS", {}),
+        }
+    return database
+
+
+try:
+    DEBUG = env.bool("DEBUG", False)
+    # Whether people reach this over TLS. `manage.py up` speaks plain HTTP unless this says that a proxy stands before it.
+    HTTPS: bool | None = env.bool("HTTPS", None)
+    ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+    CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", [])
+    REDIS_URL: str = env.str("REDIS_URL", "")
+    LOG_LEVEL: str = env.log_level("LOG_LEVEL", "INFO")
+    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
+
+    AGENTSTATE_AGENTS: list[str] = env.list("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
+    AGENTSTATE_MAX_ATTEMPTS: int = env.int("AGENTSTATE_MAX_ATTEMPTS", 5)
+    AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
+    AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
+    AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
+    AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
+except EnvError as error:
+    raise ImproperlyConfigured(str(error)) from error
+
+if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
+    raise ImproperlyConfigured(
+        f"AGENTSTATE_LEASE_SECONDS ({AGENTSTATE_LEASE_SECONDS:g}) must be at least twice AGENTSTATE_HEARTBEAT_SECONDS "
+        f"({AGENTSTATE_HEARTBEAT_SECONDS:g}), or a healthy worker loses its sessions when one beat is late."
+    )
+if AGENTSTATE_MAX_ATTEMPTS < 1:
+    raise ImproperlyConfigured(f"AGENTSTATE_MAX_ATTEMPTS must be at least 1, not {AGENTSTATE_MAX_ATTEMPTS}.")
+
+SECRET_KEY = env.str("SECRET_KEY", "") or _secret_key(BASE_DIR / ".secret_key")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "csp",
+    "django_htmx",
+    "template_partials",
+    "sessions_app",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "agentstate.urls"
+WSGI_APPLICATION = "agentstate.wsgi.application"
+ASGI_APPLICATION = "agentstate.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+if REDIS_URL:
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+else:
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "agentstate_cache"}}
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+STATIC_URL = "static/"
+STATIC_ROOT = env.path("STATIC_ROOT", BASE_DIR / "staticfiles")
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "object-src": [NONE],
+    },
+}
+
+# Outside development the safe choice is the default; a machine reached over plain HTTP has to say so.
+_over_tls = not DEBUG if HTTPS is None else HTTPS
+SECURE_SSL_REDIRECT = _over_tls
+SESSION_COOKIE_SECURE = _over_tls
+CSRF_COOKIE_SECURE = _over_tls
+SESSION_COOKIE_HTTPONLY = True
+if _over_tls:
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    # A proxy that ends TLS must set this header itself and drop the client's.
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+else:
+    SECURE_HSTS_SECONDS = 0
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {"django": {"handlers": [], "level": "NOTSET", "propagate": True}},
+}

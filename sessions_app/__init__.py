@@ -1,0 +1,1 @@
+"""The Django app: the truth in the ORM, and the desk on which staff work."""

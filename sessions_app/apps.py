@@ -1,0 +1,27 @@
+"""What Django has to know of the app before anything else runs."""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class SessionsConfig(AppConfig):
+    name = "sessions_app"
+    verbose_name = "Sessions"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        if find_spec("sessions_app.checks"):
+            import_module("sessions_app.checks")
+        post_migrate.connect(_ensure_roles, sender=self)
+
+
+def _ensure_roles(**kwargs: Any) -> None:
+    """Groups follow permissions, and Django makes those after each migrate."""
+    if find_spec("sessions_app.roles"):
+        from sessions_app.roles import ensure_roles
+
+        ensure_roles()
