@@ -1,0 +1,77 @@
+# Two commands matter: `make run` starts everything here, `make test` checks everything.
+# `make PYTHON=/path/to/python3.12 ...` picks another interpreter for the virtual environment.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes
+# What the desk costs without any other process; the rest of the suite runs in `make test`.
+FAST := not (slow or browser or postgres or chaos)
+
+.PHONY: help
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: run
+run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
+	@exec $(BIN)/python manage.py up
+
+.PHONY: test
+test: .venv/dev.stamp services lint  ## Everything: lint, then the whole suite, then its database tests on PostgreSQL
+	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m tests.services $(BIN)/python -m pytest -n auto -m '$(FAST)' --database-only
+
+.PHONY: test-fast
+test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
+	$(BIN)/python -m pytest -n auto -m '$(FAST)'
+
+.PHONY: lint
+lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment settings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files -z -- '*.html' | xargs -0r $(BIN)/djade --check --target-version 5.2
+	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
+	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+.PHONY: format
+format: .venv/dev.stamp  ## Put the sources in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files -z -- '*.html' | xargs -0r $(BIN)/djade --target-version 5.2
+
+.PHONY: bench
+bench: .venv/dev.stamp services  ## Time and bytes per step, against the bare agent and one INSERT
+	$(BIN)/python -m benchmarks
+
+.PHONY: screenshots
+screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew
+	$(BIN)/python -m tests.screenshots
+
+.PHONY: lock
+lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade takes the newest)
+	for lock in run 'dev --group dev'; do set -- $$lock; \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
+
+.PHONY: services
+services:
+	@scripts/fetch-services
+
+.PHONY: clean
+clean:  ## Remove the virtual environment and caches; databases stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis staticfiles
+
+.venv/created.stamp:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'AgentState needs Python 3.11 or newer; name one with PYTHON=/path/to/python3.' >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip' || \
+	  { echo 'This Python cannot make virtual environments. On Debian: apt-get install python3-venv' >&2; exit 1; }
+	"$(PYTHON)" -m venv --clear .venv
+	@touch $@
+
+.venv/%.stamp: requirements/%.txt .venv/created.stamp
+	$(PIP) --requirement $<
+	@touch $@
