@@ -1,0 +1,10 @@
+"""AgentState: durable Haystack agents, and a desk on which people inspect and resume their sessions.
+
+This is the public surface for agent authors. Importing it pulls in neither Django, Celery nor Haystack.
+"""
+
+from agentstate.durable.context import idempotency_key
+from agentstate.durable.policy import ToolPolicy
+from agentstate.durable.registry import agent
+
+__all__ = ["ToolPolicy", "agent", "idempotency_key"]

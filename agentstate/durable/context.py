@@ -1,0 +1,18 @@
+"""What a running tool may know of its call. Pure Python, so that a tool's module can import it anywhere."""
+
+from contextvars import ContextVar
+
+current_key: ContextVar[str | None] = ContextVar("agentstate_idempotency_key", default=None)
+
+
+def idempotency_key() -> str:
+    """The key of the tool call that is running now: the same each time that this very call is run again.
+
+    Hand it to the service that has the side effect, so that it can tell a repetition from a second request.
+
+    :raises RuntimeError: outside a tool call of a durable run.
+    """
+    key = current_key.get()
+    if key is None:
+        raise RuntimeError("There is no idempotency key here: agentstate.idempotency_key() is for tools of a durable run.")
+    return key

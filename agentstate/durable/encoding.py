@@ -1,0 +1,166 @@
+"""Python values to plain JSON and back, by a closed list of types.
+
+What is stored never names code: a value that is not plain JSON carries a tag from `_TAGGED`, and nothing else is ever
+built from stored data. Text is made fit for every database: no NUL characters, no lone surrogates.
+"""
+
+import dataclasses
+import math
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from haystack.dataclasses import ByteStream, ChatMessage, Document, GeneratedAnswer
+
+Json = Any
+TAG = "$type"
+
+_TAGGED: dict[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = {
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "date": (date, date.isoformat, date.fromisoformat),
+    "timedelta": (timedelta, timedelta.total_seconds, lambda seconds: timedelta(seconds=seconds)),
+    "decimal": (Decimal, str, Decimal),
+    "uuid": (UUID, str, UUID),
+    "bytes": (bytes, lambda value: b64encode(value).decode("ascii"), b64decode),
+    "document": (Document, lambda value: value.to_dict(flatten=False), Document.from_dict),
+    "message": (ChatMessage, ChatMessage.to_dict, ChatMessage.from_dict),
+    "bytestream": (ByteStream, ByteStream.to_dict, ByteStream.from_dict),
+    "answer": (GeneratedAnswer, GeneratedAnswer.to_dict, GeneratedAnswer.from_dict),
+}
+_TAG_OF = {kind: tag for tag, (kind, _, _) in _TAGGED.items()}
+_NESTED = {"document", "message", "bytestream", "answer"}
+
+
+class NotStorable(TypeError):
+    """A value of a type that cannot be stored; `path` says where in the whole it is."""
+
+    def __init__(self, path: str, value: object) -> None:
+        self.path = path
+        super().__init__(
+            f"{path} holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be stored. "
+            "Keep text, numbers, booleans, lists, dicts, dates, Decimal, UUID, bytes, Document or ChatMessage there."
+        )
+
+
+def clean_text(text: str) -> str:
+    """The text without what databases refuse: NUL characters and lone surrogates become U+FFFD."""
+    if "\x00" in text:
+        text = text.replace("\x00", "\ufffd")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def encode(value: Any, path: str = "the value") -> Json:
+    """The value as plain JSON.
+
+    :raises NotStorable: naming the place, for a type that is not on the list.
+    """
+    return _Encoder(lossy=False).encode(value, path)
+
+
+def encode_lossy(value: Any) -> tuple[Json, bool]:
+    """The value as plain JSON, and whether anything of it was lost: what cannot be stored is stored as its text."""
+    encoder = _Encoder(lossy=True)
+    return encoder.encode(value, "the result"), encoder.lost
+
+
+def decode(data: Json) -> Any:
+    """The value that `encode` was given.
+
+    :raises ValueError: for a tag that is not on the list.
+    """
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if TAG not in data:
+        return {key: decode(item) for key, item in data.items()}
+    tag, value = data[TAG], data.get("value")
+    if tag == "float":
+        return float(value)
+    if tag == "dict":
+        return {_key(decode(key)): decode(item) for key, item in value}
+    if tag == "tuple":
+        return tuple(decode(item) for item in value)
+    if tag == "set":
+        return {_key(decode(item)) for item in value}
+    if tag not in _TAGGED:
+        raise ValueError(f"Stored data has the unknown type {tag!r}: it was written by a newer version, or by hand.")
+    return _TAGGED[tag][2](decode(value) if tag in _NESTED else value)
+
+
+class _Encoder:
+    def __init__(self, *, lossy: bool) -> None:
+        self.lossy = lossy
+        self.lost = False
+
+    def encode(self, value: Any, path: str) -> Json:
+        if value is None or value is True or value is False or type(value) is int:
+            return value
+        if isinstance(value, str):
+            text = clean_text(str(value) if type(value) is not str else value)
+            self.lost |= text != value
+            return text
+        if type(value) is float:
+            return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+        if type(value) is list:
+            return [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        if type(value) is dict:
+            return self._mapping(value, path)
+        if type(value) is tuple:
+            return {TAG: "tuple", "value": [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]}
+        if type(value) in (set, frozenset):
+            return {TAG: "set", "value": [self.encode(item, path) for item in sorted(value, key=repr)]}
+        tag = _TAG_OF.get(type(value))
+        if tag is not None:
+            data = _TAGGED[tag][1](value)
+            return {TAG: tag, "value": self.encode(data, path) if tag in _NESTED else data}
+        return self._other(value, path)
+
+    def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
+        if TAG not in value and all(type(key) is str for key in value):
+            return {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
+        pairs = [[self.encode(key, path), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()]
+        return {TAG: "dict", "value": pairs}
+
+    def _other(self, value: Any, path: str) -> Json:
+        if not self.lossy:
+            raise NotStorable(path, value)
+        self.lost = True
+        # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
+        as_dict = getattr(value, "to_dict", None)
+        if callable(as_dict) and not isinstance(value, type):
+            try:
+                return self.encode(as_dict(), path)
+            except Exception:  # noqa: S110 - a stranger's to_dict may fail in any way; its text is still there
+                pass
+        return clean_text(str(value))
+
+
+def _key(value: Any) -> Any:
+    """Keys and members have to be hashable: a list that stands for a tuple becomes one again."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def message_body(message: ChatMessage) -> dict[str, Json]:
+    """`ChatMessage.to_dict()`, fit to be stored. What its meta or a tool's output holds beyond JSON becomes text."""
+    body, _ = encode_lossy(message.to_dict())
+    assert isinstance(body, dict)
+    return body
+
+
+def message_from(body: Mapping[str, Json]) -> ChatMessage:
+    return ChatMessage.from_dict(decode(dict(body)))
+
+
+def stable(value: Any) -> bool:
+    """Whether the value is one that nobody changes in place, so that the same object means the same content."""
+    return value is None or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    )

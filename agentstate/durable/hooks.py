@@ -1,0 +1,242 @@
+"""The hooks that make an agent's own loop durable, and the guard around the user's hooks.
+
+    before_run   Restore, the user's, Begin        go on from the checkpoint; commit the start of a turn
+    before_llm   Gate, the user's, Seal            commit the step that ended; commit what hooks made of the context
+    before_tool  the user's, approvals, Register   park for people before any tool runs
+    after_run    the user's, Finish                commit the end of the turn
+
+All of them do nothing outside a durable run.
+"""
+
+from typing import Any
+
+from haystack.components.agents.state import State
+from haystack.components.agents.state.state import replace_values
+from haystack.core.serialization import default_to_dict
+from haystack.dataclasses import ChatMessage
+from haystack.tools import Tool
+
+from agentstate.domain.phases import AgentPhase
+from agentstate.durable import ledger, runcontext
+from agentstate.durable.encoding import clean_text, decode, encode_lossy
+from agentstate.durable.journal import ENDED, CallRecord, NewCall, Settled, Stop
+from agentstate.durable.progress import Meter
+from agentstate.durable.runcontext import Parked, RunContext, as_message
+
+BOUNDARY = "agentstate:step_boundary"
+
+
+class DurableHook:
+    def run(self, state: State) -> None:
+        run = runcontext.current()
+        if run is not None:
+            self.act(run, state)
+
+    def act(self, run: RunContext, state: State) -> None:
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self)
+
+
+class Restore(DurableHook):
+    def act(self, run: RunContext, state: State) -> None:
+        base = run.base
+        if base is None or run.fresh_turn:
+            return
+        messages = [as_message(stored) for stored in base.context]
+        state.set("messages", messages, handler_override=replace_values)
+        run.conversation.start_from(messages, [stored.position for stored in base.context])
+        for key, value in run.keys.start_from(base.state).items():
+            state.set(key, value, handler_override=replace_values)
+        for key, value in decode(base.counters).items():
+            counts = {**state.data[key], **value} if key == "tool_call_counts" else value
+            state.set(key, counts, handler_override=replace_values)
+        _find_tools_again(state, base.tools)
+
+
+class Begin(DurableHook):
+    def act(self, run: RunContext, state: State) -> None:
+        if run.fresh_turn:
+            run.commit("start", state)
+            run.stepping = True
+
+
+class Gate(DurableHook):
+    def act(self, run: RunContext, state: State) -> None:
+        if state.data.get("stop_run") is not None:
+            return
+        if not run.stepping:
+            if run.meter.phase is AgentPhase.EXECUTING:
+                run.to(AgentPhase.REFLECTING)
+            elif run.meter.phase is AgentPhase.REFLECTING:
+                run.to(AgentPhase.PLANNING)
+            run.step += 1
+            run.meter.add("steps", 1)
+            stop = Stop("queued") if run.enough() else None
+            run.commit("step", state, settled=_settled(run, state), stop=stop)
+            run.prepared = run.replied = False
+        if not run.let_go and run.signals.stop_request:
+            run.release(requested_stop(run))
+        if run.let_go:
+            state.set("stop_run", BOUNDARY)
+            return
+        run.stepping = False
+        for tool in state.data["tools"]:
+            ledger.attach(tool)
+
+
+class Seal(DurableHook):
+    """Only there when the user has hooks before the model: what they changed is committed, so that they need not run again."""
+
+    def act(self, run: RunContext, state: State) -> None:
+        if run.prepared or state.data.get("stop_run") is not None:
+            return
+        change = run.conversation.change(state.data["messages"])
+        keys, _ = run.keys.changes(state.data)
+        if change.context is not None or change.messages or keys:
+            run.commit("prepared", state)
+            run.prepared = True
+
+
+class Register(DurableHook):
+    def act(self, run: RunContext, state: State) -> None:
+        messages = state.data.get("messages") or []
+        calls = messages[-1].tool_calls if messages else []
+        missing = [call for call in calls if run.call(call.id) is None]
+        if missing:
+            added = [NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in missing]
+            run.calls.update({record.call_id: record for record in run.journal.plan(added)})
+        pending: list[CallRecord] = []
+        for call in calls:
+            record = run.calls[call.id or ""]
+            told, _ = encode_lossy(call.arguments)
+            pending.append(run.update_call(record, sent=None if told == record.arguments else told))
+        doubts = [
+            record
+            for record in pending
+            if record.status in ("started", "doubt") and not run.policy(record.tool).idempotent
+        ]
+        if doubts:
+            names = ", ".join(sorted({record.tool for record in doubts}))
+            raise Parked(
+                Stop(
+                    "waiting",
+                    "in_doubt",
+                    waiting_for="doubt",
+                    why=f"{names} was started and did not report back. Nobody knows whether it took effect.",
+                    doubts=tuple(record.position for record in doubts),
+                )
+            )
+        if run.asked:
+            asked = {ask.position for ask in run.asked}
+            names = ", ".join(sorted({record.tool for record in pending if record.position in asked}))
+            raise Parked(
+                Stop("waiting", "asked", waiting_for="approval", why=f"{names} needs a person's yes.", asks=tuple(run.asked))
+            )
+        if run.signals.stop_request:
+            raise Parked(requested_stop(run))
+        run.unclaimed = pending
+
+
+class Finish(DurableHook):
+    def act(self, run: RunContext, state: State) -> None:
+        reason = state.data.get("exit_reason")
+        if reason == BOUNDARY:
+            return
+        # On a copy: if the end cannot be committed, the run is not done.
+        done = Meter(run.meter.progress(), run.clock)
+        if done.phase is AgentPhase.EXECUTING:
+            done.to(AgentPhase.REFLECTING)
+        done.to(AgentPhase.DONE)
+        if run.replied:
+            run.step += 1
+            done.add("steps", 1)
+        followup = Meter(done.progress(), run.clock)
+        followup.to(AgentPhase.PLANNING)
+        stop = Stop(
+            "idle",
+            "finished",
+            final_answer=clean_text(_answer(state.data["messages"], str(reason))),
+            exit_reason=clean_text(str(reason)),
+        )
+        run.commit("end", state, settled=_settled(run, state), stop=stop, meter=done, followup=followup.progress())
+
+
+class Guarded:
+    """A user's hook, kept from running again on a resumed step where an undisturbed run would not run it."""
+
+    def __init__(self, inner: Any, point: str) -> None:
+        self.inner = inner
+        self.point = point
+        allowed = getattr(inner, "allowed_hook_points", None)
+        if allowed is not None:
+            self.allowed_hook_points = allowed
+
+    def run(self, state: State) -> None:
+        run = runcontext.current()
+        if run is None or not self._skips(run, state):
+            self.inner.run(state)
+
+    def _skips(self, run: RunContext, state: State) -> bool:
+        if self.point == "before_run":
+            return not run.fresh_turn
+        if self.point == "before_llm":
+            return run.prepared or state.data.get("stop_run") == BOUNDARY
+        return bool(state.data.get("exit_reason") == BOUNDARY)
+
+    def warm_up(self) -> None:
+        if hasattr(self.inner, "warm_up"):
+            self.inner.warm_up()
+
+    def close(self) -> None:
+        if hasattr(self.inner, "close"):
+            self.inner.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self, point=self.point)
+
+
+def requested_stop(run: RunContext) -> Stop:
+    status = "cancelled" if run.signals.stop_request == "cancel" else "paused"
+    return Stop(status, status, progress=run.meter.progress())  # type: ignore[arg-type]
+
+
+def _settled(run: RunContext, state: State) -> list[Settled]:
+    """The calls that have an answer in the conversation without having run."""
+    waiting = {call_id: record for call_id, record in run.calls.items() if record.status not in ENDED}
+    settled = []
+    for message in reversed(state.data["messages"]):
+        if not waiting:
+            break
+        for result in message.tool_call_results:
+            record = waiting.pop(result.origin.id or "", None)
+            if record is not None:
+                turned_down = record.approval is not None and record.approval.decision in ("rejected", "expired")
+                settled.append(
+                    Settled(record.position, "rejected" if turned_down else "failed", clean_text(str(result.result)))
+                )
+    return settled
+
+
+def _answer(messages: list[ChatMessage], reason: str) -> str:
+    if not messages:
+        return ""
+    if messages[-1].is_from("assistant"):
+        return messages[-1].text or ""
+    for message in reversed(messages):
+        for result in message.tool_call_results:
+            if result.origin.tool_name == reason:
+                return str(result.result)
+    return ""
+
+
+def _find_tools_again(state: State, names: tuple[str, ...]) -> None:
+    """A SearchableToolset keeps what it found in the run's copy: repeat its searches, which have no effects."""
+    live: dict[str, Tool] = {tool.name: tool for tool in state.data["tools"]}
+    if set(names) <= live.keys():
+        return
+    for message in state.data["messages"]:
+        for call in message.tool_calls:
+            if call.tool_name in live and call.tool_name == "search_tools":
+                live[call.tool_name].invoke(**call.arguments)

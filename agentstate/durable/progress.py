@@ -1,0 +1,49 @@
+"""Where a run is in the state machine, and the running totals that the desk shows.
+
+Every change of phase of every run goes through `Meter.to`, which asks the state machine: a forbidden change is an
+error here, before anything is written.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from agentstate.domain.phases import AgentPhase, check
+from agentstate.durable.journal import Progress
+
+Clock = Callable[[], datetime]
+
+
+class Meter:
+    def __init__(self, progress: Progress, clock: Clock) -> None:
+        self.phase = AgentPhase(progress.phase)
+        self.previous = progress.previous
+        self.since = progress.since
+        self._totals: dict[str, Any] = {
+            key: dict(value) if isinstance(value, dict) else value for key, value in progress.totals.items()
+        }
+        self._clock = clock
+
+    def to(self, phase: AgentPhase) -> None:
+        """Go on to `phase`.
+
+        :raises IllegalTransition: if the state machine forbids it.
+        """
+        check(self.phase, phase)
+        now = self._clock()
+        self._add_in("seconds", self.phase.value, max(0.0, round((now - self.since).total_seconds(), 3)))
+        self._add_in("edges", f"{self.phase.value}>{phase.value}", 1)
+        self._add_in("visits", phase.value, 1)
+        self.previous, self.phase, self.since = self.phase.value, phase, now
+
+    def add(self, key: str, amount: float) -> None:
+        total = self._totals.get(key, 0) + amount
+        self._totals[key] = round(total, 3) if isinstance(total, float) else total
+
+    def progress(self) -> Progress:
+        totals = {key: dict(value) if isinstance(value, dict) else value for key, value in self._totals.items()}
+        return Progress(phase=self.phase.value, previous=self.previous, since=self.since, totals=totals)
+
+    def _add_in(self, key: str, name: str, amount: float) -> None:
+        group = self._totals.setdefault(key, {})
+        group[name] = round(group.get(name, 0) + amount, 3)

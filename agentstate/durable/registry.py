@@ -1,0 +1,133 @@
+"""Which agents there are: a key, a factory, and the policies of its tools.
+
+An agent is one function with one decorator. The modules that hold such functions are named in the setting
+`AGENTSTATE_AGENTS`; no code is ever named by stored data. Needs no Haystack until a factory is called.
+"""
+
+import importlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from agentstate.durable.policy import DEFAULT, ToolPolicy
+
+Factory = TypeVar("Factory", bound=Callable[[], Any])
+
+
+class AgentError(Exception):
+    """An agent that cannot be had. The message says what to do."""
+
+
+class AgentNotRegistered(AgentError):
+    pass
+
+
+class AgentModuleMissing(AgentError):
+    pass
+
+
+class AgentBuildFailed(AgentError):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    key: str
+    title: str
+    factory: Callable[[], Any]
+    policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
+    description: str = ""
+
+    def policy(self, tool: str) -> ToolPolicy:
+        """The tool's policy; a tool without one counts as not idempotent and needing no approval."""
+        return self.policies.get(tool, DEFAULT)
+
+
+class Registry:
+    """A set of registrations. `load` may be called from several threads; a module is imported once."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Registration] = {}
+        self._lock = threading.RLock()
+
+    def add(self, registration: Registration) -> None:
+        with self._lock:
+            known = self._by_key.get(registration.key)
+            if known is not None and _origin(known) != _origin(registration):
+                raise ValueError(
+                    f"Two agents are registered as {registration.key!r}: {_origin(known)} and {_origin(registration)}. "
+                    "Give one of them another key."
+                )
+            self._by_key[registration.key] = registration
+
+    def load(self, modules: Iterable[str]) -> None:
+        """Import the modules that register agents.
+
+        :raises AgentModuleMissing: naming the module, for one that cannot be imported.
+        """
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except Exception as error:
+                raise AgentModuleMissing(
+                    f"The agent module {module!r} cannot be imported: {type(error).__name__}: {error}. "
+                    "Correct AGENTSTATE_AGENTS, or the module."
+                ) from error
+
+    def get(self, key: str) -> Registration:
+        """:raises AgentNotRegistered: for an unknown key."""
+        try:
+            return self._by_key[key]
+        except KeyError:
+            known = ", ".join(sorted(self._by_key)) or "none"
+            raise AgentNotRegistered(
+                f"No agent is registered as {key!r}; registered are: {known}. Add its module to AGENTSTATE_AGENTS."
+            ) from None
+
+    def all(self) -> list[Registration]:
+        return sorted(self._by_key.values(), key=lambda registration: registration.key)
+
+    def remove(self, key: str) -> None:
+        self._by_key.pop(key, None)
+
+
+registry = Registry()
+
+
+def agent(
+    key: str,
+    *,
+    title: str = "",
+    policies: Mapping[str, ToolPolicy] | None = None,
+    description: str = "",
+) -> Callable[[Factory], Factory]:
+    """Register the decorated factory as the agent `key`.
+
+    The factory takes no arguments and returns a Haystack `Agent`. It is called once per worker process, when
+    the first session needs it. `policies` says what may be assumed of each tool, by the tool's name.
+
+    :raises ValueError: for a key that is no plain name, or is taken by another function.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", key):
+        raise ValueError(f"An agent's key is letters, digits, '_', '-' and '.', at most 100 of them; not {key!r}.")
+
+    def register(factory: Factory) -> Factory:
+        registry.add(
+            Registration(
+                key=key,
+                title=title or key,
+                factory=factory,
+                policies=dict(policies or {}),
+                description=description or (factory.__doc__ or "").strip(),
+            )
+        )
+        return factory
+
+    return register
+
+
+def _origin(registration: Registration) -> str:
+    factory = registration.factory
+    return f"{factory.__module__}.{factory.__qualname__}"

@@ -1,0 +1,37 @@
+"""The truth in the ORM: a session, its branches, and the append-only rows that hang on them.
+
+Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position`` from their session's
+counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.
+"""
+
+from sessions_app.models.agent import RegisteredAgent
+from sessions_app.models.approval import Approval
+from sessions_app.models.branch import Branch
+from sessions_app.models.checkpoint import Checkpoint, StateValue
+from sessions_app.models.event import Event
+from sessions_app.models.message import InboxMessage, Message
+from sessions_app.models.modelcall import ModelCall
+from sessions_app.models.session import Phase, Session, SessionTag, Status, StopRequest, WaitingFor
+from sessions_app.models.toolcall import CallStatus, ToolCall
+from sessions_app.models.worker import Worker
+
+__all__ = [
+    "Approval",
+    "Branch",
+    "CallStatus",
+    "Checkpoint",
+    "Event",
+    "InboxMessage",
+    "Message",
+    "ModelCall",
+    "Phase",
+    "RegisteredAgent",
+    "Session",
+    "SessionTag",
+    "StateValue",
+    "Status",
+    "StopRequest",
+    "ToolCall",
+    "WaitingFor",
+    "Worker",
+]

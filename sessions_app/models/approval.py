@@ -1,0 +1,42 @@
+"""A question to a person: may this call run, with exactly these arguments?"""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from sessions_app.models.session import Session
+from sessions_app.models.toolcall import ToolCall
+
+
+class Approval(models.Model):
+    """Asked once per call. ``fingerprint`` binds the decision to the arguments that were shown."""
+
+    class Decision(models.TextChoices):
+        APPROVED = "approved", "approved"
+        REJECTED = "rejected", "rejected"
+        EXPIRED = "expired", "expired"
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="approvals")
+    call = models.OneToOneField(ToolCall, on_delete=models.CASCADE, related_name="approval")
+    arguments = models.JSONField(default=dict)
+    fingerprint = models.CharField(max_length=64)
+    asked_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    decision = models.CharField(max_length=10, choices=Decision, blank=True, default="")
+    edited = models.JSONField(null=True, blank=True, help_text="The arguments to run with, where the person changed them.")
+    message = models.TextField(blank=True, default="", help_text="What the model is told on rejection.")
+    decided_at = models.DateTimeField(null=True, blank=True)
+    decided_by = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        ordering = ["asked_at"]
+        indexes = [models.Index(fields=["decision", "asked_at"], name="approval_open")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(decision="", decided_at__isnull=True) | (~Q(decision="") & Q(decided_at__isnull=False)),
+                name="approval_decided_has_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"approval of {self.call_id}"

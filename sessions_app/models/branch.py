@@ -1,0 +1,49 @@
+"""A branch: one segment of a session's history.
+
+A branch never changes once its first row is there. Its ``lineage`` says which rows are visible on it:
+``[[branch id, last visible position], ...]`` of its ancestors, oldest first; its own rows come after.
+"""
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from sessions_app.models.session import Session
+
+
+class Branch(models.Model):
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="branches")
+    number = models.PositiveIntegerField(help_text="1 for the first of its session.")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.RESTRICT, related_name="children")
+    undo_to = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.RESTRICT, related_name="+",
+        help_text="The branch that the session was on before it was rewound to this one.",
+    )
+    left_at = models.PositiveBigIntegerField(default=0, help_text="The position at which it left its parent.")
+    lineage = models.JSONField(default=list, blank=True)
+    left_state = models.JSONField(
+        null=True, blank=True, help_text="The session's run fields when it was moved away from this branch."
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    reason = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["session", "number"], name="branch_number_once")]
+
+    def __str__(self) -> str:
+        return f"branch {self.number}"
+
+    def segments(self) -> list[tuple[int, int | None]]:
+        """``(branch id, last visible position)``, oldest first; None for this branch, which is open."""
+        return [(pk, last) for pk, last in self.lineage] + [(self.pk, None)]
+
+    def lineage_at(self, position: int) -> list[list[int]]:
+        """The lineage of a branch that leaves this one at ``position``. Segments that end up empty are dropped."""
+        cut = [[pk, min(last, position)] for pk, last in self.lineage]
+        kept: list[list[int]] = []
+        for pk, last in [*cut, [self.pk, position]]:
+            if not kept or last > kept[-1][1]:
+                kept.append([pk, last])
+        return kept

@@ -1,0 +1,52 @@
+"""Messages: those the model has seen, and those that wait for the agent's next step."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from sessions_app.models.rows import BranchRow, BranchRowQuerySet
+from sessions_app.models.session import Session
+
+
+class Message(BranchRow):
+    """One chat message. ``text`` is its words; ``body`` is the rest of ``ChatMessage.to_dict()``.
+
+    ``sessions_app.packing`` takes a message apart and puts it together again, so that no text is stored twice.
+    """
+
+    class Role(models.TextChoices):
+        USER = "user", "user"
+        ASSISTANT = "assistant", "assistant"
+        TOOL = "tool", "tool"
+        SYSTEM = "system", "system"
+
+    role = models.CharField(max_length=10, choices=Role)
+    text = models.TextField(blank=True, default="")
+    body = models.JSONField(default=dict)
+    author = models.CharField(max_length=150, blank=True, default="", help_text="The person who wrote it, if one of the staff did.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    objects: ClassVar[BranchRowQuerySet["Message"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(BranchRow.Meta):
+        constraints = [models.UniqueConstraint(fields=["branch", "position"], name="message_position_once")]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.position}"
+
+
+class InboxMessage(models.Model):
+    """A message that the agent has not been given yet. It becomes a `Message` at the next step boundary."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="inbox")
+    text = models.TextField()
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return self.text[:60]

@@ -1,0 +1,42 @@
+"""Model calls: each reply that arrived, and each attempt that failed."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from sessions_app.models.rows import BranchRow, BranchRowQuerySet
+
+
+class ModelCall(BranchRow):
+    """One call of a chat generator.
+
+    The agent's own reply is the ``replies`` messages at the positions right after this row's; what another
+    generator said (a summariser's, say) is in ``aside``, since it is no part of the conversation.
+    """
+
+    name = models.CharField(max_length=100, default="agent", help_text="Which generator: the agent's own, or another.")
+    seq = models.PositiveIntegerField(default=0, help_text="The how many-eth call of that generator within its step.")
+    replies = models.PositiveIntegerField(default=0)
+    aside = models.JSONField(null=True, blank=True)
+    model = models.CharField(max_length=200, blank=True, default="")
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    completion_tokens = models.PositiveBigIntegerField(default=0)
+    error = models.TextField(blank=True, default="")
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+
+    objects: ClassVar[BranchRowQuerySet["ModelCall"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(BranchRow.Meta):
+        constraints = [
+            models.UniqueConstraint(fields=["branch", "position"], name="modelcall_position_once"),
+            models.CheckConstraint(condition=Q(ended_at__gte=models.F("started_at")), name="modelcall_ends_after_start"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.position}"
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_at - self.started_at).total_seconds()

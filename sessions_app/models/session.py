@@ -1,0 +1,202 @@
+"""A session: one agent's work for one customer, and what the machinery is doing with it.
+
+The row is the only place that says who may write (``epoch``), until when (``lease_expires_at``) and when
+the session is due (``next_run_at``). Runs change it through ``journal.py`` and ``leases.py``, people
+through ``actions.py``; nobody else writes it.
+"""
+
+import secrets
+import time
+import uuid
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from agentstate.domain.phases import TRANSITIONS, AgentPhase
+
+
+def uuid7() -> uuid.UUID:
+    """A time-ordered UUID (RFC 9562, version 7), so that new sessions sit together in the index."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
+    return uuid.UUID(int=value)
+
+
+class Phase(models.TextChoices):
+    """What the agent is doing: the state machine of ``agentstate.domain.phases``."""
+
+    IDLE = AgentPhase.IDLE.value, "idle"
+    PLANNING = AgentPhase.PLANNING.value, "planning"
+    EXECUTING = AgentPhase.EXECUTING.value, "executing"
+    REFLECTING = AgentPhase.REFLECTING.value, "reflecting"
+    DONE = AgentPhase.DONE.value, "done"
+    ERROR = AgentPhase.ERROR.value, "error"
+
+
+class Status(models.TextChoices):
+    """What the machinery is doing with the session."""
+
+    IDLE = "idle", "idle"
+    QUEUED = "queued", "queued"
+    RUNNING = "running", "running"
+    WAITING = "waiting", "waiting"
+    PAUSED = "paused", "paused"
+    CANCELLED = "cancelled", "cancelled"
+
+
+class WaitingFor(models.TextChoices):
+    """What a waiting session needs from a person."""
+
+    APPROVAL = "approval", "approval"
+    DOUBT = "doubt", "a decision on a call in doubt"
+    RETRIES = "retries", "someone to look: retries are used up"
+    CHANGED = "changed", "someone to look: the agent is missing or has changed"
+
+
+class StopRequest(models.TextChoices):
+    """What a person asked of a session while a worker holds it; the worker obeys at its next commit."""
+
+    PAUSE = "pause", "pause"
+    CANCEL = "cancel", "cancel"
+
+
+class SessionQuerySet(models.QuerySet["Session"]):
+    def due(self, now: datetime) -> "SessionQuerySet":
+        """Queued sessions whose time has come."""
+        return self.filter(status=Status.QUEUED, next_run_at__lte=now)
+
+    def lost(self, now: datetime) -> "SessionQuerySet":
+        """Running sessions whose worker stopped renewing its lease."""
+        return self.filter(status=Status.RUNNING, lease_expires_at__lt=now)
+
+    def claimable(self, now: datetime) -> "SessionQuerySet":
+        return self.filter(
+            Q(status=Status.QUEUED, next_run_at__lte=now) | Q(status=Status.RUNNING, lease_expires_at__lt=now)
+        )
+
+    def held_by(self, worker: str) -> "SessionQuerySet":
+        return self.filter(status=Status.RUNNING, worker=worker)
+
+
+def _allowed_phase_changes() -> Q:
+    """Every row's last phase change is one that the state machine allows; unknown after a rewind."""
+    allowed = Q(previous_phase="")
+    for source, targets in TRANSITIONS.items():
+        allowed |= Q(previous_phase=source.value, phase__in=sorted(t.value for t in targets))
+    return allowed
+
+
+class Session(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    agent = models.CharField(max_length=100, db_index=True)
+    title = models.CharField(max_length=200, blank=True)
+    customer = models.CharField(max_length=200, blank=True, db_index=True)
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="assigned_sessions"
+    )
+
+    phase = models.CharField(max_length=12, choices=Phase, default=Phase.IDLE)
+    previous_phase = models.CharField(max_length=12, choices=Phase, blank=True, default="")
+    phase_since = models.DateTimeField(default=timezone.now)
+    status = models.CharField(max_length=12, choices=Status, default=Status.IDLE)
+    waiting_for = models.CharField(max_length=12, choices=WaitingFor, blank=True, default="")
+    why = models.TextField(blank=True, default="", help_text="Why the session waits, is paused or was cancelled.")
+    error = models.TextField(blank=True, default="")
+    final_answer = models.TextField(blank=True, default="")
+    exit_reason = models.CharField(max_length=200, blank=True, default="")
+
+    epoch = models.PositiveBigIntegerField(default=0, help_text="Raised by every claim; a write with an old one is refused.")
+    worker = models.CharField(max_length=200, blank=True, default="")
+    lease_expires_at = models.DateTimeField(null=True, blank=True)
+    next_run_at = models.DateTimeField(null=True, blank=True)
+    attempt = models.PositiveIntegerField(default=0, help_text="Claims since the last progress.")
+    stop_request = models.CharField(max_length=8, choices=StopRequest, blank=True, default="")
+
+    position = models.PositiveBigIntegerField(default=0, help_text="The last position given out; never goes back.")
+    change = models.PositiveBigIntegerField(default=0, help_text="Raised by every commit; what live pages poll.")
+    version = models.PositiveBigIntegerField(default=0, help_text="Raised when a drawn page's buttons may be wrong.")
+    branch = models.ForeignKey("Branch", null=True, on_delete=models.RESTRICT, related_name="+")
+    forked_from = models.ForeignKey(
+        "Checkpoint", null=True, blank=True, on_delete=models.RESTRICT, related_name="forks"
+    )
+
+    inputs = models.JSONField(default=dict, blank=True, help_text="State values, prompt variables and generation kwargs.")
+    definition = models.CharField(max_length=64, blank=True, default="", help_text="Fingerprint of the agent that runs it.")
+    totals = models.JSONField(default=dict, blank=True, help_text="Edges, seconds and tokens of the visible history.")
+
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    objects = SessionQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [
+            models.Index(fields=["-updated_at", "-id"], name="session_recent"),
+            models.Index(fields=["status", "next_run_at"], name="session_due"),
+            models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
+            models.Index(fields=["phase", "status"], name="session_queue"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(phase__in=Phase.values), name="session_phase_known"),
+            models.CheckConstraint(condition=_allowed_phase_changes(), name="session_phase_change_allowed"),
+            models.CheckConstraint(condition=Q(status__in=Status.values), name="session_status_known"),
+            models.CheckConstraint(
+                condition=Q(status=Status.RUNNING, lease_expires_at__isnull=False)
+                | (~Q(status=Status.RUNNING) & Q(lease_expires_at__isnull=True)),
+                name="session_lease_while_running",
+            ),
+            models.CheckConstraint(
+                condition=Q(status=Status.QUEUED, next_run_at__isnull=False)
+                | (~Q(status=Status.QUEUED) & Q(next_run_at__isnull=True)),
+                name="session_due_while_queued",
+            ),
+            models.CheckConstraint(
+                condition=(Q(status=Status.WAITING) & ~Q(waiting_for="")) | (~Q(status=Status.WAITING) & Q(waiting_for="")),
+                name="session_waits_for_something",
+            ),
+        ]
+        permissions = [
+            ("start_session", "Can start a session"),
+            ("message_session", "Can send a message to the agent"),
+            ("pause_session", "Can pause a session"),
+            ("resume_session", "Can resume a session"),
+            ("cancel_session", "Can cancel a session"),
+            ("rewind_session", "Can rewind a session and undo it"),
+            ("fork_session", "Can fork a session"),
+            ("approve_call", "Can approve or reject a tool call"),
+            ("decide_call", "Can decide a tool call in doubt"),
+            ("assign_session", "Can assign a session"),
+            ("repair_session", "Can repair a session's state"),
+            ("reveal_values", "Can see masked values"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or f"{self.agent} {str(self.id)[:13]}"
+
+    def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
+        """Seconds since the worker last renewed its lease, or None while nobody holds the session."""
+        if self.lease_expires_at is None:
+            return None
+        return max(0.0, lease_seconds - (self.lease_expires_at - now).total_seconds())
+
+    def raise_version(self) -> None:
+        self.version = F("version") + 1
+        self.change = F("change") + 1
+
+
+class SessionTag(models.Model):
+    """One of a session's tags, lower case."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="tags")
+    name = models.CharField(max_length=50)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "name"], name="tag_once")]
+        indexes = [models.Index(fields=["name"], name="tag_name")]
+
+    def __str__(self) -> str:
+        return self.name

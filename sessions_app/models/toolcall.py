@@ -1,0 +1,73 @@
+"""The ledger of tool calls: asked, started, ended. A call that ended is never changed again."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from sessions_app.models.rows import BranchRow, BranchRowQuerySet
+
+
+class CallStatus(models.TextChoices):
+    PLANNED = "planned", "asked for"
+    STARTED = "started", "running"
+    DOUBT = "doubt", "in doubt"
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    REJECTED = "rejected", "rejected"
+    SKIPPED = "skipped", "skipped"
+
+
+ENDED = (CallStatus.DONE, CallStatus.FAILED, CallStatus.REJECTED, CallStatus.SKIPPED)
+
+
+class ToolCall(BranchRow):
+    """One tool call of one model reply.
+
+    ``arguments`` are what the model asked for; ``sent`` is what ran, where a person or a hook changed it.
+    ``result`` is the encoded return value (``agentstate.durable.encoding``), ``state`` the state keys that the tool itself wrote.
+    """
+
+    call_id = models.CharField(max_length=200)
+    ordinal = models.PositiveIntegerField(help_text="Its place among the calls of its reply, from 0.")
+    tool = models.CharField(max_length=200)
+    arguments = models.JSONField(default=dict)
+    sent = models.JSONField(null=True, blank=True)
+    status = models.CharField(max_length=10, choices=CallStatus, default=CallStatus.PLANNED)
+    result = models.JSONField(null=True, blank=True)
+    error = models.TextField(blank=True, default="")
+    state = models.JSONField(null=True, blank=True)
+    lossy = models.BooleanField(default=False, help_text="The result could only be stored as text, or was changed to fit.")
+    cached = models.BooleanField(default=False, help_text="Answered from the tool cache; the tool did not run.")
+    attempt = models.PositiveIntegerField(default=0, help_text="How often it was started.")
+    idempotency_key = models.CharField(max_length=100)
+    decided_by = models.CharField(max_length=150, blank=True, default="", help_text="The person who answered for it.")
+    asked_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[BranchRowQuerySet["ToolCall"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(BranchRow.Meta):
+        constraints = [
+            models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),
+            models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="toolcall_status_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=ENDED, ended_at__isnull=False) | (~Q(status__in=ENDED) & Q(ended_at__isnull=True)),
+                name="toolcall_ended_has_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} {self.position}"
+
+    @property
+    def ran_with(self) -> dict[str, object]:
+        return self.arguments if self.sent is None else self.sent
+
+    @property
+    def seconds(self) -> float | None:
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
