@@ -1,0 +1,144 @@
+"""What the domain's records are made of: plain JSON that nobody can change in place, tuples, times in UTC."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from types import UnionType
+from typing import Any, TypeVar
+
+Clock = Callable[[], datetime]
+Json = Any
+T = TypeVar("T")
+
+
+class FrozenDict(Mapping[str, Json]):
+    """A mapping that stays as it was made: hashable, ordered, equal to any mapping that is the same JSON."""
+
+    __slots__ = ("_items",)
+    _items: dict[str, Json]
+
+    def __init__(self, items: Mapping[str, Json], path: str = "") -> None:
+        frozen = {_key(key, path): freeze(value, f"{path}[{key!r}]") for key, value in items.items()}
+        object.__setattr__(self, "_items", frozen)
+
+    def __getitem__(self, key: str) -> Json:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and bool(thaw(self) == thaw(other))
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenDict({self._items!r})"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"A FrozenDict cannot be changed: {name} stays as it is.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"A FrozenDict cannot be changed: {name} stays as it is.")
+
+    def __reduce__(self) -> tuple[type["FrozenDict"], tuple[dict[str, Json]]]:
+        return FrozenDict, (dict(self._items),)
+
+    def __deepcopy__(self, memo: object) -> "FrozenDict":
+        return self
+
+
+def freeze(value: Json, path: str = "the value") -> Json:
+    """The value with mappings as `FrozenDict` and lists as tuples; nothing in it is shared with the original.
+
+    :raises TypeError: naming the place, for what plain JSON cannot hold.
+    :raises ValueError: for NaN and the infinities, which JSON lacks.
+    """
+    if value is None or isinstance(value, bool | FrozenDict):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{path} is {value}, which JSON cannot hold.")
+        return float(value)
+    if isinstance(value, Mapping):
+        return FrozenDict(value, path)
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item, f"{path}[{index}]") for index, item in enumerate(value))
+    raise TypeError(
+        f"{path} is a {type(value).__qualname__}: "
+        "only text, numbers, booleans, None, lists and mappings can be kept."
+    )
+
+
+def thaw(value: Json) -> Json:
+    """A copy in dicts and lists, for `json.dumps` and for whoever wants to change it."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [thaw(item) for item in value]
+    return value
+
+
+def to_json(value: Json) -> str:
+    """The value as JSON text, keys in their own order."""
+    return json.dumps(thaw(value), ensure_ascii=False, allow_nan=False)
+
+
+def _key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"{path}[{key!r}]: the key is a {type(key).__qualname__}, but keys in JSON are text.")
+    return str.__str__(key)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def as_utc(moment: datetime) -> datetime:
+    """The same moment in UTC.
+
+    :raises ValueError: for a time without a time zone, whose moment nobody knows.
+    """
+    if moment.utcoffset() is None:
+        raise ValueError(
+            f"{moment.isoformat()} has no time zone: use an aware time, such as datetime.now(UTC)."
+        )
+    return moment.astimezone(UTC)
+
+
+def tuple_of(kind: type[T], items: Iterable[T], name: str) -> tuple[T, ...]:
+    """The items as a tuple.
+
+    :raises TypeError: naming them, if one is of another type.
+    """
+    if isinstance(items, str):
+        raise TypeError(f"{name} is one text: give a list of them.")
+    found = tuple(items)
+    if not all(isinstance(item, kind) for item in found):
+        raise TypeError(f"{name} holds something else than {kind.__name__}.")
+    return found
+
+
+def require(kind: type | UnionType, **values: object) -> None:
+    """
+    :raises TypeError: naming the value that is of another type.
+    """
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            wanted = getattr(kind, "__name__", str(kind))
+            raise TypeError(f"{name} is a {type(value).__qualname__}, not a {wanted}.")
+
+
+def set_fields(record: object, **values: object) -> None:
+    """Let a frozen dataclass, while it is made, keep the frozen form of what it was given."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)

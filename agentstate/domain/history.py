@@ -1,0 +1,160 @@
+"""A conversation in the form that a chat API takes, cut to what the model can read.
+
+Chat APIs refuse a list in which a tool's result does not stand right behind the assistant message that asked
+for it, or in which a call has no result. `history_to_messages` never makes such a list, and
+`truncate_history` never makes one of a list that was right.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentstate.domain.frozen import to_json
+from agentstate.domain.messages import Message, Role
+
+ChatMessage = dict[str, Any]
+TokenCounter = Callable[[str], int]
+
+OVERHEAD = 4
+"""Tokens that a message costs beyond its text: its role and the marks around it."""
+
+
+class InconsistentHistory(ValueError):
+    """A tool result that no message asked for, or a call without its one result."""
+
+
+def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
+    """The history as OpenAI chat messages: `role`, `content`, `tool_calls`, `tool_call_id`.
+
+    The results of a message's calls stand right behind it, in the order in which it asked.
+
+    :raises InconsistentHistory: naming the call that lacks its request, or has not exactly one result.
+    """
+    history = list(history)
+    results = _results_by_request(history)
+    messages: list[ChatMessage] = []
+    for index, message in enumerate(history):
+        if message.role is Role.TOOL:
+            continue
+        calls = message.metadata.get("tool_calls", ()) if message.role is Role.ASSISTANT else ()
+        if not calls:
+            messages.append({"role": message.role.value, "content": message.content})
+            continue
+        messages.append(
+            {
+                "role": message.role.value,
+                "content": message.content or None,
+                "tool_calls": [
+                    {
+                        "id": call["id"],
+                        "type": "function",
+                        "function": {"name": call["name"], "arguments": to_json(call["arguments"])},
+                    }
+                    for call in calls
+                ],
+            }
+        )
+        for call in calls:
+            result = results.get((index, call["id"]))
+            if result is None:
+                raise InconsistentHistory(f"The call {call['id']!r} of {call['name']} has no result.")
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result.content})
+    return messages
+
+
+def _results_by_request(history: Sequence[Message]) -> dict[tuple[int, str], Message]:
+    """Each tool message, by the index of the message that asked for it and the call's id.
+
+    Some models use an id again in a later reply: a result belongs to the latest request before it.
+    """
+    asked: dict[str, int] = {}
+    results: dict[tuple[int, str], Message] = {}
+    for index, message in enumerate(history):
+        if message.role is Role.ASSISTANT:
+            asked |= {call["id"]: index for call in message.metadata.get("tool_calls", ())}
+        elif message.role is Role.TOOL:
+            call_id = message.metadata.get("tool_call_id")
+            if call_id not in asked:
+                raise InconsistentHistory(
+                    f"A tool's result answers the call {call_id!r}, which nobody asked for."
+                )
+            key = (asked[call_id], call_id)
+            if key in results:
+                raise InconsistentHistory(f"The call {call_id!r} has two results.")
+            results[key] = message
+    return results
+
+
+def approximate_tokens(text: str) -> int:
+    """About 4 characters of English to a token; other scripts by their bytes, as tokenizers do."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
+
+
+def truncate_history(
+    messages: Sequence[ChatMessage],
+    max_tokens: int,
+    *,
+    keep_last_turns: int = 6,
+    count_tokens: TokenCounter = approximate_tokens,
+) -> list[ChatMessage]:
+    """The messages that fit into `max_tokens`, in their order: all system messages and the newest turns.
+
+    A turn is one reply of the model, with the user's messages before it and the results of its tool calls.
+    It is kept or dropped whole. The last `keep_last_turns` are kept even if they exceed the budget.
+
+    :param count_tokens: the tokens of a text. For exact counts pass a tokenizer, such as tiktoken's
+        `lambda text: len(encoding.encode(text))`.
+    """
+    if max_tokens < 0 or keep_last_turns < 0:
+        raise ValueError(
+            f"max_tokens ({max_tokens}) and keep_last_turns ({keep_last_turns}) must be 0 or more."
+        )
+    system = [index for index, message in enumerate(messages) if message["role"] == "system"]
+    turns = list(_turns(messages))
+    kept = set(system)
+    total = sum(_tokens(messages[index], count_tokens) for index in system)
+    for age, turn in enumerate(reversed(turns)):
+        total += sum(_tokens(messages[index], count_tokens) for index in turn)
+        if total > max_tokens and age >= keep_last_turns:
+            break
+        kept.update(turn)
+    return [message for index, message in enumerate(messages) if index in kept]
+
+
+def _turns(messages: Sequence[ChatMessage]) -> Iterator[list[int]]:
+    """The indexes of all but the system messages, turn by turn."""
+    last_result = _last_results(messages)
+    turn: list[int] = []
+    replied = False
+    until = -1
+    for index, message in enumerate(messages):
+        if message["role"] == "system":
+            continue
+        if replied and message["role"] != "tool" and index > until:
+            yield turn
+            turn, replied = [], False
+        turn.append(index)
+        replied = replied or message["role"] == "assistant"
+        until = max(until, last_result.get(index, -1))
+    if turn:
+        yield turn
+
+
+def _last_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
+    """For each message that asked for tools, the index of the last of their results."""
+    asked: dict[str, int] = {}
+    last: dict[int, int] = {}
+    for index, message in enumerate(messages):
+        for call in message.get("tool_calls") or ():
+            asked[call["id"]] = index
+        if message["role"] == "tool" and message.get("tool_call_id") in asked:
+            last[asked[message["tool_call_id"]]] = index
+    return last
+
+
+def _tokens(message: Mapping[str, Any], count_tokens: TokenCounter) -> int:
+    content = message.get("content") or ""
+    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
+    for call in message.get("tool_calls") or ():
+        texts += (call["function"]["name"], call["function"]["arguments"])
+    return OVERHEAD + sum(count_tokens(text) for text in texts)
