@@ -32,7 +32,7 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files -z -- '*.html' | xargs -0r $(BIN)/djade --check --target-version 5.2
+	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --check --target-version 5.2
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py check --deploy --fail-level WARNING
 
@@ -40,7 +40,7 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 format: .venv/dev.stamp  ## Put the sources in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	git ls-files -z -- '*.html' | xargs -0r $(BIN)/djade --target-version 5.2
+	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2
 
 .PHONY: bench
 bench: .venv/dev.stamp services  ## Time and bytes per step, against the bare agent and one INSERT

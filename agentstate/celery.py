@@ -67,3 +67,11 @@ def _refuse_a_broker_nobody_shares(**kwargs: Any) -> None:
             "REDIS_URL is not set, so this process would wait for messages that no other process can send it. "
             "Set REDIS_URL to a Redis or Valkey server, or run everything in one process with `manage.py up`."
         )
+
+
+@signals.worker_ready.connect
+def _publish_agents(**kwargs: Any) -> None:
+    """The desk shows the agents that workers say there are."""
+    from sessions_app.publish import publish_agents
+
+    publish_agents()

@@ -4,8 +4,10 @@ With no environment at all this is the embedded set-up of `manage.py up`: SQLite
 HTTP on this machine. A wrong value is refused at start with a sentence that says what to do.
 """
 
+import contextlib
 import os
 import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,34 +26,52 @@ env = Env()
 
 def _secret_key(file: Path) -> str:
     """The key kept in `file`, made at the first start; processes that start together agree on one."""
-    if not file.exists():
-        draft = file.with_name(f"{file.name}.{os.getpid()}")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-                stream.write(secrets.token_urlsafe(50))
-            os.link(draft, file)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise ImproperlyConfigured(f"SECRET_KEY is not set, and none can be kept in {file}: {error}.") from error
-        finally:
-            draft.unlink(missing_ok=True)
-    return file.read_text()
+    try:
+        if not file.exists():
+            descriptor, draft = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)
+            try:
+                with os.fdopen(descriptor, "w") as stream:
+                    stream.write(secrets.token_urlsafe(50))
+                with contextlib.suppress(FileExistsError):
+                    os.link(draft, file)
+            finally:
+                os.unlink(draft)
+        return file.read_text()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"SECRET_KEY is not set, and none can be kept in {file}: {error}."
+        ) from error
+
+
+def _names(name: str, default: str) -> list[str]:
+    return [entry.strip() for entry in env.str(name, default).split(",") if entry.strip()]
 
 
 def _seconds(name: str, default: float) -> float:
     value: float = env.float(name, default)
-    if not 0 < value < float("inf"):
+    if value <= 0:
         raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
     return value
 
 
+def _redis_url() -> str:
+    url: str = env.str("REDIS_URL", "")
+    if url and not url.startswith(("redis://", "rediss://")):
+        raise ImproperlyConfigured(
+            f"REDIS_URL must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
+        )
+    return url
+
+
 def _database() -> dict[str, Any]:
-    database: dict[str, Any] = {
-        **dj_database_url.config(default=f"sqlite:///{BASE_DIR / 'db.sqlite3'}", conn_max_age=60, conn_health_checks=True)
-    }
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        # IMMEDIATE: a transaction takes the write lock when it begins, so writers queue instead of failing half-way.
+    url = env.str("DATABASE_URL", "") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
+    if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
+        raise ImproperlyConfigured(
+            "DATABASE_URL must begin with sqlite:/// or postgres://, the databases that this runs on."
+        )
+    database: dict[str, Any] = {**dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)}
+    if url.startswith("sqlite:"):
+        # IMMEDIATE: a transaction takes the write lock when it begins, so that writers queue instead of failing.
         database["OPTIONS"] = {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
@@ -63,20 +83,22 @@ def _database() -> dict[str, Any]:
 
 try:
     DEBUG = env.bool("DEBUG", False)
-    # Whether people reach this over TLS. `manage.py up` speaks plain HTTP unless this says that a proxy stands before it.
+    # Whether people reach this over TLS; `manage.py up` speaks plain HTTP unless this says that a proxy adds it.
     HTTPS: bool | None = env.bool("HTTPS", None)
-    ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
-    CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", [])
-    REDIS_URL: str = env.str("REDIS_URL", "")
+    ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+    CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
+    DATABASES = {"default": _database()}
+    REDIS_URL = _redis_url()
     LOG_LEVEL: str = env.log_level("LOG_LEVEL", "INFO")
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
 
-    AGENTSTATE_AGENTS: list[str] = env.list("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
+    AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", "agentstate.demo.agents")
     AGENTSTATE_MAX_ATTEMPTS: int = env.int("AGENTSTATE_MAX_ATTEMPTS", 5)
     AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
     AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
     AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
+    AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 
@@ -136,13 +158,14 @@ TEMPLATES = [
     },
 ]
 
-DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 if REDIS_URL:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
 else:
-    CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "agentstate_cache"}}
+    CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "agentstate_cache"}
+    }
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -14,6 +14,8 @@ class SessionsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # Tasks bind to this app; without it they would look for a broker of their own.
+        import_module("agentstate.celery")
         if find_spec("sessions_app.checks"):
             import_module("sessions_app.checks")
         post_migrate.connect(_ensure_roles, sender=self)

@@ -1,0 +1,161 @@
+"""What every test may use: a database like the real one, throwaway servers, a browser.
+
+A test that asks for a server which is not installed is left out, and listed at the end of the run; with
+AGENTSTATE_TEST_REQUIRE_ALL=1 nothing may be left out, for whatever reason.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+from django.conf import settings
+
+from tests import services
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+REQUIRE_ALL = os.environ.get("AGENTSTATE_TEST_REQUIRE_ALL") == "1"
+MARK_OF_FIXTURE = {"redis_server": "redis", "postgres_server": "postgres", "chromium_path": "browser"}
+DATABASE_FIXTURES = {
+    "db",
+    "transactional_db",
+    "django_db_reset_sequences",
+    "live_server",
+    "admin_user",
+    "admin_client",
+}
+
+# How long an example takes depends on what else this machine does.
+hypothesis.settings.register_profile("agentstate", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("agentstate")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[services.Redis]:
+    """A redis-server of this session, to be stopped, restarted and flushed at will; leave it running."""
+    with _or_left_out(), services.running_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: services.Redis) -> str:
+    """The URL of an empty Redis."""
+    redis_server.flush()
+    return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[services.Postgres]:
+    """A PostgreSQL cluster of this session."""
+    with _or_left_out(), services.running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: services.Postgres) -> str:
+    """The DATABASE_URL of an empty PostgreSQL database, for processes of one's own."""
+    return postgres_server.new_database()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The DATABASE_URL of an SQLite file that does not exist yet, for processes of one's own."""
+    return f"sqlite:///{tmp_path / 'db.sqlite3'}"
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    with _or_left_out():
+        return services.chromium()
+
+
+@pytest.fixture(scope="session")
+def browser(chromium_path: str) -> Iterator["Browser"]:
+    """A headless Chromium driven by Playwright; make a context of your own in it."""
+    from playwright.sync_api import sync_playwright
+
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright keeps an event loop in this thread, which Django takes for a program that must not block.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        # Chromium's sandbox refuses root, which is what a container usually runs as.
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path, chromium_sandbox=os.geteuid() != 0
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven."""
+    if "sqlite3" in settings.DATABASES["default"]["ENGINE"]:
+        settings.DATABASES["default"]["TEST"]["NAME"] = str(
+            tmp_path_factory.mktemp("database") / "test.sqlite3"
+        )
+
+
+@contextmanager
+def _or_left_out() -> Iterator[None]:
+    try:
+        yield
+    except services.Missing as missing:
+        pytest.skip(str(missing))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--database-only",
+        action="store_true",
+        help="Run only tests that use the database; for another DATABASE_URL.",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, mark in MARK_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+    if config.getoption("database_only"):
+        rest = [item for item in items if not _uses_database(item)]
+        items[:] = [item for item in items if _uses_database(item)]
+        config.hook.pytest_deselected(items=rest)
+
+
+def _uses_database(item: pytest.Item) -> bool:
+    return bool(
+        item.get_closest_marker("django_db") or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ()))
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"Left out, which AGENTSTATE_TEST_REQUIRE_ALL forbids: {_reason(report)}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", []):
+        left_out[_reason(report)].append(report.nodeid)
+    if left_out:
+        terminalreporter.section("LEFT OUT", yellow=True)
+    for reason, tests in sorted(left_out.items()):
+        terminalreporter.line(f"{len(tests)} {'test' if len(tests) == 1 else 'tests'}: {reason}")
+        for test in sorted(tests):
+            terminalreporter.line(f"  {test}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
+    return reason.removeprefix("Skipped: ")

@@ -1,0 +1,141 @@
+"""Settings come from the environment, and a wrong one is refused at start with a sentence that says what to do."""
+
+import runpy
+import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from tests.processes import CELERY, MANAGE, PROJECT, environment, run
+
+
+@pytest.fixture
+def load(monkeypatch, tmp_path):
+    """Read a copy of the settings file, in a project directory of its own, under the given environment."""
+    (tmp_path / "agentstate").mkdir()
+    copy = shutil.copy(PROJECT / "agentstate" / "settings.py", tmp_path / "agentstate")
+
+    def load(**env):
+        for name in ("SECRET_KEY", "HTTPS", "DATABASE_URL"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        return runpy.run_path(copy)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "env, sentence",
+    [
+        ({"AGENTSTATE_LEASE_SECONDS": "9"}, "AGENTSTATE_LEASE_SECONDS (9) must be at least twice"),
+        ({"AGENTSTATE_HEARTBEAT_SECONDS": "7"}, "must be at least twice AGENTSTATE_HEARTBEAT_SECONDS (7)"),
+        (
+            {"AGENTSTATE_SWEEP_SECONDS": "0"},
+            "AGENTSTATE_SWEEP_SECONDS must be a number of seconds above 0, not 0.",
+        ),
+        (
+            {"AGENTSTATE_SLICE_SECONDS": "-1"},
+            "AGENTSTATE_SLICE_SECONDS must be a number of seconds above 0, not -1.",
+        ),
+        ({"AGENTSTATE_SLICE_SECONDS": "nan"}, "AGENTSTATE_SLICE_SECONDS"),
+        ({"AGENTSTATE_SWEEP_SECONDS": "soon"}, 'Environment variable "AGENTSTATE_SWEEP_SECONDS" invalid'),
+        ({"AGENTSTATE_MAX_ATTEMPTS": "0"}, "AGENTSTATE_MAX_ATTEMPTS must be at least 1, not 0."),
+        ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
+        ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
+        ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_name(load, env, sentence):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        load(**env)
+    assert sentence in str(refused.value)
+
+
+def test_times_are_set_by_the_environment(load):
+    settings = load(AGENTSTATE_LEASE_SECONDS="1", AGENTSTATE_HEARTBEAT_SECONDS="0.4")
+    assert (settings["AGENTSTATE_LEASE_SECONDS"], settings["AGENTSTATE_HEARTBEAT_SECONDS"]) == (1, 0.4)
+
+
+def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):
+    assert load(AGENTSTATE_AGENTS="desk.agents, claims.agents,")["AGENTSTATE_AGENTS"] == [
+        "desk.agents",
+        "claims.agents",
+    ]
+
+
+def test_sqlite_queues_its_writers_and_syncs_each_commit(load):
+    options = load()["DATABASES"]["default"]["OPTIONS"]
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in options["init_command"]
+    assert "synchronous=FULL" in options["init_command"]
+
+
+def test_a_secret_key_is_made_once_and_only_its_owner_can_read_it(load, tmp_path):
+    first = load()["SECRET_KEY"]
+    assert len(first) > 50
+    assert load()["SECRET_KEY"] == first
+    assert stat.S_IMODE((tmp_path / ".secret_key").stat().st_mode) == 0o600
+    assert load(SECRET_KEY="mine")["SECRET_KEY"] == "mine"
+
+
+def test_processes_that_start_together_agree_on_the_secret_key(load, tmp_path):
+    make = load(SECRET_KEY="x")["_secret_key"]
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(make, [tmp_path / "key"] * 32))
+    assert len(keys) == 1
+    assert [path.name for path in tmp_path.glob("key*")] == ["key"]
+
+
+def test_a_secret_key_that_cannot_be_kept_is_asked_for(load, tmp_path):
+    make = load(SECRET_KEY="x")["_secret_key"]
+    with pytest.raises(ImproperlyConfigured, match="SECRET_KEY is not set"):
+        make(tmp_path / "missing" / "key")
+
+
+def test_outside_development_everything_insists_on_tls(load):
+    settings = load()
+    assert settings["SECURE_SSL_REDIRECT"]
+    assert settings["SESSION_COOKIE_SECURE"]
+    assert not load(HTTPS="false")["SECURE_SSL_REDIRECT"]
+    assert not load(DEBUG="true")["SECURE_SSL_REDIRECT"]
+
+
+def test_scripts_and_styles_come_from_this_site_only(load):
+    directives = load()["CONTENT_SECURITY_POLICY"]["DIRECTIVES"]
+    assert directives["default-src"] == ["'self'"]
+    assert not any("unsafe" in source for sources in directives.values() for source in sources)
+
+
+def test_deployment_checks_find_nothing():
+    secret = "a secret of more than fifty characters, as deployment checks want it"
+    done = run((*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), environment(SECRET_KEY=secret))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["worker", "beat"])
+def test_celery_refuses_a_broker_that_no_other_process_can_reach(command):
+    done = run((*CELERY, command), environment())
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("REDIS_URL is not set")
+
+
+def test_a_web_process_needs_no_haystack():
+    code = "import sys, agentstate.wsgi; sys.exit('haystack' in sys.modules)"
+    assert run((*MANAGE[:1], "-c", code), environment()).returncode == 0
+
+
+def test_development_and_run_time_pin_the_same_versions():
+    def pins(name):
+        lines = (PROJECT / "requirements" / name).read_text().splitlines()
+        return {line.rstrip(" \\") for line in lines if "==" in line}
+
+    assert pins("run.txt") <= pins("dev.txt")
+
+
+def test_no_lock_names_a_package_index():
+    for lock in Path(PROJECT / "requirements").iterdir():
+        assert "://" not in lock.read_text()
