@@ -1,0 +1,27 @@
+"""Every write that a person can ask for: one verb, one function.
+
+Each is one transaction with its audit event in it, and wakes a worker once it is committed. All take
+keywords only: the `actor`, the `session_id`, a `reason`, and optionally the `expected_version` of the
+session that the person saw. They return the session as it is then, or raise one of `sessions_app.errors`
+and change nothing.
+"""
+
+from sessions_app.actions.calls import approve, decide, reject
+from sessions_app.actions.history import fork, rewind, undo
+from sessions_app.actions.steer import assign, cancel, pause, resume
+from sessions_app.actions.talk import send_message, start
+
+__all__ = [
+    "approve",
+    "assign",
+    "cancel",
+    "decide",
+    "fork",
+    "pause",
+    "reject",
+    "resume",
+    "rewind",
+    "send_message",
+    "start",
+    "undo",
+]

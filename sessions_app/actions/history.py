@@ -1,0 +1,248 @@
+"""Going back in a session's history, taking that back, and trying another way in a new session.
+
+No row of the history is copied, changed or deleted: a branch is made, and a pointer moves. The cost does
+not depend on how long the history is. A worker that runs the session meanwhile loses it: its epoch is over.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from sessions_app.actions.base import (
+    begin_turn_if_over,
+    branch_of,
+    check,
+    commit,
+    fit,
+    given,
+    lock,
+    require,
+    settle,
+)
+from sessions_app.errors import NotFound
+from sessions_app.models import Branch, Checkpoint, InboxMessage, Phase, Session, SessionTag, Status
+from sessions_app.roles import Actor
+from sessions_app.rules import shows
+from sessions_app.tasks import wake
+
+# What a session is doing on a branch: kept when it leaves the branch, put back when it returns.
+LEFT_FIELDS = (
+    "phase",
+    "previous_phase",
+    "status",
+    "waiting_for",
+    "why",
+    "error",
+    "final_answer",
+    "exit_reason",
+    "attempt",
+    "definition",
+    "totals",
+)
+
+
+@transaction.atomic(durable=True)
+def rewind(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    checkpoint_id: int,
+    reason: str,
+    run: bool = False,
+    expected_version: int | None = None,
+) -> Session:
+    """Go back to a checkpoint of any of the session's branches. What came after it stays readable, and
+    `undo` returns.
+
+    The session is then paused there, or queued with `run`; at the end of a turn it is idle until somebody
+    says more.
+
+    :raises NotFound: for a checkpoint that no branch of this session shows.
+    """
+    require(actor, "rewind")
+    reason = given("The reason", reason)
+    session = lock(session_id, expected_version)
+    checkpoint, parent = _find(session, checkpoint_id)
+    check(session, "rewind", checkpoint=checkpoint)
+    now = timezone.now()
+    left = _leave(session)
+    session.branch = Branch.objects.create(
+        session=session,
+        number=_last_number(session) + 1,
+        parent=parent,
+        undo_to=left,
+        left_at=checkpoint.position,
+        lineage=parent.lineage_at(checkpoint.position),
+        created_at=now,
+        created_by=actor.user,
+        reason=reason,
+    )
+    _stand_at(session, checkpoint, now)
+    _rest(session, checkpoint, run=run, why=reason, now=now)
+    return commit(
+        session,
+        "rewound",
+        actor,
+        reason,
+        {
+            "checkpoint": checkpoint.pk,
+            "position": checkpoint.position,
+            "from_branch": left.number,
+            "to_branch": session.branch.number,
+        },
+    )
+
+
+@transaction.atomic(durable=True)
+def undo(
+    *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
+) -> Session:
+    """Return to the branch that the last rewind left, as it was; what ran there then is paused now."""
+    require(actor, "undo")
+    reason = given("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, "undo")
+    left = _leave(session)
+    target = left.undo_to
+    assert target is not None, "the rules let no session without a rewind come here"
+    session.branch = target
+    _return(session, target.left_state or {}, why=reason)
+    return commit(session, "undone", actor, reason, {"from_branch": left.number, "to_branch": target.number})
+
+
+@transaction.atomic(durable=True)
+def fork(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    checkpoint_id: int,
+    reason: str,
+    message: str = "",
+    title: str = "",
+    run: bool = False,
+    expected_version: int | None = None,
+) -> Session:
+    """A new session that shares this one's history up to a checkpoint; the source goes on undisturbed.
+
+    It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it
+    is idle.
+
+    :returns: The new session.
+    :raises NotFound: for a checkpoint that no branch of this session shows.
+    """
+    require(actor, "fork")
+    reason = given("The reason", reason)
+    message = fit("The message", message)
+    title = fit("The title", title, 200)
+    source = lock(session_id, expected_version)
+    checkpoint, parent = _find(source, checkpoint_id)
+    check(source, "fork", checkpoint=checkpoint)
+    now = timezone.now()
+    fork = Session(
+        agent=source.agent,
+        title=title or f"{source.title[:190]} (fork)".strip(),
+        customer=source.customer,
+        inputs=source.inputs,
+        position=checkpoint.position,
+        forked_from=checkpoint,
+        created_at=now,
+    )
+    fork.save(force_insert=True)
+    fork.branch = Branch.objects.create(
+        session=fork,
+        number=1,
+        parent=parent,
+        left_at=checkpoint.position,
+        lineage=parent.lineage_at(checkpoint.position),
+        created_at=now,
+        created_by=actor.user,
+        reason=reason,
+    )
+    SessionTag.objects.bulk_create(
+        SessionTag(session=fork, name=name) for name in source.tags.values_list("name", flat=True)
+    )
+    if message:
+        InboxMessage.objects.create(session=fork, text=message, author=actor.user)
+    _stand_at(fork, checkpoint, now)
+    _rest(fork, checkpoint, run=run or bool(message), why=reason, now=now)
+    point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
+    commit(source, "forked", actor, reason, {**point, "to": str(fork.pk)})
+    return commit(fork, "forked", actor, reason, {**point, "from": str(source.pk)})
+
+
+def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
+    """The checkpoint, and the branch of this session from which a new one may leave there.
+
+    That is the present branch if it shows the checkpoint, else the checkpoint's own. What came from a
+    fork's source belongs to no branch of this session, but the first one shows all of it.
+    """
+    present = branch_of(session)
+    checkpoint = Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id).first()
+    if checkpoint is not None:
+        if shows(present, checkpoint):
+            return checkpoint, present
+        if checkpoint.branch.session_id == session.pk:
+            return checkpoint, checkpoint.branch
+        root = Branch.objects.get(session=session, number=1)
+        if shows(root, checkpoint):
+            return checkpoint, root
+    raise NotFound(f"This session has no checkpoint {checkpoint_id}.")
+
+
+def _last_number(session: Session) -> int:
+    return Branch.objects.filter(session=session).aggregate(last=Max("number"))["last"] or 0
+
+
+def _leave(session: Session) -> Branch:
+    """Note on the present branch what the session was doing there, and fence whoever runs it."""
+    branch = branch_of(session)
+    branch.left_state = {name: getattr(session, name) for name in LEFT_FIELDS} | {
+        "phase_since": session.phase_since.isoformat()
+    }
+    branch.save(update_fields=["left_state"])
+    session.epoch += 1
+    return branch
+
+
+def _stand_at(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
+    """The session as it was at the checkpoint."""
+    outcome = checkpoint.outcome or {}
+    session.phase, session.previous_phase, session.phase_since = checkpoint.phase, "", now
+    session.totals, session.definition = checkpoint.totals, checkpoint.definition
+    session.error = ""
+    session.final_answer = outcome.get("final_answer", "")
+    session.exit_reason = outcome.get("exit_reason", "")
+    session.attempt = 0
+
+
+def _rest(session: Session, checkpoint: Checkpoint, *, run: bool, why: str, now: datetime) -> None:
+    """Wait at the checkpoint, or go on from it; at the end of a turn only if there is something to read."""
+    over = checkpoint.kind == Checkpoint.Kind.END
+    if over and not session.inbox.exists():
+        settle(session, Status.IDLE)
+    elif run:
+        begin_turn_if_over(session, now)
+        settle(session, Status.QUEUED, now=now)
+        wake(session.pk)
+    else:
+        settle(session, Status.PAUSED, why=why)
+
+
+def _return(session: Session, state: dict[str, Any], *, why: str) -> None:
+    """What the session was doing when it left this branch. Nothing runs by itself again."""
+    for name in LEFT_FIELDS:
+        if name in state:
+            setattr(session, name, state[name])
+    session.phase_since = parse_datetime(state.get("phase_since", "")) or timezone.now()
+    waiting_for, attempt, status = session.waiting_for, session.attempt, session.status
+    unread = status == Status.IDLE and session.phase == Phase.DONE and session.inbox.exists()
+    if status in (Status.QUEUED, Status.RUNNING) or unread:
+        settle(session, Status.PAUSED, why=why)
+    else:
+        settle(session, Status(status), why=session.why)
+    session.waiting_for, session.attempt = waiting_for, attempt

@@ -1,0 +1,51 @@
+"""Celery's tasks. A message is a wake-up: what is due stands in the database, so losing one loses nothing."""
+
+import logging
+import os
+import socket
+from uuid import UUID
+
+from celery import shared_task
+from django.conf import settings
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task
+def advance(session_id: str) -> None:
+    """Drive a session for a slice of time; if there is more to do, let the others in first."""
+    from sessions_app.worker import drive
+
+    if drive(UUID(session_id), worker=worker_name()) == "queued":
+        wake(UUID(session_id))
+
+
+@shared_task
+def sweep() -> None:
+    """Heal what lost its worker, and wake what is due. Sent every AGENTSTATE_SWEEP_SECONDS."""
+    from sessions_app import leases
+
+    for session_id in leases.sweep():
+        # The next sweep finds what is still due, so these must not pile up while every worker is busy.
+        _send(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS)
+
+
+def wake(session_id: UUID) -> None:
+    """Tell the workers, once the present transaction is committed, that the session is due. Never fails."""
+    transaction.on_commit(lambda: _send(session_id))
+
+
+def worker_name() -> str:
+    """This process, as sessions and `Worker` rows name it."""
+    return f"{socket.gethostname()}:{os.getpid()}"[:200]
+
+
+def _send(session_id: UUID, expires: float | None = None) -> None:
+    try:
+        advance.apply_async((str(session_id),), expires=expires)
+    except (OperationalError, OSError) as error:
+        logger.warning(
+            "The wake-up of session %s was not sent: %s. The next sweep sends it again.", session_id, error
+        )

@@ -1,0 +1,515 @@
+"""Sessions in every state, as the plain rows that runs and actions leave behind. Needs no Haystack.
+
+`STATES` has one builder per state. `History` writes a session step by step, for whoever needs another one:
+
+    history = History(title="Windscreen")
+    history.user("Is my windscreen covered?")
+    history.checkpoint("start")
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    history.finish(history.calls[-1], {"status": "active"})
+    history.checkpoint("step")
+    history.reply("Yes, it is.")
+    history.end("Yes, it is.")
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import count
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agentstate.domain.phases import AgentPhase
+from agentstate.durable.journal import Progress
+from agentstate.durable.policy import ToolPolicy
+from agentstate.durable.progress import Meter
+from sessions_app.models import (
+    Approval,
+    Branch,
+    CallStatus,
+    Checkpoint,
+    Event,
+    InboxMessage,
+    Message,
+    ModelCall,
+    Phase,
+    RegisteredAgent,
+    Session,
+    SessionTag,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
+from sessions_app.roles import Actor, give_role
+
+SYSTEM = Actor.system("tests")
+DEFINITION = "d" * 64
+_names = count(1)
+
+
+def user(role: str | None = "operator", name: str = "") -> User:
+    """A user with the role's permissions; with none, for None."""
+    made = User.objects.create_user(name or f"user{next(_names)}", password="correct horse")
+    if role:
+        give_role(made, role)
+        made = User.objects.get(pk=made.pk)  # without the permissions that were looked up before
+    return made
+
+
+def actor(role: str | None = "operator") -> Actor:
+    return Actor.of(user(role))
+
+
+def tool(name: str, *, properties: dict[str, Any] | None = None, **policy: Any) -> dict[str, Any]:
+    """A tool as workers publish it; all its arguments are required."""
+    properties = properties or {}
+    return {
+        "name": name,
+        "description": f"{name.replace('_', ' ').capitalize()}.",
+        "parameters": {"type": "object", "properties": properties, "required": list(properties)},
+        "policy": ToolPolicy(**policy).to_dict(),
+    }
+
+
+def agent(key: str = "claims", **fields: Any) -> RegisteredAgent:
+    """The published agent of that key; made once."""
+    made, _ = RegisteredAgent.objects.get_or_create(
+        key=key,
+        defaults={
+            "title": "Claims desk",
+            "model": "scripted demo model",
+            "definition": DEFINITION,
+            "tools": [
+                tool("lookup_policy", properties={"policy": {"type": "string"}}, idempotent=True),
+                tool(
+                    "issue_refund",
+                    properties={"claim": {"type": "string"}, "amount": {"type": "number", "maximum": 500}},
+                    approval=True,
+                    effect="moves money",
+                ),
+                tool("send_letter", properties={"text": {"type": "string"}}),
+            ],
+            **fields,
+        },
+    )
+    return made
+
+
+class History:
+    """One session, written row by row at the positions and in the order of a real run.
+
+    Time passes by a second per row; `now` is the session's clock. Each method saves what it changes.
+    """
+
+    def __init__(self, *, agent_key: str = "claims", tags: Sequence[str] = (), **fields: Any) -> None:
+        self.now: datetime = fields.pop("created_at", timezone.now() - timedelta(minutes=10))
+        agent(agent_key)
+        fields = {"title": "Windscreen of POL-7", "customer": "Ada Lovelace", **fields}
+        self.session = Session.objects.create(
+            agent=agent_key, created_at=self.now, phase_since=self.now, definition=DEFINITION, **fields
+        )
+        self.session.branch = Branch.objects.create(session=self.session, number=1, created_at=self.now)
+        self.calls: list[ToolCall] = []
+        self.step = 0
+        self.event("started")
+        self.enter("planning")
+        for name in tags:
+            SessionTag.objects.create(session=self.session, name=name)
+
+    @property
+    def branch(self) -> Branch:
+        assert self.session.branch is not None
+        return self.session.branch
+
+    @property
+    def last_checkpoint(self) -> Checkpoint:
+        return Checkpoint.objects.visible_on(self.branch).latest("position")
+
+    def save(self, **fields: Any) -> Session:
+        for name, value in fields.items():
+            setattr(self.session, name, value)
+        self.session.change += 1
+        self.session.updated_at = self.now
+        self.session.save()
+        return self.session
+
+    def place(self) -> int:
+        """The next position; a second passes."""
+        self.now += timedelta(seconds=1)
+        self.session.position += 1
+        return self.session.position
+
+    def enter(self, *phases: str) -> None:
+        meter = Meter(
+            Progress(
+                self.session.phase, self.session.previous_phase, self.session.phase_since, self.session.totals
+            ),
+            clock=lambda: self.now,
+        )
+        for phase in phases:
+            meter.to(AgentPhase(phase))
+        self._metered(meter)
+
+    def add(self, **amounts: float) -> None:
+        """Add to the session's totals."""
+        session = self.session
+        progress = Progress(session.phase, session.previous_phase, session.phase_since, session.totals)
+        meter = Meter(progress, clock=lambda: self.now)
+        for key, amount in amounts.items():
+            meter.add(key, amount)
+        self._metered(meter)
+
+    def _metered(self, meter: Meter) -> None:
+        progress = meter.progress()
+        self.save(
+            phase=progress.phase,
+            previous_phase=progress.previous,
+            phase_since=progress.since,
+            totals=progress.totals,
+        )
+
+    def message(self, role: str, text: str, body: dict[str, Any] | None = None, author: str = "") -> Message:
+        row = Message.objects.create(
+            branch=self.branch,
+            position=self.place(),
+            role=role,
+            text=text,
+            body={"role": role, "meta": {}, "name": None, "content": []} if body is None else body,
+            author=author,
+            created_at=self.now,
+        )
+        self.save()
+        return row
+
+    def system(self, text: str) -> Message:
+        return self.message("system", text)
+
+    def user(self, text: str, author: str = "") -> Message:
+        return self.message("user", text, author=author)
+
+    def checkpoint(self, kind: str = "step", **fields: Any) -> Checkpoint:
+        """Commit a checkpoint: the results of the calls before it become messages, as a run does it."""
+        if kind == "step" and self.session.phase == Phase.EXECUTING:
+            for call in self.calls:
+                self.message("tool", call.error or str(call.result))
+            self.enter("reflecting")
+            self.step += 1
+            self.add(steps=1)
+        self.calls = []
+        row = Checkpoint.objects.create(
+            branch=self.branch,
+            position=self.place(),
+            **{
+                "kind": kind,
+                "step": self.step,
+                "phase": self.session.phase,
+                "counters": {"step_count": self.step},
+                "totals": self.session.totals,
+                "definition": DEFINITION,
+                "created_at": self.now,
+                **fields,
+            },
+        )
+        self.save()
+        return row
+
+    def reply(
+        self,
+        text: str = "",
+        calls: Sequence[tuple[str, dict[str, Any]]] = (),
+        seconds: float = 1.5,
+        tokens: tuple[int, int] = (120, 30),
+    ) -> ModelCall:
+        """The model answers, and asks for the calls; they are in `self.calls` then, planned."""
+        if calls and self.session.phase == Phase.REFLECTING:
+            self.enter("planning")
+        row = ModelCall.objects.create(
+            branch=self.branch,
+            position=self.place(),
+            replies=1,
+            model="scripted demo model",
+            prompt_tokens=tokens[0],
+            completion_tokens=tokens[1],
+            started_at=self.now - timedelta(seconds=seconds),
+            ended_at=self.now,
+        )
+        self.message("assistant", text)
+        for ordinal, (name, arguments) in enumerate(calls):
+            position = self.place()
+            self.calls.append(
+                ToolCall.objects.create(
+                    branch=self.branch,
+                    position=position,
+                    call_id=f"call_{position}",
+                    ordinal=ordinal,
+                    tool=name,
+                    arguments=arguments,
+                    idempotency_key=f"{self.session.pk}:{position}",
+                    asked_at=self.now,
+                )
+            )
+        if calls:
+            self.enter("executing")
+        self.add(model_calls=1, model_seconds=seconds, prompt_tokens=tokens[0], completion_tokens=tokens[1])
+        return row
+
+    def model_fails(self, error: str = "RateLimitError: 429 Too Many Requests") -> ModelCall:
+        row = ModelCall.objects.create(
+            branch=self.branch,
+            position=self.place(),
+            error=error,
+            started_at=self.now - timedelta(seconds=2),
+            ended_at=self.now,
+        )
+        self.save()
+        return row
+
+    def begin(self, call: ToolCall) -> ToolCall:
+        self.now += timedelta(seconds=1)
+        call.status, call.started_at, call.attempt = CallStatus.STARTED, self.now, call.attempt + 1
+        call.save()
+        self.save()
+        return call
+
+    def finish(self, call: ToolCall, result: Any = None, *, error: str = "", **fields: Any) -> ToolCall:
+        """The call runs and ends; with `error` it fails."""
+        if call.status == CallStatus.PLANNED:
+            self.begin(call)
+        self.now += timedelta(seconds=1)
+        call.status = CallStatus.FAILED if error else CallStatus.DONE
+        call.result, call.error, call.ended_at = result, error, self.now
+        for name, value in fields.items():
+            setattr(call, name, value)
+        call.save()
+        self.add(tool_calls=1, tool_seconds=1.0, tool_errors=int(bool(error)))
+        return call
+
+    def doubt(self, call: ToolCall) -> ToolCall:
+        """The call had begun when its worker died; nobody knows whether it took effect."""
+        self.begin(call)
+        call.status = CallStatus.DOUBT
+        call.save()
+        return call
+
+    def ask(self, call: ToolCall, **fields: Any) -> Approval:
+        return Approval.objects.create(
+            session=self.session,
+            call=call,
+            arguments=call.arguments,
+            asked_at=self.now,
+            **{"fingerprint": sha256(repr((call.tool, call.arguments)).encode()).hexdigest(), **fields},
+        )
+
+    def lookup(self, policy: str = "POL-7") -> ToolCall:
+        """A whole step: the model looks a policy up."""
+        self.reply("I look that up.", [("lookup_policy", {"policy": policy})])
+        call = self.finish(self.calls[-1], {"policy": policy, "status": "active"})
+        self.checkpoint("step")
+        return call
+
+    def end(self, answer: str) -> Session:
+        """The turn ends with the answer that the last reply gave."""
+        self.step += 1
+        self.enter("done")
+        self.checkpoint("end", outcome={"final_answer": answer, "exit_reason": "text"})
+        self.event("finished", SYSTEM)
+        return self.rest("idle", final_answer=answer, exit_reason="text")
+
+    def event(self, kind: str, by: Actor = SYSTEM, reason: str = "", **data: Any) -> Event:
+        row = Event.objects.create(
+            session=self.session,
+            branch=self.branch,
+            position=self.place(),
+            kind=kind,
+            actor=by.user,
+            actor_name=by.name,
+            reason=reason,
+            data=data,
+            created_at=self.now,
+        )
+        self.save()
+        return row
+
+    def rest(self, status: str, **fields: Any) -> Session:
+        """Put the session into `status`, and give the fields that go with it."""
+        session = self.session
+        session.waiting_for = session.worker = ""
+        session.next_run_at = self.now if status == Status.QUEUED else None
+        session.lease_expires_at = None
+        if status == Status.RUNNING:
+            session.worker, session.epoch, session.attempt = "host:1", session.epoch + 1, session.attempt + 1
+            session.lease_expires_at = timezone.now() + timedelta(seconds=12)
+        session.version += 1
+        return self.save(status=status, **fields)
+
+
+def asked(**fields: Any) -> History:
+    """A session whose customer has asked, at the start of its first step."""
+    history = History(**fields)
+    history.system("You help with insurance claims.")
+    history.user("Is my windscreen covered by POL-7?")
+    history.checkpoint("start")
+    return history
+
+
+def looked_up(**fields: Any) -> History:
+    """One step later."""
+    history = asked(**fields)
+    history.lookup()
+    return history
+
+
+def refunding(**fields: Any) -> History:
+    """Another step later, where the model has asked for a refund that has not begun."""
+    history = looked_up(**fields)
+    history.reply("I refund it.", [("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    return history
+
+
+def queued(**fields: Any) -> Session:
+    history = History(**fields)
+    InboxMessage.objects.create(session=history.session, text="Is my windscreen covered by POL-7?")
+    return history.rest("queued")
+
+
+def retrying(**fields: Any) -> Session:
+    """Queued for a later time, after a model call that failed."""
+    history = looked_up(**fields)
+    history.model_fails()
+    history.event("retry", SYSTEM)
+    history.rest("queued", attempt=2, why="RateLimitError: 429 Too Many Requests")
+    return history.save(next_run_at=timezone.now() + timedelta(hours=1))
+
+
+def running(**fields: Any) -> Session:
+    history = refunding(**fields)
+    history.begin(history.calls[-1])
+    return history.rest("running")
+
+
+def pausing(**fields: Any) -> Session:
+    history = refunding(**fields)
+    history.event("stop_requested", SYSTEM, "lunch", request="pause")
+    history.rest("running")
+    return history.save(stop_request="pause", why="lunch")
+
+
+def cancelling(**fields: Any) -> Session:
+    history = refunding(**fields)
+    history.event("stop_requested", SYSTEM, "no longer needed", request="cancel")
+    history.rest("running")
+    return history.save(stop_request="cancel", why="no longer needed")
+
+
+def lost(**fields: Any) -> Session:
+    """Running, says its row; but its worker has not renewed the lease for long."""
+    history = refunding(**fields)
+    history.begin(history.calls[-1])
+    history.rest("running")
+    return history.save(lease_expires_at=timezone.now() - timedelta(minutes=1))
+
+
+def waiting_for_approval(**fields: Any) -> Session:
+    history = refunding(**fields)
+    history.ask(history.calls[-1])
+    return history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="issue_refund needs approval.")
+
+
+def in_doubt(**fields: Any) -> Session:
+    history = refunding(**fields)
+    history.doubt(history.calls[-1])
+    return history.rest(
+        "waiting", waiting_for=WaitingFor.DOUBT, why="issue_refund may or may not have taken effect."
+    )
+
+
+def retries_used_up(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.model_fails()
+    history.event("gave_up", SYSTEM)
+    return history.rest(
+        "waiting", waiting_for=WaitingFor.RETRIES, why="5 attempts without progress.", attempt=5
+    )
+
+
+def changed(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.event("changed", SYSTEM)
+    return history.rest("waiting", waiting_for=WaitingFor.CHANGED, why="The agent is no longer what it was.")
+
+
+def paused(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.event("paused", SYSTEM, "lunch")
+    return history.rest("paused", why="lunch")
+
+
+def cancelled(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.event("cancelled", SYSTEM, "no longer needed")
+    return history.rest("cancelled", why="no longer needed")
+
+
+def done(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.reply("Yes, POL-7 covers your windscreen.")
+    return history.end("Yes, POL-7 covers your windscreen.")
+
+
+def failed(**fields: Any) -> Session:
+    history = looked_up(**fields)
+    history.model_fails("AuthenticationError: 401 Invalid API key")
+    history.enter("error")
+    history.event("failed", SYSTEM)
+    return history.rest("idle", error="AuthenticationError: 401 Invalid API key")
+
+
+def rewound(**fields: Any) -> Session:
+    """Rewound from its end to the start of its second step, and paused there."""
+    from sessions_app import actions
+
+    session = done(**fields)
+    return actions.rewind(
+        actor=SYSTEM,
+        session_id=session.pk,
+        checkpoint_id=Checkpoint.objects.get(branch=session.branch, kind="step").pk,
+        reason="It looked at the wrong policy",
+    )
+
+
+def forked(**fields: Any) -> Session:
+    """A fork of a finished session, from the start of its second step."""
+    from sessions_app import actions
+
+    session = done(**fields)
+    return actions.fork(
+        actor=SYSTEM,
+        session_id=session.pk,
+        checkpoint_id=Checkpoint.objects.get(branch=session.branch, kind="step").pk,
+        reason="Try another way",
+    )
+
+
+STATES: dict[str, Callable[..., Session]] = {
+    made.__name__: made
+    for made in (
+        queued,
+        retrying,
+        running,
+        pausing,
+        cancelling,
+        lost,
+        waiting_for_approval,
+        in_doubt,
+        retries_used_up,
+        changed,
+        paused,
+        cancelled,
+        done,
+        failed,
+        rewound,
+        forked,
+    )
+}
