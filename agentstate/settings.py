@@ -5,6 +5,7 @@ HTTP on this machine. A wrong value is refused at start with a sentence that say
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import tempfile
@@ -89,7 +90,7 @@ try:
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
     DATABASES = {"default": _database()}
     REDIS_URL = _redis_url()
-    LOG_LEVEL: str = env.log_level("LOG_LEVEL", "INFO")
+    LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
 
     AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", "agentstate.demo.agents")

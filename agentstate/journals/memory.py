@@ -52,6 +52,7 @@ class Store:
         self.calls: dict[int, CallRecord] = {}
         self.progress: Record = {"phase": "idle", "previous": "", "since": _now().isoformat(), "totals": {}}
         self.stopped: Record = {}
+        self.outcome: Record = {}
         self.context: list[int] = []
         self._since = 0
 
@@ -113,6 +114,8 @@ class Store:
 
     def _apply_stop(self, stop: Record) -> None:
         self.status, self.stopped = stop["status"], stop
+        if stop["event"] == "finished":
+            self.outcome = {key: stop[key] for key in ("final_answer", "exit_reason")}
         for position in stop["doubts"]:
             self.calls[position] = replace(self.calls[position], status="doubt")
         for ask in stop["asks"]:

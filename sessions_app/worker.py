@@ -1,0 +1,93 @@
+"""Drives one claimed session with its agent: the only room of the desk's app that imports Haystack.
+
+Called by the Celery task, and by nothing that answers web requests. It holds no transaction while the agent runs, and it
+never decides for a person: what it cannot settle it leaves on the session, with the reason.
+"""
+
+import logging
+import time
+from uuid import UUID
+
+from django.conf import settings
+from django.core.cache import cache
+
+from agentstate.durable.build import DurableAgent, build
+from agentstate.durable.cache import Json
+from agentstate.durable.journal import JournalUnavailable, LeaseLost, Stop
+from agentstate.durable.registry import AgentError, registry
+from agentstate.durable.run import Options, run
+from sessions_app import leases
+from sessions_app.journal import OrmJournal
+from sessions_app.models import Session
+
+logger = logging.getLogger(__name__)
+
+
+class DjangoToolCache:
+    """The tool cache on Django's: the database, or Redis where there is one. A cache that is away is an empty one."""
+
+    def get(self, key: str) -> Json | None:
+        try:
+            return cache.get(key)
+        except Exception:
+            logger.warning("The tool cache cannot be read.", exc_info=True)
+            return None
+
+    def set(self, key: str, value: Json, ttl: float) -> None:
+        try:
+            cache.set(key, value, timeout=ttl)
+        except Exception:
+            logger.warning("The tool cache cannot be written.", exc_info=True)
+
+
+def drive(session_id: UUID, *, worker: str, slice_seconds: float | None = None) -> str:
+    """Claim the session and run it for a slice.
+
+    Returns "busy" if another worker has it or it is not due; "lost" if it was taken away meanwhile, or the database could not
+    be reached; else the status it was left in. "queued" means that there is more to do.
+    """
+    claim = leases.claim(session_id, worker)
+    if claim is None:
+        return "busy"
+    journal = OrmJournal(claim)
+    try:
+        with leases.kept_alive(claim):
+            return _drive(claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds)
+    except LeaseLost as lost:
+        logger.warning("Session %s was taken from %s: %s", session_id, worker, lost)
+        return "lost"
+    except JournalUnavailable as error:
+        logger.warning("Session %s was left as it is, the database does not answer: %s", session_id, error)
+        return "lost"
+
+
+def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> str:
+    try:
+        durable = load(Session.objects.values_list("agent", flat=True).get(pk=claim.session_id))
+    except AgentError as error:
+        journal.load()
+        why = f"{error} Then resume the session."
+        journal.stop(Stop("waiting", "changed", waiting_for="changed", why=why))
+        return "waiting"
+    until = time.monotonic() + slice_seconds
+    outcome = run(
+        durable,
+        journal,
+        Options(
+            cache=DjangoToolCache(),
+            enough=lambda: time.monotonic() >= until,
+            attempt=claim.attempt,
+            max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
+            retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
+        ),
+    )
+    return Session.objects.values_list("status", flat=True).get(pk=claim.session_id) if outcome.status else "lost"
+
+
+def load(key: str) -> DurableAgent:
+    """The registered agent, built in this process.
+
+    :raises AgentError: saying what to do, if it cannot be had.
+    """
+    registry.load(settings.AGENTSTATE_AGENTS)
+    return build(registry.get(key))

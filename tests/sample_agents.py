@@ -1,0 +1,299 @@
+"""Haystack agents of every kind that a durable run must carry, with scripted models.
+
+Each is a factory. What the tools and models do to the world goes to `effects`, so that two runs can be compared by it.
+A model's answer depends on the messages alone, as a real one's would.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from haystack import Document, component
+from haystack.components.agents import Agent
+from haystack.components.agents.state import State
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, ReasoningContent, ToolCall
+from haystack.hooks import hook
+from haystack.hooks.budget import TokenBudgetHook
+from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor, SummarizationCompactor
+from haystack.hooks.human_in_the_loop import AlwaysAskPolicy, BlockingConfirmationStrategy, ConfirmationHook
+from haystack.tools import AgentTool, ComponentTool, Tool, Toolset, tool
+
+effects: list[str] = []
+
+
+def effect(what: str) -> None:
+    effects.append(what)
+
+
+@tool
+def fast(q: Annotated[str, "what"]) -> str:
+    """Answers at once."""
+    effect(f"fast({q})")
+    return f"fast:{q}"
+
+
+@tool
+def slow(q: Annotated[str, "what"]) -> str:
+    """Another tool."""
+    effect(f"slow({q})")
+    return f"slow:{q}"
+
+
+@tool(outputs_to_state={"docs": {"source": "docs"}})
+def fetch(q: Annotated[str, "what"]) -> dict[str, Any]:
+    """Fetches documents."""
+    effect(f"fetch({q})")
+    return {"docs": [Document(content=f"doc {q}", id=q, meta={"page": 3})], "n": 1}
+
+
+@tool
+def note(text: Annotated[str, "text"], state: State) -> str:
+    """Writes to the State by itself."""
+    effect(f"note({text})")
+    state.set("notes", [text])
+    return f"noted, {len(state.data['notes'])} in all"
+
+
+@tool(inputs_from_state={"docs": "docs"})
+def count(docs: list[Document]) -> str:
+    """Reads the State."""
+    effect(f"count({len(docs)})")
+    return f"{len(docs)} documents"
+
+
+@tool
+def broken(q: Annotated[str, "what"]) -> str:
+    """Raises."""
+    effect(f"broken({q})")
+    raise ValueError(f"no {q} here")
+
+
+@tool
+def save(content: Annotated[str, "content"]) -> str:
+    """Ends the run where it is an exit condition."""
+    effect(f"save({content})")
+    return f"saved {content}"
+
+
+@tool
+def refund(order: Annotated[str, "order"], amount: Annotated[float, "amount"]) -> str:
+    """Pays money back."""
+    effect(f"refund({order},{amount:g})")
+    return f"refunded {amount:g} for {order}"
+
+
+@component
+class Upper:
+    @component.output_types(text=str)
+    def run(self, text: str) -> dict[str, str]:
+        effect(f"upper({text})")
+        return {"text": text.upper()}
+
+
+def scripted(*replies: str | list[ToolCall], name: str = "model") -> MockChatGenerator:
+    """A model that gives the n-th reply when it has replied n times since the user last spoke."""
+
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        said = 0
+        for message in reversed(messages):
+            if message.is_from("user") and not (message.text or "").startswith("A person"):
+                break
+            said += message.is_from("assistant") and "rejected" not in str(message.meta)
+        said = min(said, len(replies) - 1)
+        effect(f"{name}({said})")
+        answer = replies[said]
+        if isinstance(answer, str):
+            return ChatMessage.from_assistant(answer)
+        return ChatMessage.from_assistant(
+            f"step {said}", tool_calls=answer, reasoning=ReasoningContent(f"think {said}")
+        )
+
+    return MockChatGenerator(response_fn=reply)
+
+
+def everything() -> Agent:
+    """Parallel calls, state in and out, a component, a toolset, identical calls without ids, a failing tool."""
+    call = ToolCall
+    return Agent(
+        chat_generator=scripted(
+            [call("fast", {"q": "a"}, id="c1"), call("slow", {"q": "b"}, id="c2"), call("fetch", {"q": "d1"}, id="c3")],
+            [call("note", {"text": "n1"}, id="c4"), call("upper", {"text": "hey"}, id="c5"), call("fast", {"q": "same"}), call("fast", {"q": "same"})],
+            [call("note", {"text": "n2"}, id="c6"), call("count", {}, id="c7"), call("broken", {"q": "x"}, id="c8"), call("missing", {}, id="c9"), call("fetch", {"q": "d2"}, id="c10")],
+            "All done.",
+        ),
+        system_prompt="You help {{ who }}.",
+        tools=[Toolset([fast, slow]), fetch, note, count, broken, ComponentTool(component=Upper(), name="upper", description="u")],
+        state_schema={"docs": {"type": list[Document]}, "notes": {"type": list[str]}},
+    )  # fmt: skip
+
+
+def plain_talk() -> Agent:
+    return Agent(chat_generator=scripted("Hello."))
+
+
+def tool_exit() -> Agent:
+    return Agent(
+        chat_generator=scripted([ToolCall("fast", {"q": "a"}, id="t1")], [ToolCall("save", {"content": "it"}, id="t2")]),
+        tools=[fast, save],
+        exit_conditions=["save"],
+    )
+
+
+@hook
+def require_save(state: State) -> None:
+    if state.data.get("exit_reason") == "text" and state.data["step_count"] < 3:
+        state.set("messages", [ChatMessage.from_user("A person wants you to save first.")])
+        state.set("continue_run", True)
+
+
+def goes_on() -> Agent:
+    """An `on_exit` hook that sends the agent on."""
+    return Agent(
+        chat_generator=scripted("I am done.", [ToolCall("save", {"content": "it"}, id="s1")], "Saved."),
+        tools=[save],
+        exit_conditions=["text", "save"],
+        hooks={"on_exit": [require_save]},
+    )
+
+
+def long_run(steps: int = 6, **options: Any) -> Agent:
+    replies: list[str | list[ToolCall]] = [[ToolCall("fast", {"q": f"q{n}"}, id=f"l{n}")] for n in range(steps)]
+    return Agent(chat_generator=scripted(*replies, "Long done."), tools=[fast, fetch], **options)
+
+
+def compacting() -> Agent:
+    """The context is cut short by a sliding window; the model below counts its own replies in the text it is given."""
+    return Agent(
+        chat_generator=counting(7),
+        tools=[fast],
+        hooks={"before_llm": [CompactionHook(SlidingWindowCompactor(), context_window=400, compact_at=0.5, compact_to=0.2)]},
+    )
+
+
+def summarising() -> Agent:
+    return Agent(
+        chat_generator=counting(7),
+        tools=[fast],
+        hooks={
+            "before_llm": [
+                CompactionHook(
+                    SummarizationCompactor(chat_generator=MockChatGenerator(response_fn=_summary)),
+                    context_window=400,
+                    compact_at=0.5,
+                    compact_to=0.3,
+                )
+            ]
+        },
+    )
+
+
+def _summary(messages: list[ChatMessage]) -> str:
+    effect(f"summary({len(messages)})")
+    return "They talked about queries."
+
+
+def counting(calls: int) -> MockChatGenerator:
+    """A model that goes by the last tool result it sees, so that it works on a shortened context too."""
+
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        results = [result.result for message in messages for result in message.tool_call_results]
+        number = int(str(results[-1]).rsplit("q", 1)[1]) + 1 if results else 0
+        effect(f"model({number},{len(messages)})")
+        if number >= calls:
+            return ChatMessage.from_assistant("Counted.")
+        text = f"query number {number} " + "and some words to fill the window " * 6
+        return ChatMessage.from_assistant(text, tool_calls=[ToolCall("fast", {"q": f"q{number}"}, id=f"k{number}")])
+
+    return MockChatGenerator(response_fn=reply)
+
+
+def budgeted() -> Agent:
+    return long_run(hooks={"before_llm": [TokenBudgetHook(max_total_tokens=20, add_final_message=True)]})
+
+
+def three_steps() -> Agent:
+    return long_run(max_agent_steps=3)
+
+
+def nested() -> Agent:
+    inner = Agent(
+        chat_generator=scripted([ToolCall("slow", {"q": "inner"}, id="i1")], "Inner done.", name="inner"),
+        tools=[slow],
+        system_prompt="You are the inner one.",
+    )
+    helper = AgentTool(agent=inner, name="helper", description="asks the inner agent")
+    return Agent(
+        chat_generator=scripted([ToolCall("helper", {"messages": []}, id="h1"), ToolCall("slow", {"q": "outer"}, id="h2")], "Outer done."),
+        tools=[helper, slow],
+    )  # fmt: skip
+
+
+def prompted() -> Agent:
+    return Agent(
+        chat_generator=scripted([ToolCall("fast", {"q": "p"}, id="p1")], "Prompted."),
+        tools=[fast],
+        user_prompt="Please help {{ who }}.",
+    )
+
+
+@hook
+def greet(state: State) -> None:
+    effect("before_run")
+    state.set("messages", [ChatMessage.from_user("A person says: be kind.")])
+
+
+@hook
+def sign(state: State) -> None:
+    effect("after_run")
+    state.set("messages", [ChatMessage.from_assistant("Signed.")])
+
+
+def hooked() -> Agent:
+    return long_run(3, hooks={"before_run": [greet], "after_run": [sign]})
+
+
+def refunds() -> Agent:
+    return Agent(
+        chat_generator=scripted(
+            [ToolCall("fast", {"q": "look"}, id="r0"), ToolCall("refund", {"order": "A1", "amount": 100}, id="r1"), ToolCall("refund", {"order": "B2", "amount": 7}, id="r2")],
+            "Refund handled.",
+        ),
+        tools=[fast, refund],
+    )  # fmt: skip
+
+
+def confirmed() -> Agent:
+    """Haystack's own confirmation, with a strategy that would block on a prompt."""
+    agent = refunds()
+    strategy = BlockingConfirmationStrategy(confirmation_policy=AlwaysAskPolicy(), confirmation_ui=_NoConsole())
+    return agent.clone(hooks={"before_tool": [ConfirmationHook({"refund": strategy})]})
+
+
+class _NoConsole:
+    def get_user_confirmation(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a durable run never asks on a console")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "tests.sample_agents._NoConsole", "init_parameters": {}}
+
+
+def one_tool(function: Callable[..., Any], **options: Any) -> Agent:
+    """An agent that calls the given function once and then says "Over."."""
+    made = Tool(name="it", description="it", parameters={"type": "object", "properties": {}}, function=function, **options)
+    return Agent(chat_generator=scripted([ToolCall("it", {}, id="x1")], "Over."), tools=[made])
+
+
+KINDS: dict[str, tuple[Callable[[], Agent], dict[str, Any]]] = {
+    "everything": (everything, {"who": "Ann"}),
+    "plain_talk": (plain_talk, {}),
+    "tool_exit": (tool_exit, {}),
+    "goes_on": (goes_on, {}),
+    "long_run": (long_run, {}),
+    "compacting": (compacting, {}),
+    "summarising": (summarising, {}),
+    "budgeted": (budgeted, {}),
+    "three_steps": (three_steps, {}),
+    "nested": (nested, {}),
+    "prompted": (prompted, {"who": "Ann"}),
+    "hooked": (hooked, {}),
+}
