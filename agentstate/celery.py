@@ -20,7 +20,7 @@ app.set_default()
 app.autodiscover_tasks(["sessions_app"])
 
 app.conf.update(
-    broker_url=settings.REDIS_URL or "memory://",
+    broker_url=settings.REDIS_URL or "memory://localhost//",
     broker_transport_options=(
         {
             # Longer than any slice takes; a message delivered twice only loses the claim.
@@ -49,6 +49,8 @@ app.conf.update(
     worker_redirect_stdouts=False,
     enable_utc=True,
     timezone="UTC",
+    # Beat keeps no file: the one thing that it sends is due anyway when it starts.
+    beat_scheduler="celery.beat:Scheduler",
     beat_schedule={
         "sweep": {
             "task": "sessions_app.tasks.sweep",
@@ -75,3 +77,19 @@ def _publish_agents(**kwargs: Any) -> None:
     from sessions_app.publish import publish_agents
 
     publish_agents()
+
+
+@signals.worker_process_init.connect
+def _beat_from_the_start(**kwargs: Any) -> None:
+    """An idle worker is alive too."""
+    from sessions_app.tasks import heartbeat
+
+    heartbeat()
+
+
+@signals.worker_process_shutdown.connect
+def _sign_off(**kwargs: Any) -> None:
+    from sessions_app.leases import sign_off
+    from sessions_app.tasks import worker_name
+
+    sign_off(worker_name())

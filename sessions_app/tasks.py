@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import threading
 from uuid import UUID
 
 from celery import shared_task
@@ -10,7 +11,12 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from sessions_app import leases
+from sessions_app.leases import Heartbeat
+
 logger = logging.getLogger(__name__)
+_heartbeats: dict[str, Heartbeat] = {}
+_starting = threading.Lock()
 
 
 @shared_task
@@ -18,15 +24,13 @@ def advance(session_id: str) -> None:
     """Drive a session for a slice of time; if there is more to do, let the others in first."""
     from sessions_app.worker import drive
 
-    if drive(UUID(session_id), worker=worker_name()) == "queued":
+    if drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat()) == "queued":
         wake(UUID(session_id))
 
 
 @shared_task
 def sweep() -> None:
     """Heal what lost its worker, and wake what is due. Sent every AGENTSTATE_SWEEP_SECONDS."""
-    from sessions_app import leases
-
     for session_id in leases.sweep():
         # The next sweep finds what is still due, so these must not pile up while every worker is busy.
         _send(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS)
@@ -42,9 +46,18 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"[:200]
 
 
+def heartbeat() -> Heartbeat:
+    """This process's heartbeat: it begins at the first call, also after a fork, and lasts as long as the process."""
+    name = worker_name()
+    with _starting:
+        if name not in _heartbeats:
+            _heartbeats[name] = Heartbeat(name).__enter__()
+        return _heartbeats[name]
+
+
 def _send(session_id: UUID, expires: float | None = None) -> None:
     try:
-        advance.apply_async((str(session_id),), expires=expires)
+        advance.apply_async((str(session_id),), **({} if expires is None else {"expires": expires}))
     except (OperationalError, OSError) as error:
         logger.warning(
             "The wake-up of session %s was not sent: %s. The next sweep sends it again.", session_id, error

@@ -6,6 +6,7 @@ never decides for a person: what it cannot settle it leaves on the session, with
 
 import logging
 import time
+from contextlib import nullcontext
 from uuid import UUID
 
 from django.conf import settings
@@ -40,8 +41,14 @@ class DjangoToolCache:
             logger.warning("The tool cache cannot be written.", exc_info=True)
 
 
-def drive(session_id: UUID, *, worker: str, slice_seconds: float | None = None) -> str:
-    """Claim the session and run it for a slice.
+def drive(
+    session_id: UUID,
+    *,
+    worker: str,
+    slice_seconds: float | None = None,
+    heartbeat: leases.Heartbeat | None = None,
+) -> str:
+    """Claim the session and run it for a slice. Without a heartbeat the lease is not renewed.
 
     Returns "busy" if another worker has it or it is not due; "lost" if it was taken away meanwhile, or the database could not
     be reached; else the status it was left in. "queued" means that there is more to do.
@@ -51,7 +58,7 @@ def drive(session_id: UUID, *, worker: str, slice_seconds: float | None = None) 
         return "busy"
     journal = OrmJournal(claim)
     try:
-        with leases.kept_alive(claim):
+        with heartbeat.holding(claim) if heartbeat else nullcontext():
             return _drive(claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds)
     except LeaseLost as lost:
         logger.warning("Session %s was taken from %s: %s", session_id, worker, lost)
