@@ -57,7 +57,10 @@ def heartbeat() -> Heartbeat:
 
 def _send(session_id: UUID, expires: float | None = None) -> None:
     try:
-        advance.apply_async((str(session_id),), **({} if expires is None else {"expires": expires}))
+        if expires is None:
+            advance.delay(str(session_id))
+        else:
+            advance.apply_async((str(session_id),), expires=expires)
     except (OperationalError, OSError) as error:
         logger.warning(
             "The wake-up of session %s was not sent: %s. The next sweep sends it again.", session_id, error
