@@ -1,6 +1,6 @@
 """An agent's state in a file of its own, one per session: the domain's only room that touches a disk.
 
-A checkpoint is replaced whole or not at all: whoever reads, also after a crash, finds the last one that was saved.
+A checkpoint is replaced whole or not at all: whoever reads, also after a crash, finds the last one saved.
 """
 
 import os
@@ -12,9 +12,9 @@ from agentstate.domain.state import AgentState, check_session_id
 
 
 def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Path:
-    """Write the state to `directory`/`session_id`.json and return that path. The directory is made if need be.
+    """Write the state to `directory`/`session_id`.json and return that path. The directory need not exist.
 
-    When this returns, the checkpoint survives a power cut. If it raises, the previous checkpoint is still there.
+    When this returns, the checkpoint survives a power cut. If it raises, the previous one is still there.
     """
     path = _path(state.session_id, directory)
     data = encode_state(state).encode("utf-8", "surrogatepass")
@@ -34,7 +34,7 @@ def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Pat
 
 
 def load_checkpoint(session_id: str, directory: str | os.PathLike[str]) -> AgentState | None:
-    """The state that was last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` goes on or begins.
+    """The state last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` goes on or begins.
 
     :raises ValueError: if `session_id` is not one.
     :raises UnreadableState: naming the file, if it is damaged, of a newer version, or another session's.

@@ -1,7 +1,7 @@
 """An agent's state as versioned JSON, lossless both ways.
 
-A document is `{"format": "agentstate", "version": N, "state": {...}}`. Old versions are read for ever: a change of
-the shape raises `VERSION` and adds to `MIGRATIONS` the function that turns the previous version's `state` into the
+A document is `{"format": "agentstate", "version": N, "state": {...}}`. Old versions are read for ever: who
+changes the shape raises `VERSION` and adds to `MIGRATIONS` what turns the previous version's `state` into the
 new one's. Whatever cannot be read in full is an error; nothing is dropped in silence.
 """
 
@@ -52,7 +52,7 @@ def decode_state(text: str | bytes) -> AgentState:
         return _state(_upgrade(document["state"], document.get("version")))
     except UnreadableState:
         raise
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
         raise UnreadableState(f"The state is damaged: {error}") from error
 
 
@@ -61,7 +61,8 @@ def _upgrade(state: Json, version: Json) -> Json:
         raise UnreadableState(f"{version!r} is not a version: it is a number from 1.")
     if version > VERSION:
         raise UnreadableState(
-            f"The state has version {version}; this AgentState reads versions up to {VERSION}. Update AgentState."
+            f"The state has version {version}, newer than {VERSION}, the newest that this AgentState reads. "
+            "Update AgentState to read it."
         )
     for step in range(version, VERSION):
         state = MIGRATIONS[step](state)

@@ -57,8 +57,8 @@ class ToolCall:
 class Message:
     """One message of the conversation.
 
-    `metadata` is JSON. An assistant message that asks for tools has `tool_calls` there: a list of mappings with
-    `id`, `name` and `arguments`. A tool's message has the `tool_call_id` that it answers.
+    `metadata` is JSON. An assistant message that asks for tools has `tool_calls` there: a list of mappings
+    with `id`, `name` and `arguments`. A tool's message has the `tool_call_id` that it answers.
     """
 
     role: Role

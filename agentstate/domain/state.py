@@ -71,9 +71,8 @@ class WorkingMemory:
 
     def complete_step(self, step: str) -> Self:
         if step not in self.pending_steps:
-            raise ValueError(
-                f"{step!r} is not a pending step. Pending: {', '.join(self.pending_steps) or 'none'}."
-            )
+            pending = ", ".join(map(repr, self.pending_steps)) or "none"
+            raise ValueError(f"{step!r} is not a pending step of the plan. Pending: {pending}.")
         return replace(self, completed_steps=(*self.completed_steps, step))
 
     def note(self, text: str) -> Self:
