@@ -1,0 +1,55 @@
+"""System checks of the agents that the setting AGENTSTATE_AGENTS names.
+
+Every command sees that the modules are there. Building the agents takes Haystack, and what their factories want (an
+API key, say), so that is part of `manage.py check --deploy`.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+
+HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
+
+
+@register("agentstate")
+def modules_exist(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Looks for the modules without importing them (only the packages they are in)."""
+    return [
+        Error(f"There is no module {module!r}.", hint=HINT, id="agentstate.E001")
+        for module in settings.AGENTSTATE_AGENTS
+        if not _exists(module)
+    ]
+
+
+@register("agentstate", deploy=True)
+def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Imports the modules and builds each agent once."""
+    from agentstate.durable.build import describe
+    from agentstate.durable.registry import registry
+    from sessions_app.publish import load_agents
+
+    found: list[CheckMessage] = [Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents()]
+    for registration in registry.all():
+        told = describe(registration)
+        if told.problem:
+            found.append(Error(told.problem, obj=registration.key, id="agentstate.E003"))
+        found.extend(
+            Warning(
+                f"The tool {tool['name']!r} has a cache_ttl, but is handed the live State: its calls are never cached.",
+                hint="Leave cache_ttl out, or hand the tool what it needs as arguments.",
+                obj=registration.key,
+                id="agentstate.W001",
+            )
+            for tool in told.tools
+            if tool["takes_state"] and tool["policy"]["cache_ttl"] is not None
+        )
+    return found
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
