@@ -226,5 +226,10 @@ LOGGING = {
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
-    "loggers": {"django": {"handlers": [], "level": "NOTSET", "propagate": True}},
+    "loggers": {
+        "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+        # Two lines for each wake-up; what a session did stands on the session.
+        "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
+        "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
+    },
 }

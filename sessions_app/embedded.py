@@ -5,15 +5,17 @@ by then is left behind as a crash would leave it, which loses nothing: the next 
 """
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from celery.worker import WorkController, state
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
+from kombu.exceptions import OperationalError
 from waitress.server import create_server
 
 from agentstate.celery import app
@@ -38,7 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        raise PortTaken(f"Cannot listen on {host} port {port}: {error.strerror or error}.") from error
+        raise PortTaken(f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.") from error
 
 
 def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
@@ -88,8 +90,13 @@ def worker() -> Iterator[threading.Thread]:
     try:
         yield thread
     finally:
-        # Celery's loop looks at it between messages and leaves by itself, in its own thread.
-        state.should_stop = 0
+        # Celery's loop leaves by itself, in its own thread, when it looks at this or gets the message.
+        state.should_stop = 0  # type: ignore[assignment]
+        logging.getLogger("celery.worker.control").setLevel(
+            logging.ERROR
+        )  # It would warn of just that message.
+        with suppress(OperationalError):
+            app.control.shutdown(destination=[controller.hostname])
         thread.join(GRACE_SECONDS)
 
 

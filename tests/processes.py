@@ -47,8 +47,9 @@ class Process:
 
     def _read(self) -> None:
         assert self._popen.stdout
-        for line in self._popen.stdout:
-            self.output += line
+        with self._popen.stdout as lines:
+            for line in lines:
+                self.output += line
 
     def wait_for_output(self, pattern: str, seconds: float = 60) -> re.Match[str]:
         """:raises AssertionError: if the process ends without printing it."""

@@ -7,12 +7,12 @@ one database. For more than one machine, run a WSGI server and Celery instead, w
 import os
 import secrets
 import signal
-import sys
 from typing import Any, NoReturn
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
+from django.core.wsgi import get_wsgi_application
 from django.db import transaction
 
 from sessions_app.roles import ROLES, give_role
@@ -31,7 +31,9 @@ class Command(BaseCommand):
         parser.add_argument("--no-demo", action="store_true", help="Make no demo users and no demo sessions.")
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
-        from sessions_app import embedded
+        # Celery and the agents take a while to import; other commands need not wait for them.
+        from sessions_app import embedded, tasks
+        from sessions_app.publish import publish_agents
 
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, _leave)
@@ -42,26 +44,22 @@ class Command(BaseCommand):
                 f"{error} Choose another one, for example: PORT={_port_number(port) + 1}"
             ) from None
 
-        _accept_plain_http()
-        self._prepare()
-        if not no_demo:
-            self._make_demo_users()
-
-        from django.core.wsgi import get_wsgi_application
-
-        from sessions_app import tasks
-        from sessions_app.publish import publish_agents
-
-        publish_agents()
-        with embedded.worker() as worker:
+        with listening:
+            _accept_plain_http()
+            self._prepare()
             if not no_demo:
-                self._fill_the_desk()
-            with embedded.sweeping(tasks.sweep):
-                self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
-                embedded.serve(listening, get_wsgi_application())
+                self._make_demo_users()
+            publish_agents()
+            with embedded.worker() as worker:
+                if not no_demo:
+                    self._fill_the_desk()
+                with embedded.sweeping(tasks.sweep):
+                    self._say(
+                        f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)"
+                    )
+                    embedded.serve(listening, get_wsgi_application())
         if worker.is_alive():
-            self._say("Stopped in the middle of a step. The next start carries on from what is committed.")
-            sys.stdout.flush()
+            self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
             os._exit(0)
 
     def _prepare(self) -> None:

@@ -1,0 +1,133 @@
+"""`manage.py up`: one command starts everything, says where it is, and may be stopped or killed at any moment."""
+
+import re
+import signal
+import socket
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tests.processes import MANAGE, environment, run, running
+
+UP = (*MANAGE, "up", "--port", "0")
+ADDRESS = r"AgentState is at (http://[\d.:]+)/"
+PASSWORD = r"with the password (\S+)"
+
+
+@pytest.fixture
+def env(sqlite_url, tmp_path):
+    return environment(
+        DATABASE_URL=sqlite_url, STATIC_ROOT=str(tmp_path / "static"), SECRET_KEY="for these tests"
+    )
+
+
+@contextmanager
+def signed_in(address, name, password):
+    """A client with the session that this name and password give."""
+    with httpx.Client(base_url=address, follow_redirects=True) as client:
+        client.get("/login/").raise_for_status()
+        form = {"username": name, "password": password, "csrfmiddlewaretoken": client.cookies["csrftoken"]}
+        client.post("/login/", data=form)
+        assert "sessionid" in client.cookies
+        yield client
+
+
+@pytest.mark.slow
+def test_the_first_start_prints_a_password_and_the_next_ones_do_not(env):
+    with running(UP, env) as first:
+        address = first.wait_for_output(ADDRESS)[1]
+        password = first.wait_for_output(PASSWORD)[1]
+        for name in ("viewer", "operator", "supervisor"):
+            with signed_in(address, name, password) as client:
+                # Only supervisors are let into the admin; others are asked who they are.
+                assert (client.get("/admin/").url.path == "/admin/") is (name == "supervisor")
+        first.send(signal.SIGTERM)
+        assert first.wait() == 0
+    assert first.output.count(password) == 1
+
+    with running(UP, env) as second:
+        address = second.wait_for_output(ADDRESS)[1]
+        with signed_in(address, "operator", password):
+            pass
+        assert not re.search(PASSWORD, second.output)
+
+
+@pytest.mark.slow
+def test_the_environment_names_the_password_also_for_users_that_exist(env):
+    with running(UP, env) as first:
+        first.wait_for_output(ADDRESS)
+    with running(UP, env | {"AGENTSTATE_DEMO_PASSWORD": "open sesame"}) as second:
+        address = second.wait_for_output(ADDRESS)[1]
+        with signed_in(address, "viewer", "open sesame"):
+            pass
+        assert "open sesame" not in second.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_within_five_seconds_and_without_a_traceback(env, signum):
+    with running((*UP, "--no-demo"), env) as up:
+        up.wait_for_output(ADDRESS)
+        up.send(signum)
+        assert up.wait(5) == 0
+    assert "Traceback" not in up.output
+
+
+@pytest.mark.slow
+def test_after_sigkill_it_starts_again_on_the_same_database(env):
+    with running(UP, env) as first:
+        first.wait_for_output(ADDRESS)
+        first.send(signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL
+    with running(UP, env) as second:
+        address = second.wait_for_output(ADDRESS)[1]
+        assert httpx.get(f"{address}/login/").status_code == 200
+
+
+@pytest.mark.slow
+def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
+    with running((*UP, "--no-demo"), env) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        page = httpx.get(f"{address}/admin/login/").text
+        style = re.search(r'href="(/static/admin/css/base\.[0-9a-f]+\.css)"', page)
+        assert style
+        assert "immutable" in httpx.get(address + style[1]).headers["cache-control"]
+
+
+@pytest.mark.slow
+def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
+    with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
+        login = up.wait_for_output(ADDRESS)[1] + "/login/"
+        assert httpx.get(login).headers["location"].startswith("https://")
+        answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
+        assert answer.status_code == 200
+        assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.slow
+def test_with_redis_it_works_too(env, redis_url):
+    with running((*UP, "--no-demo"), env | {"REDIS_URL": redis_url}) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        assert httpx.get(f"{address}/login/").status_code == 200
+        up.send(signal.SIGTERM)
+        assert up.wait(5) == 0
+    assert "Traceback" not in up.output
+
+
+def test_a_taken_port_is_one_clear_line_and_nothing_was_begun(env, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = run((*MANAGE, "up"), env | {"PORT": str(port)})
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"Cannot listen on 127.0.0.1 port {port}: Address already in use." in done.stderr
+    assert f"PORT={port + 1}" in done.stderr
+    assert not (tmp_path / "db.sqlite3").exists()
+
+
+@pytest.mark.parametrize("port", ["web", "65536", "-1"])
+def test_a_port_that_is_none_is_refused(env, port):
+    done = run((*MANAGE, "up", f"--port={port}"), env)
+    assert done.returncode == 1
+    assert f"must be a number from 0 to 65535, not {port!r}" in done.stderr
