@@ -105,6 +105,13 @@ def test_results_stand_right_behind_their_request_in_its_order() -> None:
     assert_an_api_takes(messages)
 
 
+def test_a_result_that_came_after_another_request_finds_its_own() -> None:
+    one, two = call("c1", "one"), call("c2", "two")
+    messages = history_to_messages([asking(one), asking(two), answering(two), answering(one)])
+    assert [message["content"] for message in messages] == ["I look.", "one", "I look.", "two"]
+    assert_an_api_takes(messages)
+
+
 def test_an_id_used_again_belongs_to_the_latest_request() -> None:
     first, second = call("c1", "first"), call("c1", "second")
     messages = history_to_messages([asking(first), answering(first), asking(second), answering(second)])
@@ -119,6 +126,11 @@ def test_an_id_used_again_belongs_to_the_latest_request() -> None:
         ([Message(Role.TOOL, "lost", NOW)], "answers the call None"),
         ([asking(call("c1"))], "The call 'c1' of look has no result"),
         ([asking(call("c1")), answering(call("c1")), answering(call("c1"))], "The call 'c1' has two results"),
+        (
+            [Message(Role.ASSISTANT, "", NOW, {"tool_calls": [{"id": "c1"}]})],
+            "lacks an id, a name or arguments",
+        ),
+        ([Message(Role.ASSISTANT, "", NOW, {"tool_calls": ["c1"]})], "asks for 'c1', which lacks"),
     ],
 )
 def test_a_history_that_no_api_takes_is_refused(history: list[Message], text: str) -> None:

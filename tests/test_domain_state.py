@@ -117,6 +117,13 @@ def test_a_follow_up_is_the_new_goal_and_keeps_what_is_known() -> None:
     assert state.final_answer is None
 
 
+def test_the_first_message_to_an_idle_agent_is_its_goal() -> None:
+    state = AgentState("s-1").to_planning("Is my policy active?")
+    assert state.phase is AgentPhase.PLANNING
+    assert state.memory.current_goal == "Is my policy active?"
+    assert [message.content for message in state.history] == ["Is my policy active?"]
+
+
 def test_resuming_after_an_error_clears_it_and_keeps_goal_and_plan() -> None:
     failed = planned().remember(planned().memory.plan(["look"])).to_error("the model is down")
     assert failed.error_message == "the model is down"

@@ -36,7 +36,7 @@ def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
     for index, message in enumerate(history):
         if message.role is Role.TOOL:
             continue
-        calls = message.metadata.get("tool_calls", ()) if message.role is Role.ASSISTANT else ()
+        calls = _calls(message)
         if not calls:
             messages.append({"role": message.role.value, "content": message.content})
             continue
@@ -62,6 +62,17 @@ def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
     return messages
 
 
+def _calls(message: Message) -> Sequence[Mapping[str, Any]]:
+    """The calls that the message asks for."""
+    calls: Sequence[Mapping[str, Any]] = message.metadata.get("tool_calls") or ()
+    if message.role is not Role.ASSISTANT:
+        return ()
+    for call in calls:
+        if not isinstance(call, Mapping) or not {"id", "name", "arguments"} <= call.keys():
+            raise InconsistentHistory(f"A message asks for {call!r}, which lacks an id, a name or arguments.")
+    return calls
+
+
 def _results_by_request(history: Sequence[Message]) -> dict[tuple[int, str], Message]:
     """Each tool message, by the index of the message that asked for it and the call's id.
 
@@ -70,9 +81,8 @@ def _results_by_request(history: Sequence[Message]) -> dict[tuple[int, str], Mes
     asked: dict[str, int] = {}
     results: dict[tuple[int, str], Message] = {}
     for index, message in enumerate(history):
-        if message.role is Role.ASSISTANT:
-            asked |= {call["id"]: index for call in message.metadata.get("tool_calls", ())}
-        elif message.role is Role.TOOL:
+        asked |= {call["id"]: index for call in _calls(message)}
+        if message.role is Role.TOOL:
             call_id = message.metadata.get("tool_call_id")
             if call_id not in asked:
                 raise InconsistentHistory(
