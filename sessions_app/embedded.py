@@ -79,10 +79,13 @@ class _Worker(WorkController):
 
 @contextmanager
 def worker() -> Iterator[threading.Thread]:
-    """Run sessions in this process. On leaving, no new work starts, and what runs gets GRACE_SECONDS to reach its end.
+    """Run sessions in this process. On leaving, no step starts, and what runs gets GRACE_SECONDS to reach its end.
 
     The thread that is handed out is alive afterwards if something did not end.
     """
+    from sessions_app.worker import stopping
+
+    stopping.clear()
     state.should_stop = None
     controller = _Worker()
     thread = threading.Thread(target=controller.start, name="worker", daemon=True)
@@ -90,6 +93,7 @@ def worker() -> Iterator[threading.Thread]:
     try:
         yield thread
     finally:
+        stopping.set()
         # Celery's loop leaves by itself, in its own thread, when it looks at this or gets the message.
         state.should_stop = 0  # type: ignore[assignment]
         logging.getLogger("celery.worker.control").setLevel(

@@ -5,6 +5,7 @@ never decides for a person: what it cannot settle it leaves on the session, with
 """
 
 import logging
+import threading
 import time
 from contextlib import nullcontext
 from uuid import UUID
@@ -22,6 +23,9 @@ from sessions_app.journal import OrmJournal
 from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
+
+# Set when this process is about to end: every session that it drives then goes back to the queue after its step.
+stopping = threading.Event()
 
 
 class DjangoToolCache:
@@ -82,7 +86,7 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         journal,
         Options(
             cache=DjangoToolCache(),
-            enough=lambda: time.monotonic() >= until,
+            enough=lambda: stopping.is_set() or time.monotonic() >= until,
             attempt=claim.attempt,
             max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
             retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
