@@ -40,20 +40,8 @@ def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
         if not calls:
             messages.append({"role": message.role.value, "content": message.content})
             continue
-        messages.append(
-            {
-                "role": message.role.value,
-                "content": message.content or None,
-                "tool_calls": [
-                    {
-                        "id": call["id"],
-                        "type": "function",
-                        "function": {"name": call["name"], "arguments": to_json(call["arguments"])},
-                    }
-                    for call in calls
-                ],
-            }
-        )
+        asked = [_openai_call(call) for call in calls]
+        messages.append({"role": "assistant", "content": message.content or None, "tool_calls": asked})
         for call in calls:
             result = results.get((index, call["id"]))
             if result is None:
@@ -62,11 +50,16 @@ def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
     return messages
 
 
-def _calls(message: Message) -> Sequence[Mapping[str, Any]]:
-    """The calls that the message asks for."""
-    calls: Sequence[Mapping[str, Any]] = message.metadata.get("tool_calls") or ()
+def _openai_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": to_json(call["arguments"])}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _calls(message: Message) -> Sequence[Any]:
+    """The calls that the message asks for, each with its `id`, `name` and `arguments`."""
     if message.role is not Role.ASSISTANT:
         return ()
+    calls: Sequence[Any] = message.metadata.get("tool_calls") or ()
     for call in calls:
         if not isinstance(call, Mapping) or not {"id", "name", "arguments"} <= call.keys():
             raise InconsistentHistory(f"A message asks for {call!r}, which lacks an id, a name or arguments.")
