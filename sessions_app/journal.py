@@ -89,33 +89,12 @@ class OrmJournal:
         )
 
     def checkpoint(self, new: NewCheckpoint) -> Committed:
-        now = timezone.now()
         with self._transaction():
-            fence = self._fence(len(new.messages) + 1, new.progress, definition=new.definition)
-            fold = self._inbox(excluding=new.messages) if fence.inbox and new.kind == "step" else []
-            if fold:
-                fence = self._fence(len(fold))
-                first = fence.position - len(fold) - len(new.messages)
-            else:
-                first = fence.position - len(new.messages)
-            positions = tuple(range(first, first + len(new.messages)))
-            place = first + len(new.messages) + len(fold)
-            self._store_messages(new, positions, now)
-            folded = self._fold(fold, first + len(new.messages))
-            self._store_checkpoint(new, positions, folded, place, now)
-            for settled in new.settled:
-                self._calls(settled.position).update(status=settled.status, error=settled.error, ended_at=now)
-            if new.stop is not None:
-                stop, left = new.stop, fence.inbox - sum(m.inbox_id is not None for m in new.messages)
-                if stop.status == "idle" and new.followup is not None and left > 0:
-                    stop = replace(stop, status="queued", progress=new.followup)
-                self._let_go(stop, fence, now)
-        if new.kind != "prepared":
-            self._results, self._call_ids = {}, {}
-        return Committed(positions, fence.signals(), folded)
+            return self._checkpoint(new)
 
-    def reply(self, new: NewReply) -> RepliedCommit:
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
         with self._transaction():
+            committed = self._checkpoint(checkpoint) if checkpoint else None
             messages = [] if new.aside else list(new.messages)
             fence = self._fence(1 + len(messages) + len(new.calls), new.progress, attempt=1)
             first = fence.position - len(messages) - len(new.calls)
@@ -142,7 +121,7 @@ class OrmJournal:
             self._insert_messages([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
             calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at)
         self._remember(calls)
-        return RepliedCommit(positions, calls, fence.signals())
+        return RepliedCommit(positions, calls, fence.signals(), committed)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._transaction():
@@ -162,9 +141,9 @@ class OrmJournal:
             )
         return fence.signals()
 
-    def finish_call(self, position: int, end: CallEnd) -> Signals:
+    def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         with self._transaction():
-            fence = self._fence(0)
+            fence = self._fence(0, progress, attempt=1)
             values = {"status": end.status, "ended_at": end.ended_at, "result": end.result, "error": end.error}
             extra = {"state": end.state, "lossy": end.lossy, "cached": end.cached}
             rowsql.update(ToolCall, values | extra, where={"branch_id": self._branch.pk, "position": position})
@@ -223,6 +202,29 @@ class OrmJournal:
             self.claim.lost.set()
             raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
         return fence
+
+    def _checkpoint(self, new: NewCheckpoint) -> Committed:
+        now = timezone.now()
+        fence = self._fence(len(new.messages) + 1, new.progress, definition=new.definition, attempt=1)
+        fold = self._inbox(excluding=new.messages) if fence.inbox and new.kind == "step" and new.fold else []
+        if fold:
+            fence = self._fence(len(fold))
+        first = fence.position - len(fold) - len(new.messages)
+        positions = tuple(range(first, first + len(new.messages)))
+        place = fence.position
+        self._store_messages(new, positions, now)
+        folded = self._fold(fold, first + len(new.messages))
+        self._store_checkpoint(new, positions, folded, place, now)
+        for settled in new.settled:
+            self._calls(settled.position).update(status=settled.status, error=settled.error, ended_at=now)
+        if new.stop is not None:
+            stop, left = new.stop, fence.inbox - sum(m.inbox_id is not None for m in new.messages)
+            if stop.status == "idle" and new.followup is not None and left > 0:
+                stop = replace(stop, status="queued", progress=new.followup)
+            self._let_go(stop, fence, now)
+        if new.kind != "prepared":
+            self._results, self._call_ids = {}, {}
+        return Committed(positions, fence.signals(), folded)
 
     def _insert_messages(self, rows: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:
         values = []

@@ -4,19 +4,25 @@ The ORM builds a statement anew for each call, which costs more than executing i
 models' own fields and kept; values go through the fields, as the ORM would send them. Nothing else uses raw SQL.
 """
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model
 
 from agentstate.durable.journal import Signals
 from sessions_app.models import InboxMessage, Session, Status
 
 Values = dict[str, Any]
+Converter = Callable[[Any, BaseDatabaseWrapper], Any]
+Statement = tuple[str, tuple[Converter | None, ...]]
+_json = json.JSONEncoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +42,10 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values, now: dat
 
     Locks the session row until the transaction ends.
     """
-    given = [_adapt(Session, name, value) for name, value in values.items()]
+    sql, converters = _fence_sql(connection.vendor, tuple(values))
+    given = _converted(converters, (now, *values.values(), session_id))
     with connection.cursor() as cursor:
-        cursor.execute(
-            _fence_sql(connection.vendor, tuple(values)),
-            [positions, _adapt(Session, "updated_at", now), *given, _adapt(Session, "id", session_id), epoch],
-        )
+        cursor.execute(sql, [positions, *given, epoch])
         row = cursor.fetchone()
     return Fence(*row) if row else None
 
@@ -50,13 +54,13 @@ def insert(model: type[Model], rows: list[Values]) -> None:
     """Insert rows that all have the same columns; a foreign key goes by its column's name."""
     if not rows:
         return
-    names = tuple(rows[0])
-    values = [[_adapt(model, name, row[name]) for name in names] for row in rows]
+    sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]))
+    values = [_converted(converters, tuple(row.values())) for row in rows]
     with connection.cursor() as cursor:
         if len(values) == 1:
-            cursor.execute(_insert_sql(connection.vendor, model, names), values[0])
+            cursor.execute(sql, values[0])
         else:
-            cursor.executemany(_insert_sql(connection.vendor, model, names), values)
+            cursor.executemany(sql, values)
 
 
 def update(model: type[Model], values: Values, *, where: Values, raise_by_one: str = "") -> None:
@@ -64,51 +68,69 @@ def update(model: type[Model], values: Values, *, where: Values, raise_by_one: s
 
     :raises LookupError: if there is none.
     """
-    given = [_adapt(model, name, value) for name, value in (values | where).items()]
+    sql, converters = _update_sql(connection.vendor, model, tuple(values), tuple(where), raise_by_one)
     with connection.cursor() as cursor:
-        cursor.execute(_update_sql(connection.vendor, model, tuple(values), tuple(where), raise_by_one), given)
+        cursor.execute(sql, _converted(converters, (*values.values(), *where.values())))
         if cursor.rowcount != 1:
             raise LookupError(f"no {model._meta.model_name} at {where}")
 
 
 @lru_cache(maxsize=64)
-def _fence_sql(vendor: str, names: tuple[str, ...]) -> str:
+def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
     table, inbox = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
     also = "".join(f", {_column(Session, name)} = %s" for name in names)
-    return (
+    sql = (
         f"UPDATE {table} SET position = position + %s, change = change + 1, updated_at = %s{also} "  # noqa: S608 - names of our own columns
         f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
         f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {inbox} WHERE {inbox}.session_id = {table}.id)"
     )
+    return sql, _converters(Session, ("updated_at", *names, "id"))
 
 
 @lru_cache(maxsize=64)
-def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...]) -> str:
+def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...]) -> Statement:
     columns = ", ".join(_column(model, name) for name in names)
     places = ", ".join(["%s"] * len(names))
-    return f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608 - names of our own columns
+    sql = f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608 - our own columns
+    return sql, _converters(model, names)
 
 
 @lru_cache(maxsize=64)
-def _update_sql(vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str) -> str:
+def _update_sql(vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str) -> Statement:
     sets = [f"{_column(model, name)} = %s" for name in names]
     if raised:
         sets.append(f"{_column(model, raised)} = {_column(model, raised)} + 1")
     tests = " AND ".join(f"{_column(model, name)} = %s" for name in where)
-    return f"UPDATE {_quoted(model._meta.db_table)} SET {', '.join(sets)} WHERE {tests}"  # noqa: S608 - names of our own columns
+    sql = f"UPDATE {_quoted(model._meta.db_table)} SET {', '.join(sets)} WHERE {tests}"  # noqa: S608 - our own columns
+    return sql, _converters(model, (*names, *where))
 
 
-@lru_cache(maxsize=256)
+def _converters(model: type[Model], names: Sequence[str]) -> tuple[Converter | None, ...]:
+    return tuple(_converter(_field(model, name), connection.vendor) for name in names)
+
+
+def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
+    """How a value gets to the database as the ORM would send it; None where it goes as it is."""
+    if isinstance(field, models.ForeignKey):
+        return _converter(field.target_field, vendor)
+    if isinstance(field, models.JSONField) and vendor == "sqlite":
+        return lambda value, _: None if value is None else _json(value)
+    if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
+        return None
+    return lambda value, to: field.get_db_prep_save(value, to)
+
+
+def _converted(converters: Sequence[Converter | None], values: Sequence[Any]) -> list[Any]:
+    to = connections[DEFAULT_DB_ALIAS]
+    return [value if convert is None else convert(value, to) for convert, value in zip(converters, values, strict=True)]
+
+
 def _field(model: type[Model], name: str) -> "Field[Any, Any]":
     return next(field for field in model._meta.concrete_fields if name in (field.name, field.attname))
 
 
 def _column(model: type[Model], name: str) -> str:
     return _quoted(str(_field(model, name).column))
-
-
-def _adapt(model: type[Model], name: str, value: Any) -> Any:
-    return _field(model, name).get_db_prep_save(value, connection)
 
 
 def _quoted(name: str) -> str:

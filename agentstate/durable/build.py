@@ -25,6 +25,8 @@ class DurableAgent:
     key: str
     policies: Policies
     definition: str
+    holds: bool = False
+    """Whether a step's checkpoint may wait for the model's reply: no hook of the user's runs between the two, or is lost if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
             "after_run": [*(Guarded(hook, "after_run") for hook in hooks.get("after_run", [])), Finish()],
         },
     )
-    return DurableAgent(agent=wrapped, key=key, policies=policies, definition=definition)
+    holds = not hooks.get("before_llm") and not hooks.get("after_tool")
+    return DurableAgent(agent=wrapped, key=key, policies=policies, definition=definition, holds=holds)
 
 
 def fingerprint(agent: Agent) -> str:

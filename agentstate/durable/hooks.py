@@ -19,7 +19,7 @@ from haystack.tools import Tool
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import ledger, runcontext
 from agentstate.durable.encoding import clean_text, decode, encode_lossy
-from agentstate.durable.journal import ENDED, CallRecord, NewCall, Settled, Stop
+from agentstate.durable.journal import ENDED, CallRecord, NewCall, Settled, Signals, Stop
 from agentstate.durable.progress import Meter
 from agentstate.durable.runcontext import Parked, RunContext, as_message
 
@@ -67,14 +67,16 @@ class Gate(DurableHook):
         if state.data.get("stop_run") is not None:
             return
         if not run.stepping:
-            if run.meter.phase is AgentPhase.EXECUTING:
-                run.to(AgentPhase.REFLECTING)
-            elif run.meter.phase is AgentPhase.REFLECTING:
-                run.to(AgentPhase.PLANNING)
+            run.to(AgentPhase.REFLECTING if run.calls else AgentPhase.PLANNING)
             run.step += 1
             run.meter.add("steps", 1)
-            stop = Stop("queued") if run.enough() else None
-            run.commit("step", state, settled=_settled(run, state), stop=stop)
+            settled = _settled(run, state)
+            if run.enough():
+                run.commit("step", state, settled=settled, stop=Stop("queued"))
+            elif run.holds and run.signals == Signals():
+                run.hold(state, settled)
+            else:
+                run.commit("step", state, settled=settled)
             run.prepared = run.replied = False
         if not run.let_go and run.signals.stop_request:
             run.release(requested_stop(run))

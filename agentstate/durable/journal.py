@@ -184,7 +184,7 @@ class NewCheckpoint:
     negative numbers for the new messages (-1 the first). `state` maps a changed key to {"set": value} or
     {"extend": items}. A "step" checkpoint folds what lies in the inbox into the context, behind the rest.
     With `stop` the run lets go of the session in the same commit; if the inbox is not empty at the end of a
-    turn, the session stays queued instead, with `followup` as its progress.
+    turn, the session stays queued instead, with `followup` as its progress. Without `fold` the inbox is left alone.
     """
 
     kind: CheckpointKind
@@ -199,6 +199,7 @@ class NewCheckpoint:
     definition: str = ""
     stop: Stop | None = None
     followup: Progress | None = None
+    fold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +237,12 @@ class NewReply:
 
 @dataclass(frozen=True, slots=True)
 class RepliedCommit:
-    """The positions of the reply's messages, and the records of its calls."""
+    """The positions of the reply's messages, the records of its calls, and the checkpoint that went with it, if any."""
 
     positions: tuple[int, ...]
     calls: tuple[CallRecord, ...]
     signals: Signals
+    checkpoint: Committed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +265,8 @@ class Journal(Protocol):
     def checkpoint(self, new: NewCheckpoint) -> Committed:
         """Commit a checkpoint, and what came with it."""
 
-    def reply(self, new: NewReply) -> RepliedCommit:
-        """Commit a model's reply, with the calls it asks for as planned."""
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
+        """Commit a model's reply, with the calls it asks for as planned; before it, the checkpoint of the step it began."""
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         """Commit calls that a hook added to the model's."""
@@ -272,7 +274,7 @@ class Journal(Protocol):
     def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
         """Commit that the call runs from now on. `sent` are its arguments, where they are not the model's."""
 
-    def finish_call(self, position: int, end: CallEnd) -> Signals:
+    def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         """Commit how the call ended."""
 
     def stop(self, stop: Stop) -> None:

@@ -16,6 +16,7 @@ from haystack.components.agents.state.state import replace_values
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
+from agentstate.domain.phases import AgentPhase
 from agentstate.durable import runcontext
 from agentstate.durable.cache import cache_key
 from agentstate.durable.context import current_key
@@ -140,8 +141,11 @@ def _end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | 
             run.meter.add("tool_seconds", max(0.0, (end.ended_at - started).total_seconds()))
         if end.cached or end.status == "failed":
             run.meter.add("cached" if end.cached else "tool_errors", 1)
-    run.signals = run.journal.finish_call(record.position, end)
-    run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
+    with run.lock:
+        run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
+        if all(call.status in ENDED for call in run.calls.values()):
+            run.to(AgentPhase.REFLECTING)
+        run.signals = run.journal.finish_call(record.position, end, run.meter.progress())
 
 
 def _written(run: RunContext, state: State | None, before: dict[str, Any]) -> dict[str, Any] | None:

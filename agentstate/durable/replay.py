@@ -58,7 +58,7 @@ class ReplayChatGenerator:
             if self.name == AGENT:
                 for stored, reply in zip(recorded.messages, replies, strict=True):
                     run.conversation.stored(reply, stored.position)
-                if options.get("tools") and any(reply.tool_calls for reply in replies):
+                if options.get("tools") and any(reply.tool_calls for reply in replies) and not run.all_ended():
                     run.executing()
             return {"replies": replies}
         return {"replies": self._ask(run, seq, messages, options)}
@@ -98,8 +98,10 @@ class ReplayChatGenerator:
                 model=str(replies[-1].meta.get("model") or "") if replies else "",
                 prompt_tokens=prompt,
                 completion_tokens=completion,
-            )
+            ),
+            run.held,
         )
+        run.held_committed(commit.checkpoint)
         run.signals, run.progressed = commit.signals, True
         if own:
             run.replied = True

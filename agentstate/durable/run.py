@@ -70,6 +70,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         clock=options.clock,
         enough=options.enough,
         has_system_prompt=durable.agent.system_prompt is not None,
+        holds=durable.holds,
     )
     early = _nothing_to_do(context, snapshot, durable)
     if early is not None:

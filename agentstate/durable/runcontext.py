@@ -7,7 +7,7 @@ without it, as one call.
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,15 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.cache import ToolCache
-from agentstate.durable.conversation import Conversation
+from agentstate.durable.conversation import Change, Conversation
 from agentstate.durable.policy import fingerprint
 from agentstate.durable.encoding import encode_lossy, message_from
 from agentstate.durable.journal import (
+    ENDED,
     Ask,
     Base,
     CallRecord,
+    CheckpointKind,
     Committed,
     InboxItem,
     Journal,
@@ -56,6 +58,16 @@ class Parked(BaseException):
         self.stop = stop
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A checkpoint drawn up, and what to take as known once it is committed."""
+
+    new: NewCheckpoint
+    state: "State"
+    change: Change
+    fresh: dict[str, Any]
+
+
 class RunContext:
     def __init__(
         self,
@@ -69,6 +81,7 @@ class RunContext:
         clock: Clock,
         enough: Callable[[], bool],
         has_system_prompt: bool = False,
+        holds: bool = False,
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -91,6 +104,8 @@ class RunContext:
         self.let_go = False
         self.stopped_as = "running"
         self.has_system_prompt = has_system_prompt
+        self.holds = holds
+        self._held: _Held | None = None
         self.replied = bool(snapshot.replies)
         self.progressed = False
         self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
@@ -141,6 +156,11 @@ class RunContext:
                 if phase is not self.meter.phase:
                     self.meter.to(phase)
 
+    def all_ended(self) -> bool:
+        """Whether the tools of the step have run, and the session is known to be past them."""
+        ended = all(call.status in ENDED for call in self.calls.values())
+        return ended and self.meter.phase is AgentPhase.REFLECTING
+
     def executing(self) -> None:
         """The model has asked for tools: whatever came before, they run next."""
         if self.meter.phase is not AgentPhase.EXECUTING:
@@ -150,54 +170,83 @@ class RunContext:
 
     def commit(
         self,
-        kind: str,
+        kind: CheckpointKind,
         state: "State",
         *,
         settled: Iterable[Settled] = (),
         stop: Stop | None = None,
         meter: Meter | None = None,
         followup: Progress | None = None,
-    ) -> Committed:
+    ) -> None:
         """Commit a checkpoint of the live state, and take it as known.
 
         :raises NotStorable: naming the state key, for a value that cannot be stored; nothing is written then.
         """
+        held = self._draw_up(kind, state, settled, stop=stop, meter=meter, followup=followup)
+        self._took(held, self.journal.checkpoint(held.new))
+
+    def hold(self, state: "State", settled: Iterable[Settled]) -> None:
+        """Draw up the checkpoint of a step that begins, to be committed together with the model's reply.
+
+        All that it holds is in the journal already: a run that dies before the reply draws it up again.
+        """
+        self._held = self._draw_up("step", state, settled, fold=False)
+
+    @property
+    def held(self) -> NewCheckpoint | None:
+        return self._held.new if self._held else None
+
+    def held_committed(self, committed: Committed | None) -> None:
+        if self._held is not None and committed is not None:
+            held, self._held = self._held, None
+            self._took(held, committed)
+
+    def _draw_up(
+        self,
+        kind: CheckpointKind,
+        state: "State",
+        settled: Iterable[Settled],
+        *,
+        meter: Meter | None = None,
+        **options: Any,
+    ) -> "_Held":
         change = self.conversation.change(state.data["messages"])
         keys, fresh = self.keys.changes(state.data)
         counters, _ = encode_lossy({key: state.data.get(key) for key in COUNTERS})
-        committed = self.journal.checkpoint(
-            NewCheckpoint(
-                kind=kind,  # type: ignore[arg-type]
-                step=self.step,
-                progress=(meter or self.meter).progress(),
-                messages=change.messages,
-                context=change.context,
-                state=keys,
-                counters=counters,
-                tools=tuple(tool.name for tool in state.data.get("tools") or ()),
-                settled=tuple(settled),
-                definition=self.definition,
-                stop=stop,
-                followup=followup,
-            )
+        new = NewCheckpoint(
+            kind=kind,
+            step=self.step,
+            progress=(meter or self.meter).progress(),
+            messages=change.messages,
+            context=change.context,
+            state=keys,
+            counters=counters,
+            tools=tuple(tool.name for tool in state.data.get("tools") or ()),
+            settled=tuple(settled),
+            definition=self.definition,
+            **options,
         )
-        self.progressed = True
-        if stop is not None:
-            self.let_go, self.stopped_as = True, stop.status
-        self.signals = committed.signals
-        folded = [(message.position, as_message(message)) for message in committed.folded]
-        self.conversation.committed(change, committed.positions, folded)
-        self.keys.committed(fresh)
-        if folded:
-            state.set("messages", [message for _, message in folded])
         if kind != "prepared":
             self._replies, self._seq, self.calls = {}, {}, {}
             self.unclaimed, self.asked = [], []
-        return committed
+        return _Held(new, state, change, fresh)
+
+    def _took(self, held: "_Held", committed: Committed) -> None:
+        self.progressed = True
+        if held.new.stop is not None:
+            self.let_go, self.stopped_as = True, held.new.stop.status
+        self.signals = committed.signals
+        folded = [(message.position, as_message(message)) for message in committed.folded]
+        self.conversation.committed(held.change, committed.positions, folded)
+        self.keys.committed(held.fresh)
+        if folded:
+            held.state.set("messages", [message for _, message in folded])
 
     def release(self, stop: Stop) -> None:
         """Let go of the session; the progress made goes with it."""
         if not self.let_go:
+            if self._held is not None:
+                self.held_committed(self.journal.checkpoint(self._held.new))
             self.let_go, self.stopped_as = True, stop.status
             self.journal.stop(replace(stop, progress=self.meter.progress()))
 

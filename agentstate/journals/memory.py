@@ -214,7 +214,7 @@ class MemoryJournal:
             taken = [message.inbox_id for message in new.messages if message.inbox_id is not None]
             by_id = {item.id: item.body for item in store.inbox}
             bodies = [m.body if m.inbox_id is None else by_id[m.inbox_id] for m in new.messages]
-            fold = [item for item in store.inbox if new.kind == "step" and item.id not in taken]
+            fold = [item for item in store.inbox if new.kind == "step" and new.fold and item.id not in taken]
             first = store.position + 1
             positions = list(range(first, first + len(bodies)))
             folded = [StoredMessage(first + len(bodies) + i, item.body) for i, item in enumerate(fold)]
@@ -250,9 +250,10 @@ class MemoryJournal:
             )
             return Committed(tuple(positions), self._signals(), tuple(folded))
 
-    def reply(self, new: NewReply) -> RepliedCommit:
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
         store = self.store
         with self._fenced():
+            committed = self.checkpoint(checkpoint) if checkpoint else None
             first = store.position + 1
             messages = [{"position": first + i, "body": body} for i, body in enumerate(new.messages)]
             calls = self._planned(new.calls, first + len(messages))
@@ -270,7 +271,7 @@ class MemoryJournal:
                 }
             )
             places = tuple(message["position"] for message in messages)
-            return RepliedCommit(places, tuple(CallRecord(**call) for call in calls), self._signals())
+            return RepliedCommit(places, tuple(CallRecord(**call) for call in calls), self._signals(), committed)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._fenced():
@@ -286,7 +287,7 @@ class MemoryJournal:
             self.store.write({"op": "call", "call": position, "changes": changes, "at": at.isoformat()})
             return self._signals()
 
-    def finish_call(self, position: int, end: CallEnd) -> Signals:
+    def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         with self._fenced():
             changes = {"status": end.status, "result": end.result, "error": end.error, "state": end.state}
             self.store.write(
@@ -297,6 +298,7 @@ class MemoryJournal:
                     "at": end.ended_at.isoformat(),
                     "cached": end.cached,
                     "lossy": end.lossy,
+                    "progress": _plain(progress) if progress else None,
                 }
             )
             return self._signals()
