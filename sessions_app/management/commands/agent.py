@@ -1,0 +1,224 @@
+"""The desk's verbs on the command line: `manage.py agent start claims "Is my windscreen covered?"`.
+
+Thin: each verb is one action. `start` and `fork` print the new session's id and nothing else, for scripts.
+A refusal is one line on stderr and exit code 1; wrong usage is exit code 2.
+"""
+
+import getpass
+import json
+import os
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.core.management import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from sessions_app import actions
+from sessions_app.errors import ActionError
+from sessions_app.models import RegisteredAgent, Session
+from sessions_app.publish import publish_agents
+from sessions_app.queries.whole import whole
+from sessions_app.roles import Actor
+
+Options = dict[str, Any]
+
+
+class Command(BaseCommand):
+    help = "Start, show and steer the sessions of agents."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+        def verb(name: str, do: Callable[[Options], None], help: str) -> CommandParser:
+            sub: CommandParser = verbs.add_parser(name, help=help, description=help)
+            sub.set_defaults(do=do)
+            return sub
+
+        def steering(name: str, action: Callable[..., Session], help: str) -> CommandParser:
+            sub = verb(name, lambda options: self._now(action(**_common(options))), help)
+            _add_session(sub)
+            sub.add_argument("--reason", required=True, help="kept in the session's audit trail")
+            return sub
+
+        verb("list", self.list_agents, "List the agents that can be started.")
+
+        start = verb("start", self.start, "Start a session; prints its id.")
+        start.add_argument("agent", metavar="KEY", help="the agent's key, see `agent list`")
+        start.add_argument("message", help="what the customer asks")
+        start.add_argument("--title", default="", help="default: the message's first 80 characters")
+        start.add_argument("--customer", default="")
+        start.add_argument(
+            "--tag", action="append", default=[], dest="tags", help="may be given several times"
+        )
+        start.add_argument(
+            "--state", type=_json_object, metavar="JSON", help="values for the agent's state keys"
+        )
+
+        show = verb("show", self.show, "Show what a session is doing, and its present history.")
+        _add_session(show)
+        show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
+
+        message = verb("message", self.message, "Say something to the agent.")
+        _add_session(message)
+        message.add_argument("text")
+
+        steering("pause", actions.pause, "Stop a session for now.")
+        steering("resume", actions.resume, "Let a session go on.")
+        steering("cancel", actions.cancel, "End a session's work.")
+        steering("undo", actions.undo, "Take the last rewind back.")
+        rewind = steering("rewind", actions.rewind, "Go back to a checkpoint.")
+        _add_checkpoint(rewind)
+        rewind.add_argument("--run", action="store_true", help="go on from there at once")
+
+        fork = verb("fork", self.fork, "Try another way in a new session; prints its id.")
+        _add_session(fork)
+        _add_checkpoint(fork)
+        fork.add_argument("--title", default="")
+        fork.add_argument("--message", default="", help="say this first; the fork then runs at once")
+        fork.add_argument("--run", action="store_true", help="run the fork at once")
+        fork.add_argument("--reason", default="forked on the command line")
+
+        decide = verb("decide", self.decide, "Decide a call in doubt, or answer a request for approval.")
+        _add_session(decide)
+        decide.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
+        how = decide.add_mutually_exclusive_group(required=True)
+        how.add_argument("--result", metavar="TEXT", help="in doubt: it took effect, and this was its result")
+        how.add_argument("--again", action="store_true", help="in doubt: run it again")
+        how.add_argument("--skip", metavar="TEXT", help="in doubt: do not run it, and tell the model this")
+        how.add_argument("--approve", action="store_true", help="approval: let it run")
+        how.add_argument("--reject", metavar="TEXT", help="approval: do not run it, and tell the model this")
+        decide.add_argument("--reason", default="decided on the command line")
+
+    def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
+        try:
+            do(options)
+        except ActionError as error:
+            raise CommandError(_one_line(error)) from error
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be used: {_one_line(error)}. Is it migrated?") from error
+
+    def list_agents(self, options: Options) -> None:
+        if not RegisteredAgent.objects.exists():
+            self._publish()
+        rows = RegisteredAgent.objects.order_by("key").values_list("key", "title", "model", "problem")
+        self._table(["key", "title", "model", "problem"], rows)
+
+    def start(self, options: Options) -> None:
+        if not RegisteredAgent.objects.filter(key=options["agent"]).exists():
+            self._publish()
+        wanted = {name: options[name] for name in ("agent", "message", "title", "customer", "tags", "state")}
+        self.stdout.write(str(actions.start(actor=_actor(), **wanted).pk))
+
+    def show(self, options: Options) -> None:
+        told = whole(_session(options["session_id"]))
+        if options["as_json"]:
+            self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
+        else:
+            self._show(told)
+
+    def message(self, options: Options) -> None:
+        self._now(
+            actions.send_message(actor=_actor(), session_id=options["session_id"], text=options["text"])
+        )
+
+    def fork(self, options: Options) -> None:
+        fork = actions.fork(**_common(options), title=options["title"], message=options["message"])
+        self.stdout.write(str(fork.pk))
+
+    def decide(self, options: Options) -> None:
+        call = {**_common(options), "call_id": options["call_id"]}
+        if options["approve"]:
+            session = actions.approve(**call)
+        elif options["reject"] is not None:
+            session = actions.reject(**call, message=options["reject"])
+        else:
+            session = actions.decide(**call, **{name: options[name] for name in ("result", "again", "skip")})
+        self._now(session)
+
+    def _publish(self) -> None:
+        for problem in publish_agents():
+            self.stderr.write(_one_line(problem))
+
+    def _now(self, session: Session) -> None:
+        waiting = f" for {session.waiting_for}" if session.waiting_for else ""
+        asked = f", asked to {session.stop_request}" if session.stop_request else ""
+        self.stdout.write(f"{session.pk} is {session.status}{waiting}{asked}")
+
+    def _show(self, told: dict[str, Any]) -> None:
+        waiting = f" for {told['waiting_for']}" if told["waiting_for"] else ""
+        why = f": {told['why']}" if told["why"] else ""
+        lines = [
+            told["title"],
+            f"{told['agent']}  {told['id']}  branch {told['branch']}  version {told['version']}",
+            f"{told['status']}{waiting}, {told['phase']}{why}",
+        ]
+        lines += [f"error: {told['error']}"] if told["error"] else []
+        lines += [f"final answer: {told['final_answer']}"] if told["final_answer"] else []
+        lines += [f"not read yet: {text}" for text in told["inbox"]]
+        for line in lines:
+            self.stdout.write(line)
+        for name, columns in {
+            "messages": ["position", "role", "text"],
+            "tool_calls": ["call_id", "tool", "status", "attempts", "arguments", "result", "error"],
+            "checkpoints": ["id", "position", "kind", "phase"],
+        }.items():
+            self.stdout.write(f"\n{name.replace('_', ' ')}")
+            self._table(columns, [[row[column] for column in columns] for row in told[name]])
+
+    def _table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        lines = [list(head), *([_one_line(cell) for cell in row] for row in rows)]
+        widths = [min(60, max(map(len, column))) for column in zip(*lines, strict=True)]
+        for line in lines:
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            self.stdout.write("  ".join(padded).rstrip())
+
+
+def _add_session(parser: CommandParser) -> None:
+    parser.add_argument("session_id", metavar="ID", help="the session's id")
+
+
+def _add_checkpoint(parser: CommandParser) -> None:
+    parser.add_argument(
+        "checkpoint_id", metavar="CHECKPOINT", type=int, help="the checkpoint's id, see `agent show`"
+    )
+
+
+def _common(options: Options) -> dict[str, Any]:
+    """What the actions call by the same name."""
+    known = ("session_id", "checkpoint_id", "reason", "run")
+    return {"actor": _actor()} | {name: options[name] for name in known if name in options}
+
+
+def _session(session_id: str) -> Session:
+    try:
+        return Session.objects.select_related("branch").get(pk=UUID(session_id))
+    except (ValueError, Session.DoesNotExist):
+        raise CommandError(f"There is no session {session_id}.") from None
+
+
+def _actor() -> Actor:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return Actor.command_line(name)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"this is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ArgumentTypeError('give a JSON object, like {"key": "value"}')
+    return value
+
+
+def _one_line(value: object) -> str:
+    if value is None:
+        return ""
+    text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.split())
