@@ -91,6 +91,10 @@ class Redis:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int | None:
+        return self._process and self._process.pid
+
     def restart(self) -> None:
         self.stop()
         self.start()
@@ -156,6 +160,10 @@ class Postgres:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait()
             self._process = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process and self._process.pid
 
     def new_database(self) -> str:
         """The URL of an empty database of one's own."""
