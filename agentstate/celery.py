@@ -5,6 +5,7 @@ are not kept, messages that can be sent again soon expire, and a worker that los
 Without REDIS_URL the broker lives inside one process, and only `manage.py up` may run a worker on it.
 """
 
+import logging
 import os
 from typing import Any
 
@@ -13,6 +14,8 @@ from celery import Celery, signals
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
+
+logger = logging.getLogger(__name__)
 
 app = Celery("agentstate")
 # Web server threads send tasks too, and a thread knows only the default app.
@@ -76,7 +79,8 @@ def _publish_agents(**kwargs: Any) -> None:
     """The desk shows the agents that workers say there are."""
     from sessions_app.publish import publish_agents
 
-    publish_agents()
+    for problem in publish_agents():
+        logger.error(problem)
 
 
 @signals.worker_process_init.connect

@@ -85,6 +85,7 @@ def worker() -> Iterator[threading.Thread]:
     """
     from sessions_app.worker import stopping
 
+    logging.getLogger("celery").setLevel(logging.WARNING)
     stopping.clear()
     state.should_stop = None
     controller = _Worker()

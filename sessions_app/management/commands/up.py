@@ -49,7 +49,8 @@ class Command(BaseCommand):
             self._prepare()
             if not no_demo:
                 self._make_demo_users()
-            publish_agents()
+            for problem in publish_agents():
+                self.stderr.write(problem)
             with embedded.worker() as worker:
                 if not no_demo:
                     self._fill_the_desk()
