@@ -97,6 +97,11 @@ def agent(key: str = "claims", **fields: Any) -> RegisteredAgent:
     return made
 
 
+def branch_of(session: Session) -> Branch:
+    assert session.branch is not None
+    return session.branch
+
+
 class History:
     """One session, written row by row at the positions and in the order of a real run.
 
@@ -120,8 +125,7 @@ class History:
 
     @property
     def branch(self) -> Branch:
-        assert self.session.branch is not None
-        return self.session.branch
+        return branch_of(self.session)
 
     @property
     def last_checkpoint(self) -> Checkpoint:

@@ -1,0 +1,364 @@
+"""Deciding calls in doubt, and answering requests for approval."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from sessions_app import actions
+from sessions_app.errors import Invalid, Moved, NotFound, Refused
+from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall, WaitingFor
+from sessions_app.roles import Actor
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions for which a wake-up was asked, in order."""
+    asked: list[str] = []
+    monkeypatch.setattr("sessions_app.actions.calls.wake", lambda pk: asked.append(str(pk)))
+    return asked
+
+
+def fresh(session: Session) -> Session:
+    return Session.objects.select_related("branch").get(pk=session.pk)
+
+
+def two_in_doubt() -> tuple[Session, list[ToolCall]]:
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "Dear Ada"}), ("send_letter", {"text": "Dear Bob"})])
+    calls = [history.doubt(call) for call in history.calls]
+    return history.rest("waiting", waiting_for=WaitingFor.DOUBT, why="Two letters may have been sent."), calls
+
+
+def two_to_approve() -> tuple[Session, list[Approval]]:
+    history = builders.looked_up()
+    history.reply(
+        calls=[
+            ("issue_refund", {"claim": "CLM-1042", "amount": 120}),
+            ("issue_refund", {"claim": "CLM-1043", "amount": 80}),
+        ]
+    )
+    approvals = [history.ask(call) for call in history.calls]
+    return history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="Two refunds."), approvals
+
+
+def decide(session: Session, call: ToolCall, **how: Any) -> Session:
+    return actions.decide(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="I asked the bank", **how
+    )
+
+
+def approve(session: Session, approval: Approval, **how: Any) -> Session:
+    return actions.approve(
+        **{"actor": builders.SYSTEM, "session_id": session.pk, "call_id": approval.call.pk, **how}
+    )
+
+
+@pytest.mark.parametrize(
+    "how, status, result, error",
+    [
+        ({"result": "paid on Monday"}, CallStatus.DONE, "paid on Monday", ""),
+        ({"result": ""}, CallStatus.DONE, "", ""),
+        (
+            {"skip": "It was not paid; go on without."},
+            CallStatus.SKIPPED,
+            None,
+            "It was not paid; go on without.",
+        ),
+    ],
+)
+def test_a_call_in_doubt_ends_as_the_person_says(
+    how: dict[str, str], status: str, result: str | None, error: str, woken: list[str]
+) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    decide(session, call, **how)
+    call.refresh_from_db()
+    session = fresh(session)
+    assert (call.status, call.result, call.error) == (status, result, error)
+    assert call.ended_at is not None
+    assert call.decided_by == builders.SYSTEM.name
+    assert (session.status, session.waiting_for, session.why, session.attempt) == (Status.QUEUED, "", "", 0)
+    assert woken == [str(session.pk)]
+
+
+def test_a_call_in_doubt_runs_again_if_the_person_says_so(woken: list[str]) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    key, attempt = call.idempotency_key, call.attempt
+    decide(session, call, again=True)
+    call.refresh_from_db()
+    assert (call.status, call.started_at, call.ended_at) == (CallStatus.PLANNED, None, None)
+    assert (call.idempotency_key, call.attempt) == (key, attempt)
+    assert fresh(session).status == Status.QUEUED
+
+
+def test_the_decision_is_in_the_audit_trail() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    decide(session, call, again=True)
+    event = session.events.last()
+    assert event is not None
+    assert (event.kind, event.reason) == ("decided", "I asked the bank")
+    assert event.data == {
+        "call": call.pk,
+        "call_id": call.call_id,
+        "tool": "issue_refund",
+        "position": call.position,
+        "decision": "again",
+    }
+
+
+def test_a_session_goes_on_when_no_call_is_in_doubt_any_more(woken: list[str]) -> None:
+    session, calls = two_in_doubt()
+    decide(session, calls[0], result="sent")
+    after = fresh(session)
+    assert (after.status, after.waiting_for, after.why) == (Status.WAITING, WaitingFor.DOUBT, session.why)
+    assert woken == []
+    decide(session, calls[1], skip="not sent")
+    assert fresh(session).status == Status.QUEUED
+    assert woken == [str(session.pk)]
+
+
+def test_a_decision_while_paused_does_not_make_it_run(woken: list[str]) -> None:
+    history = builders.refunding()
+    call = history.doubt(history.calls[-1])
+    session = history.rest("paused")
+    decide(session, call, result="paid")
+    assert fresh(session).status == Status.PAUSED
+    assert woken == []
+
+
+@pytest.mark.parametrize("how", [{}, {"result": "a", "again": True}, {"result": "a", "skip": "b"}])
+def test_exactly_one_decision_is_wanted(how: dict[str, Any]) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    with pytest.raises(Invalid, match="Choose one"):
+        decide(session, call, **how)
+    call.refresh_from_db()
+    assert call.status == CallStatus.DOUBT
+
+
+@pytest.mark.parametrize("how", [{"skip": " "}, {"result": "\x00"}, {"skip": "\x00"}])
+def test_a_decision_that_cannot_be_stored_or_told_is_refused(how: dict[str, Any]) -> None:
+    session = builders.in_doubt()
+    with pytest.raises(Invalid):
+        decide(session, ToolCall.objects.get(status=CallStatus.DOUBT), **how)
+
+
+def test_a_decided_call_is_decided_once() -> None:
+    session, calls = two_in_doubt()
+    decide(session, calls[0], result="sent")
+    with pytest.raises(Refused, match="not in doubt: it is done"):
+        decide(session, calls[0], again=True)
+    calls[0].refresh_from_db()
+    assert calls[0].result == "sent"
+
+
+def test_a_call_may_be_named_as_the_model_named_it() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    actions.decide(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=call.call_id, reason="I asked", result="paid"
+    )
+    call.refresh_from_db()
+    assert call.status == CallStatus.DONE
+
+
+def test_of_calls_that_the_model_named_alike_the_open_one_is_meant() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    ToolCall.objects.update(call_id="0")
+    actions.decide(actor=builders.SYSTEM, session_id=session.pk, call_id="0", reason="I asked", result="paid")
+    call.refresh_from_db()
+    assert call.status == CallStatus.DONE
+
+
+def test_a_name_that_two_open_calls_share_is_not_guessed_at() -> None:
+    session, _ = two_in_doubt()
+    ToolCall.objects.update(call_id="0")
+    with pytest.raises(Invalid, match="2 open calls are named 0"):
+        actions.decide(
+            actor=builders.SYSTEM, session_id=session.pk, call_id="0", reason="I asked", again=True
+        )
+
+
+@pytest.mark.parametrize("call_id", [0, "no such call"])
+def test_an_unknown_call_is_not_found(call_id: int | str) -> None:
+    with pytest.raises(NotFound, match="no call"):
+        actions.decide(
+            actor=builders.SYSTEM, session_id=builders.in_doubt().pk, call_id=call_id, reason="x", again=True
+        )
+
+
+def test_the_call_of_another_session_is_not_found() -> None:
+    mine, other = builders.in_doubt(), builders.in_doubt()
+    call = ToolCall.objects.get(branch=other.branch, status=CallStatus.DOUBT)
+    with pytest.raises(NotFound):
+        decide(mine, call, again=True)
+
+
+@pytest.mark.parametrize("act", ["decide", "approve", "reject"])
+def test_a_call_that_a_rewind_left_behind_cannot_be_decided(act: str) -> None:
+    history = builders.refunding()
+    call = history.calls[-1]
+    if act == "decide":
+        history.doubt(call)
+    else:
+        history.ask(call)
+    session = history.rest("waiting", waiting_for="doubt" if act == "decide" else "approval")
+    actions.rewind(
+        actor=builders.SYSTEM,
+        session_id=session.pk,
+        checkpoint_id=history.last_checkpoint.pk,
+        reason="another way",
+    )
+    hows: dict[str, dict[str, Any]] = {"decide": {"again": True}, "approve": {}, "reject": {"message": "no"}}
+    with pytest.raises(Refused, match="left behind"):
+        getattr(actions, act)(
+            actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="late", **hows[act]
+        )
+
+
+def test_an_approved_call_goes_on(woken: list[str]) -> None:
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get()
+    user = builders.user("operator")
+    approve(session, approval, actor=Actor.of(user), fingerprint=approval.fingerprint)
+    approval.refresh_from_db()
+    session = fresh(session)
+    assert (approval.decision, approval.decided_by, approval.edited) == ("approved", user.username, None)
+    assert (session.status, session.waiting_for, session.why) == (Status.QUEUED, "", "")
+    assert woken == [str(session.pk)]
+    event = session.events.last()
+    assert event is not None
+    assert (event.kind, event.actor, event.data["tool"]) == ("approved", user, "issue_refund")
+
+
+def test_a_rejected_call_tells_the_model_why(woken: list[str]) -> None:
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get()
+    actions.reject(
+        actor=builders.SYSTEM,
+        session_id=session.pk,
+        call_id=approval.call.pk,
+        message="Ask for the invoice first.",
+    )
+    approval.refresh_from_db()
+    session = fresh(session)
+    assert (approval.decision, approval.message) == ("rejected", "Ask for the invoice first.")
+    assert session.status == Status.QUEUED
+    event = session.events.last()
+    assert event is not None
+    assert (event.kind, event.reason) == ("rejected", "Ask for the invoice first.")
+
+
+def test_a_rejection_without_a_message_is_refused() -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(Invalid, match="message to the model"):
+        actions.reject(
+            actor=builders.SYSTEM, session_id=session.pk, call_id=Approval.objects.get().call.pk, message=" "
+        )
+    assert Approval.objects.get().decision == ""
+
+
+def test_a_session_goes_on_when_every_call_is_answered(woken: list[str]) -> None:
+    session, (first, second) = two_to_approve()
+    approve(session, first)
+    assert fresh(session).status == Status.WAITING
+    assert woken == []
+    actions.reject(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=second.call.pk, message="Paid already."
+    )
+    assert fresh(session).status == Status.QUEUED
+    assert woken == [str(session.pk)]
+
+
+def test_the_first_answer_counts_and_the_second_person_is_told_whose_it_was() -> None:
+    session, (first, _) = two_to_approve()
+    ann = builders.actor("operator")
+    approve(session, first, actor=ann)
+    for late in (
+        lambda: approve(session, first),
+        lambda: actions.reject(
+            actor=builders.SYSTEM, session_id=session.pk, call_id=first.call.pk, message="no"
+        ),
+    ):
+        with pytest.raises(Moved, match=f"already approved by {ann.name}"):
+            late()
+    first.refresh_from_db()
+    assert (first.decision, first.decided_by) == ("approved", ann.name)
+
+
+def test_arguments_that_are_not_those_that_were_shown_are_not_approved() -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(Moved, match="not those that you were shown"):
+        approve(session, Approval.objects.get(), fingerprint="0" * 64)
+    assert Approval.objects.get().decision == ""
+    assert fresh(session).status == Status.WAITING
+
+
+def test_a_call_whose_time_is_over_is_not_approved() -> None:
+    session = builders.waiting_for_approval()
+    Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(Refused, match="time to approve this call is over"):
+        approve(session, Approval.objects.get())
+    assert Approval.objects.get().decision == ""
+
+
+def test_edited_arguments_are_kept_beside_those_that_were_asked_for() -> None:
+    session = builders.waiting_for_approval()
+    approve(session, Approval.objects.get(), edited={"claim": "CLM-1042", "amount": 100})
+    approval = Approval.objects.get()
+    assert approval.arguments == {"claim": "CLM-1042", "amount": 120}
+    assert approval.edited == {"claim": "CLM-1042", "amount": 100}
+    event = session.events.last()
+    assert event is not None
+    assert event.data["edited"] is True
+
+
+def test_arguments_that_were_opened_but_not_changed_are_no_edit() -> None:
+    session = builders.waiting_for_approval()
+    approve(session, Approval.objects.get(), edited={"amount": 120, "claim": "CLM-1042"})
+    assert Approval.objects.get().edited is None
+
+
+@pytest.mark.parametrize(
+    "edited, message",
+    [
+        ({"claim": "CLM-1042", "amount": 501}, "amount: 501 is greater than the maximum of 500"),
+        ({"claim": "CLM-1042", "amount": "all"}, "amount: 'all' is not of type 'number'"),
+        ({"claim": "CLM-1042"}, "'amount' is a required property"),
+        ({"claim": "CLM-1042", "amount": 1, "to": "me"}, "issue_refund has no argument to"),
+        ({"claim": "CLM\x00", "amount": 1}, "NUL"),
+        ({"claim": "CLM-1042", "amount": float("nan")}, "NaN"),
+        ([], "must be a JSON object"),
+    ],
+)
+def test_an_edit_that_the_tool_does_not_allow_is_refused(edited: Any, message: str) -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(Invalid, match=message):
+        approve(session, Approval.objects.get(), edited=edited)
+    assert Approval.objects.get().decision == ""
+    assert fresh(session).status == Status.WAITING
+
+
+def test_arguments_of_a_tool_whose_schema_is_unknown_cannot_be_edited() -> None:
+    session = builders.waiting_for_approval()
+    agent = builders.agent()
+    agent.tools = []
+    agent.save()
+    with pytest.raises(Invalid, match="schema is not known"):
+        approve(session, Approval.objects.get(), edited={"claim": "CLM-1", "amount": 1})
+
+
+def test_a_call_that_nobody_was_asked_about_needs_no_approval() -> None:
+    session = builders.in_doubt()
+    with pytest.raises(NotFound, match="needs no approval"):
+        actions.approve(
+            actor=builders.SYSTEM, session_id=session.pk, call_id=ToolCall.objects.latest("position").pk
+        )

@@ -1,0 +1,212 @@
+"""Every act is refused exactly when the rules say so, to whom they say so, and a refusal changes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.db import connection
+
+from sessions_app import actions, rules
+from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.models import Approval, Checkpoint, Session, ToolCall
+from sessions_app.roles import PERMISSION, Actor
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+VERBS: dict[str, Callable[..., Session]] = {
+    "message": actions.send_message,
+    "pause": actions.pause,
+    "resume": actions.resume,
+    "cancel": actions.cancel,
+    "rewind": actions.rewind,
+    "undo": actions.undo,
+    "fork": actions.fork,
+    "decide": actions.decide,
+    "approve": actions.approve,
+    "reject": actions.reject,
+    "assign": actions.assign,
+}
+WITHOUT_REASON = {"message", "approve", "reject", "assign"}
+
+
+def everything() -> dict[str, list[dict[str, Any]]]:
+    return {
+        model.__name__: list(model._default_manager.order_by("pk").values())
+        for model in apps.get_app_config("sessions_app").get_models()
+    }
+
+
+def facts(session: Session, act: str) -> dict[str, Any]:
+    """What the rule of the act wants to see, as far as the session has it."""
+    call = ToolCall.objects.filter(branch=session.branch).last()
+    if act in ("rewind", "fork"):
+        return {"checkpoint": Checkpoint.objects.visible_on(builders.branch_of(session)).first()}
+    if act == "decide":
+        return {"call": call}
+    if act in ("approve", "reject"):
+        return {"approval": Approval.objects.filter(call=call).first()}
+    return {}
+
+
+def arguments(session: Session, act: str) -> dict[str, Any]:
+    call = ToolCall.objects.filter(branch=session.branch).last()
+    checkpoint = Checkpoint.objects.visible_on(builders.branch_of(session)).first()
+    given: dict[str, dict[str, Any]] = {
+        "message": {"text": "And my wing mirror?"},
+        "rewind": {"checkpoint_id": checkpoint.pk if checkpoint else 0},
+        "fork": {"checkpoint_id": checkpoint.pk if checkpoint else 0},
+        "decide": {"call_id": call.pk if call else 0, "again": True},
+        "approve": {"call_id": call.pk if call else 0},
+        "reject": {"call_id": call.pk if call else 0, "message": "Ask the branch office."},
+        "assign": {"assignee": None},
+    }
+    return given.get(act, {})
+
+
+def needed(session: Session, act: str) -> bool:
+    """Whether the session has the row that the act is about at all."""
+    return all(value is not None for value in facts(session, act).values())
+
+
+def possible(session: Session, act: str) -> bool:
+    return needed(session, act) and rules.why_not(session, act, **facts(session, act)) is None
+
+
+@pytest.mark.parametrize("act", VERBS)
+@pytest.mark.parametrize("state", builders.STATES)
+def test_an_act_is_refused_exactly_when_the_rules_say_so(state: str, act: str) -> None:
+    session = builders.STATES[state]()
+    if not needed(session, act):
+        with pytest.raises(NotFound):
+            VERBS[act](
+                actor=builders.SYSTEM, session_id=session.pk, reason="why not", **arguments(session, act)
+            )
+        return
+    reason = rules.why_not(session, act, **facts(session, act))
+    before = everything()
+    if reason is None:
+        VERBS[act](actor=builders.SYSTEM, session_id=session.pk, reason="why not", **arguments(session, act))
+        assert everything() != before
+        return
+    with pytest.raises(Refused) as refusal:
+        VERBS[act](actor=builders.SYSTEM, session_id=session.pk, reason="why not", **arguments(session, act))
+    assert str(refusal.value) == reason
+    assert refusal.value.status == 409
+    assert everything() == before
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_every_act_is_possible_in_some_state(act: str) -> None:
+    assert any(possible(build(), act) for build in builders.STATES.values())
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_a_session_that_moved_since_it_was_seen_is_left_alone(act: str) -> None:
+    session = builders.waiting_for_approval()
+    before = everything()
+    with pytest.raises(Moved, match="changed since") as refusal:
+        VERBS[act](
+            actor=builders.SYSTEM,
+            session_id=session.pk,
+            reason="why not",
+            expected_version=session.version - 1,
+            **arguments(session, act),
+        )
+    assert refusal.value.status == 409
+    assert everything() == before
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_the_version_that_was_seen_is_accepted_and_then_over(act: str) -> None:
+    build = next(build for build in builders.STATES.values() if possible(build(), act))
+    session = build()
+    seen = session.version
+    VERBS[act](
+        actor=builders.SYSTEM,
+        session_id=session.pk,
+        reason="why not",
+        expected_version=seen,
+        **arguments(session, act),
+    )
+    session.refresh_from_db()
+    assert session.version == seen + 1
+
+
+@pytest.mark.parametrize("reason", ["", "  \n"])
+@pytest.mark.parametrize("act", sorted(set(VERBS) - WITHOUT_REASON))
+def test_a_missing_reason_is_refused(act: str, reason: str) -> None:
+    session = builders.paused()
+    before = everything()
+    with pytest.raises(Invalid, match="The reason is missing"):
+        VERBS[act](actor=builders.SYSTEM, session_id=session.pk, reason=reason, **arguments(session, act))
+    assert everything() == before
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_a_viewer_may_do_nothing(act: str) -> None:
+    session = builders.waiting_for_approval()
+    viewer = builders.actor("viewer")
+    before = everything()
+    with pytest.raises(Forbidden, match=viewer.name) as refusal:
+        VERBS[act](actor=viewer, session_id=session.pk, reason="why not", **arguments(session, act))
+    assert refusal.value.status == 403
+    assert everything() == before
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_an_operator_may_do_every_act(act: str) -> None:
+    build = next(build for build in builders.STATES.values() if possible(build(), act))
+    session = build()
+    VERBS[act](
+        actor=builders.actor("operator"), session_id=session.pk, reason="why not", **arguments(session, act)
+    )
+    assert Session.objects.get(pk=session.pk).version > session.version
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_what_a_permission_allows_nothing_else_does(act: str) -> None:
+    """Each act asks for its own permission: all others together do not do."""
+    from django.contrib.auth.models import Permission
+
+    user = builders.user(role=None)
+    user.user_permissions.set(Permission.objects.exclude(codename=PERMISSION[act]))
+    session = builders.waiting_for_approval()
+    with pytest.raises(Forbidden):
+        VERBS[act](actor=Actor.of(user), session_id=session.pk, reason="why not", **arguments(session, act))
+
+
+@pytest.mark.parametrize("session_id", [uuid4(), "no uuid", ""])
+@pytest.mark.parametrize("act", VERBS)
+def test_an_unknown_session_is_not_found(act: str, session_id: object) -> None:
+    session = builders.paused()
+    with pytest.raises(NotFound, match="There is no session") as refusal:
+        VERBS[act](actor=builders.SYSTEM, session_id=session_id, reason="why not", **arguments(session, act))
+    assert refusal.value.status == 404
+
+
+@pytest.mark.parametrize("act", VERBS)
+def test_every_act_leaves_one_event_that_says_who_and_why(act: str) -> None:
+    build = next(build for build in builders.STATES.values() if possible(build(), act))
+    session = build()
+    actor = builders.actor("supervisor")
+    events = session.events.count()
+    VERBS[act](actor=actor, session_id=session.pk, reason="the customer asked", **arguments(session, act))
+    session.refresh_from_db()
+    event = session.events.last()
+    assert session.events.count() == events + 1
+    assert event is not None
+    assert (event.actor, event.actor_name, event.reason) == (actor.user, actor.name, "the customer asked")
+    assert event.position == session.position
+    assert event.branch_id == session.branch_id
+
+
+def test_an_act_inside_another_transaction_is_a_mistake_of_the_programmer(transactional_db: None) -> None:
+    from django.db import transaction
+
+    session = builders.paused()
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic():
+        actions.resume(actor=builders.SYSTEM, session_id=session.pk, reason="go")
+    assert not connection.in_atomic_block

@@ -1,0 +1,207 @@
+"""Starting a session, and saying something to its agent."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from kombu.exceptions import OperationalError
+from pytest_django import DjangoCaptureOnCommitCallbacks
+
+from sessions_app import actions, tasks
+from sessions_app.errors import Forbidden, Invalid, Refused
+from sessions_app.models import Phase, Session, Status
+from sessions_app.roles import Actor
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions for which a wake-up was sent."""
+    sent: list[str] = []
+    monkeypatch.setattr(tasks.advance, "delay", sent.append)
+    return sent
+
+
+def start(**fields: Any) -> Session:
+    builders.agent()
+    return actions.start(
+        **{"actor": builders.SYSTEM, "agent": "claims", "message": "Is my windscreen covered?", **fields}
+    )
+
+
+def test_a_started_session_is_queued_and_plans() -> None:
+    session = start()
+    session.refresh_from_db()
+    assert (session.phase, session.previous_phase) == (Phase.PLANNING, Phase.IDLE)
+    assert session.status == Status.QUEUED
+    assert session.next_run_at is not None
+    assert session.totals["edges"] == {"idle>planning": 1}
+    assert [branch.number for branch in session.branches.all()] == [1]
+    assert session.branch is not None
+    assert [message.text for message in session.inbox.all()] == ["Is my windscreen covered?"]
+    assert [event.kind for event in session.events.all()] == ["started"]
+
+
+def test_a_started_session_keeps_what_it_was_given() -> None:
+    user = builders.user()
+    session = start(
+        actor=Actor.of(user),
+        title=" Windscreen ",
+        customer="Ada",
+        tags=["Motor", "glass", "motor "],
+        state={"policy": "POL-7"},
+        generation_kwargs={"temperature": 0},
+        reason="by phone",
+    )
+    session.refresh_from_db()
+    assert (session.title, session.customer) == ("Windscreen", "Ada")
+    assert sorted(session.tags.values_list("name", flat=True)) == ["glass", "motor"]
+    assert session.inputs == {"state": {"policy": "POL-7"}, "generation_kwargs": {"temperature": 0}}
+    assert session.inbox.get().author == user
+    event = session.events.get()
+    assert (event.actor, event.actor_name, event.reason) == (user, user.username, "by phone")
+
+
+def test_the_title_is_the_beginning_of_the_message_if_none_is_given() -> None:
+    assert start(message="One\ntwo  three " + "x" * 200).title == ("One two three " + "x" * 200)[:80]
+
+
+def test_a_started_session_wakes_a_worker_once_it_is_committed(
+    woken: list[str], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        session = start()
+        assert woken == []
+    assert woken == [str(session.pk)]
+
+
+def test_a_wake_up_that_cannot_be_sent_is_only_logged(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
+    def down(*args: object) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(tasks.advance, "delay", down)
+    with django_capture_on_commit_callbacks(execute=True):
+        session = start()
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+    assert "connection refused" in caplog.text
+    assert str(session.pk) in caplog.text
+
+
+def test_nothing_is_woken_by_a_transaction_that_fails(
+    woken: list[str], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    def fail() -> None:
+        with transaction.atomic():
+            tasks.wake(builders.done().pk)
+            raise ZeroDivisionError
+
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError):
+        fail()
+    assert woken == []
+
+
+def test_an_unknown_agent_is_refused_and_the_known_ones_are_named() -> None:
+    builders.agent("letters")
+    with pytest.raises(Invalid, match=r"no agent 'nobody'. There are: claims, letters\."):
+        start(agent="nobody")
+    assert not Session.objects.exists()
+
+
+def test_without_any_published_agent_the_error_says_so() -> None:
+    with pytest.raises(Invalid, match="no worker has published"):
+        actions.start(actor=builders.SYSTEM, agent="claims", message="Hello")
+
+
+def test_an_agent_that_cannot_be_built_starts_no_session() -> None:
+    builders.agent("broken", problem="The factory failed: no API key.")
+    with pytest.raises(Refused, match="no API key"):
+        start(agent="broken")
+    assert not Session.objects.exists()
+
+
+def test_a_viewer_may_not_start_a_session() -> None:
+    with pytest.raises(Forbidden):
+        start(actor=builders.actor("viewer"))
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"message": " "}, "The message is missing"),
+        ({"message": "a\x00b"}, "The message contains NUL"),
+        ({"message": "a\ud800b"}, "no valid Unicode"),
+        ({"title": "x" * 201}, "201 characters long; at most 200"),
+        ({"customer": "a\x00"}, "The customer contains NUL"),
+        ({"tags": [" "]}, "A tag is missing"),
+        ({"tags": ["x" * 51]}, "at most 50"),
+        ({"state": ["a"]}, "The state must be a JSON object"),
+        ({"state": {"a": {1, 2}}}, "plain JSON values"),
+        ({"state": {"a": float("nan")}}, "NaN"),
+        ({"state": {"a": [{"b": "\x00"}]}}, "The state contains NUL"),
+        ({"state": {"\x00": 1}}, "The state contains NUL"),
+        ({"generation_kwargs": "hot"}, "The generation kwargs must be a JSON object"),
+        ({"reason": "\x00"}, "The reason contains NUL"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_name(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        start(**fields)
+    assert not Session.objects.exists()
+
+
+def test_a_backslash_before_u0000_is_no_nul_character() -> None:
+    assert start(state={"a": "\\u0000"}).inputs["state"] == {"a": "\\u0000"}
+
+
+@pytest.mark.parametrize("build", [builders.done, builders.failed])
+def test_a_message_to_an_ended_session_begins_its_next_turn(
+    build: Any, woken: list[str], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    session = build()
+    before = session.phase
+    with django_capture_on_commit_callbacks(execute=True):
+        actions.send_message(actor=builders.SYSTEM, session_id=session.pk, text="And the mirror?")
+    session.refresh_from_db()
+    assert (session.status, session.phase, session.previous_phase) == (Status.QUEUED, Phase.PLANNING, before)
+    assert session.totals["edges"][f"{before}>planning"] == 1
+    assert (session.error, session.final_answer) == ("", "")
+    assert woken == [str(session.pk)]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [builders.queued, builders.running, builders.waiting_for_approval, builders.in_doubt, builders.paused],
+)
+def test_a_message_to_a_session_at_work_only_waits_in_its_inbox(build: Any, woken: list[str]) -> None:
+    session = build()
+    before = (session.status, session.phase, session.next_run_at, session.epoch, session.lease_expires_at)
+    actions.send_message(actor=builders.SYSTEM, session_id=session.pk, text="One more thing")
+    session.refresh_from_db()
+    assert (
+        session.status,
+        session.phase,
+        session.next_run_at,
+        session.epoch,
+        session.lease_expires_at,
+    ) == before
+    last = session.inbox.last()
+    assert last is not None
+    assert last.text == "One more thing"
+    event = session.events.last()
+    assert event is not None
+    assert event.data == {"inbox": last.pk}
+
+
+@pytest.mark.parametrize("text", ["", " ", "\x00"])
+def test_an_empty_message_is_refused(text: str) -> None:
+    session = builders.done()
+    with pytest.raises(Invalid):
+        actions.send_message(actor=builders.SYSTEM, session_id=session.pk, text=text)
+    assert not session.inbox.exists()
