@@ -1,7 +1,6 @@
 """What Django has to know of the app before anything else runs."""
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from django.apps import AppConfig
@@ -16,14 +15,12 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         # Tasks bind to this app; without it they would look for a broker of their own.
         import_module("agentstate.celery")
-        if find_spec("sessions_app.checks"):
-            import_module("sessions_app.checks")
+        import_module("sessions_app.checks")
         post_migrate.connect(_ensure_roles, sender=self)
 
 
 def _ensure_roles(**kwargs: Any) -> None:
     """Groups follow permissions, and Django makes those after each migrate."""
-    if find_spec("sessions_app.roles"):
-        from sessions_app.roles import ensure_roles
+    from sessions_app.roles import ensure_roles
 
-        ensure_roles()
+    ensure_roles()

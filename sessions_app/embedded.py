@@ -14,7 +14,7 @@ from typing import Any
 
 from celery.worker import WorkController, state
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import close_old_connections
 from kombu.exceptions import OperationalError
 from waitress.server import create_server
 
@@ -114,7 +114,7 @@ def sweeping(sweep: Callable[[], object]) -> Iterator[None]:
         while True:
             try:
                 sweep()
-            except DatabaseError:
+            except Exception:  # Whatever it was, the next sweep must come: without it, what lost its worker stays lost.
                 logger.exception(
                     "The sweep failed; the next one is due in %g s.", settings.AGENTSTATE_SWEEP_SECONDS
                 )

@@ -1,0 +1,52 @@
+"""Plain Celery runs the sessions in production: workers and one beat, with Redis between them."""
+
+import json
+import signal
+
+import pytest
+
+from tests.processes import CELERY, MANAGE, environment, run, running
+from tests.services import wait_for
+
+WORKER = (*CELERY, "worker", "--concurrency", "2")
+BEAT = (*CELERY, "beat")
+
+
+@pytest.fixture
+def env(postgres_url, redis_url):
+    env = environment(DATABASE_URL=postgres_url, REDIS_URL=redis_url, AGENTSTATE_SWEEP_SECONDS="0.5")
+    assert manage(env, "migrate", "-v0") == ""
+    return env
+
+
+def manage(env, *arguments):
+    done = run((*MANAGE, *arguments), env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def is_done(env, session_id):
+    return json.loads(manage(env, "agent", "show", session_id, "--json"))["phase"] == "done"
+
+
+@pytest.mark.slow
+def test_a_worker_is_woken_by_a_message_and_publishes_its_agents_first(env):
+    with running(WORKER, env) as worker:
+        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
+        session_id = manage(env, "agent", "start", "claims", "What does policy POL-8801 cover?")
+        wait_for(lambda: is_done(env, session_id), "the session to end")
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert "Traceback" not in worker.output
+
+
+@pytest.mark.slow
+def test_beat_finds_a_session_whose_wake_up_was_lost(env):
+    with running(WORKER, env), running(BEAT, env) as beat:
+        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
+        unheard = env | {"REDIS_URL": ""}
+        session_id = manage(unheard, "agent", "start", "claims", "What does policy POL-8801 cover?")
+        wait_for(lambda: is_done(env, session_id), "the session to end")
+        beat.send(signal.SIGTERM)
+        assert beat.wait() == 0
+    assert "Traceback" not in beat.output
