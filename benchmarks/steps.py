@@ -9,6 +9,7 @@ Each step is one reply of a stub model, one tool call and about 1.9 KB of payloa
 """
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
@@ -81,7 +82,7 @@ def build_agent() -> Any:
 def timed(name: str, steps: int) -> Series:
     marks = Stub.begun
     assert len(marks) == steps + 1, f"{name}: {len(marks)} model calls for {steps} steps"
-    return Series(name, [after - before for before, after in zip(marks, marks[1:], strict=False)])
+    return Series(name, [after - before for before, after in itertools.pairwise(marks)])
 
 
 def bare(steps: int) -> Series:
@@ -117,7 +118,9 @@ def durable(steps: int) -> Series:
     from sessions_app.roles import Actor
     from sessions_app.worker import drive
 
-    tables = [f"sessions_app_{name}" for name in ("message", "modelcall", "toolcall", "checkpoint", "statevalue")]
+    tables = [
+        f"sessions_app_{name}" for name in ("message", "modelcall", "toolcall", "checkpoint", "statevalue")
+    ]
     before = size(tables)
     session = actions.start(actor=Actor.system("benchmark"), agent="bench", message="Go.")
     Stub.steps, Stub.begun = steps, []
@@ -144,7 +147,10 @@ def size(tables: list[str]) -> int:
 
 def report(where: str, all_series: list[tuple[int, Series, Series, Series]]) -> None:
     print(f"\n{where}: median ms a step (last tenth), and bytes a step")
-    print(f"{'steps':>6} {'bare':>7} {'floor':>7} {'durable':>16} {'of bare':>8} {'of floor':>9} {'flat':>6} {'bytes':>7} {'of floor':>9}")
+    print(
+        f"{'steps':>6} {'bare':>7} {'floor':>7} {'durable':>16} {'of bare':>8} {'of floor':>9}"
+        f" {'flat':>6} {'bytes':>7} {'of floor':>9}"
+    )
     for steps, b, f, d in all_series:
         print(
             f"{steps:>6} {b.median() * 1e3:>7.2f} {f.median() * 1e3:>7.2f} "
@@ -182,7 +188,9 @@ def database(url: str) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, nargs="+", default=[10, 100, 1000, 5000])
-    parser.add_argument("--postgres", action="store_true", help="On a throwaway PostgreSQL server instead of SQLite.")
+    parser.add_argument(
+        "--postgres", action="store_true", help="On a throwaway PostgreSQL server instead of SQLite."
+    )
     options = parser.parse_args()
     sys.setrecursionlimit(10_000)
     with ExitStack() as stack:

@@ -46,7 +46,6 @@ from sessions_app.models import (
     ModelCall,
     Session,
     StateValue,
-    Status,
     ToolCall,
 )
 from sessions_app.packing import pack
@@ -71,11 +70,16 @@ class OrmJournal:
 
     def load(self) -> Snapshot:
         with self._transaction():
-            session = Session.objects.select_related("branch").filter(pk=self.claim.session_id, epoch=self.claim.epoch).first()
+            session = (
+                Session.objects.select_related("branch")
+                .filter(pk=self.claim.session_id, epoch=self.claim.epoch)
+                .first()
+            )
             if session is None or session.branch is None:
                 raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
             self._branch = session.branch
             found = restore.read(session, session.branch)
+            allowed = frozenset(session.allowances.values_list("tool", flat=True))
         self._keys, self._context_at, self._tools = dict(found.keys), found.context_at, found.tools
         self._remember(found.calls)
         return Snapshot(
@@ -86,6 +90,7 @@ class OrmJournal:
             inbox=tuple(InboxItem(item.pk, user_body(item.text)) for item in session.inbox.all()),
             replies=found.replies,
             calls=found.calls,
+            allowed=allowed,
         )
 
     def checkpoint(self, new: NewCheckpoint) -> Committed:
@@ -118,7 +123,9 @@ class OrmJournal:
                 ],
             )
             positions = tuple(range(first + 1, first + 1 + len(messages)))
-            self._insert_messages([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
+            self._insert_messages(
+                [(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at
+            )
             calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at)
         self._remember(calls)
         return RepliedCommit(positions, calls, fence.signals(), committed)
@@ -129,6 +136,11 @@ class OrmJournal:
             planned = self._plan(calls, fence.position - len(calls) + 1, timezone.now())
         self._remember(planned)
         return planned
+
+    def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
+        with self._transaction():
+            before = restore.left_behind(self._branch, tool, arguments)
+        return before.position if before else None
 
     def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
         with self._transaction():
@@ -144,9 +156,16 @@ class OrmJournal:
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         with self._transaction():
             fence = self._fence(0, progress, attempt=1)
-            values = {"status": end.status, "ended_at": end.ended_at, "result": end.result, "error": end.error}
+            values = {
+                "status": end.status,
+                "ended_at": end.ended_at,
+                "result": end.result,
+                "error": end.error,
+            }
             extra = {"state": end.state, "lossy": end.lossy, "cached": end.cached}
-            rowsql.update(ToolCall, values | extra, where={"branch_id": self._branch.pk, "position": position})
+            rowsql.update(
+                ToolCall, values | extra, where={"branch_id": self._branch.pk, "position": position}
+            )
         if end.status == "done" and isinstance(end.result, str) and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
@@ -252,7 +271,9 @@ class OrmJournal:
                 rows.append((position, message.body or {}, ""))
             else:
                 item = inbox[message.inbox_id]
-                rows.append((position, user_body(item.text), item.author.get_username() if item.author else ""))
+                rows.append(
+                    (position, user_body(item.text), item.author.get_username() if item.author else "")
+                )
         self._insert_messages(rows, now)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
@@ -385,7 +406,7 @@ class OrmJournal:
             "error": stop.error,
             "worker": "",
             "lease_expires_at": None,
-            "next_run_at": now + timedelta(seconds=stop.delay) if status == Status.QUEUED else None,
+            "next_run_at": now + timedelta(seconds=stop.delay) if status == "queued" else None,
             "stop_request": "",
             "change": F("change") + 1,
         }
@@ -393,7 +414,7 @@ class OrmJournal:
             values |= {"final_answer": stop.final_answer, "exit_reason": stop.exit_reason[:200]}
         if stop.event != "retry":
             values["attempt"] = 0
-        if status != Status.QUEUED:
+        if status != "queued":
             values["version"] = F("version") + 1
         if stop.progress is not None:
             values |= {
@@ -419,7 +440,9 @@ class OrmJournal:
         mine = ToolCall.objects.filter(branch=self._branch)
         if stop.doubts:
             mine.filter(position__in=stop.doubts, status="started").update(status="doubt")
-        pks = dict(mine.filter(position__in=[ask.position for ask in stop.asks]).values_list("position", "pk"))
+        pks = dict(
+            mine.filter(position__in=[ask.position for ask in stop.asks]).values_list("position", "pk")
+        )
         now = timezone.now()
         for ask in stop.asks:
             Approval.objects.get_or_create(
@@ -430,6 +453,9 @@ class OrmJournal:
                     "fingerprint": ask.fingerprint,
                     "asked_at": now,
                     "expires_at": now + timedelta(seconds=ask.ttl) if ask.ttl else None,
+                    "repeats": restore.left_behind(self._branch, ask.tool, ask.arguments)
+                    if ask.repeats
+                    else None,
                 },
             )
 

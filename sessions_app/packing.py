@@ -1,7 +1,8 @@
 """Messages to rows and back, without storing any text twice.
 
-A row's ``text`` holds the words (or the tool's result as the model saw it), ``body`` the rest of `ChatMessage.to_dict()`. Where a
-tool's result is a plain string it lies in the ledger already: the message then names the call's position instead.
+A row's ``text`` holds the words (or the tool's result as the model saw it), ``body`` the rest of
+`ChatMessage.to_dict()`. Where a tool's result is a plain string it lies in the ledger already: the message then
+names the call's position instead.
 """
 
 from collections.abc import Iterable, Mapping

@@ -10,11 +10,21 @@ from typing import Any, TypeVar
 from django.db.models import Q
 
 from agentstate.durable.journal import ApprovalRecord, Base, CallRecord, ReplyRecord, StoredMessage
-from sessions_app.models import Branch, Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
+from sessions_app.models import (
+    Branch,
+    CallStatus,
+    Checkpoint,
+    Message,
+    ModelCall,
+    Session,
+    StateValue,
+    ToolCall,
+)
 from sessions_app.models.rows import BranchRow
 from sessions_app.packing import results_of, unpack
 
 Json = Any
+NEVER_RAN = (CallStatus.PLANNED, CallStatus.REJECTED, CallStatus.SKIPPED, CallStatus.FAILED)
 Row = TypeVar("Row", bound=BranchRow)
 
 
@@ -59,7 +69,9 @@ def read(session: Session, branch: Branch) -> Restored:
     )
 
 
-def last_visible(model: type[Row], branch: Branch, *, upto: int | None = None, without: Q | None = None) -> Row | None:
+def last_visible(
+    model: type[Row], branch: Branch, *, upto: int | None = None, without: Q | None = None
+) -> Row | None:
     """The last row of its kind that the branch shows, looked for from its own segment backwards."""
     for pk, last in reversed(branch.segments()):
         rows = model._default_manager.filter(branch_id=pk)
@@ -86,7 +98,9 @@ def context_of(branch: Branch, checkpoint: Checkpoint) -> list[Message]:
     for first, last in spans:
         wanted |= Q(position__gte=first, position__lte=last)
     wanted |= Q(position__gt=checkpoint.context_at)
-    found = {m.position: m for m in Message.objects.visible_on(branch, upto=checkpoint.position).filter(wanted)}
+    found = {
+        m.position: m for m in Message.objects.visible_on(branch, upto=checkpoint.position).filter(wanted)
+    }
     seen = [found[p] for first, last in spans for p in range(first, last + 1) if p in found]
     return seen + [found[p] for p in sorted(found) if p > checkpoint.context_at]
 
@@ -114,6 +128,22 @@ def tools_of(branch: Branch, checkpoint: Checkpoint) -> tuple[str, ...]:
     if checkpoint.tools is None:
         row = last_visible(Checkpoint, branch, upto=checkpoint.position, without=Q(tools=None))
     return tuple(row.tools or ()) if row is not None else ()
+
+
+def left_behind(branch: Branch, tool: str, arguments: Json) -> ToolCall | None:
+    """A call of the tool with these arguments that was started where this branch does not see it.
+
+    That is on a tail that a rewind left, or, after a fork, in the session that this one was forked from.
+    """
+    if not branch.lineage and branch.undo_to_id is None:
+        return None
+    seen = [pk for pk, _ in branch.segments()]
+    sessions = Branch.objects.filter(pk__in=seen).values("session")
+    calls = ToolCall.objects.filter(branch__session__in=sessions, tool=tool).exclude(status__in=NEVER_RAN)
+    for call in calls.filter(cached=False).select_related("branch").order_by("-position"):
+        if call.ran_with == arguments and not branch.sees(call.branch_id, call.position):
+            return call
+    return None
 
 
 def ranges(positions: Iterable[int]) -> list[list[int]]:

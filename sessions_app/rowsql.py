@@ -96,7 +96,9 @@ def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...]) -> Stat
 
 
 @lru_cache(maxsize=64)
-def _update_sql(vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str) -> Statement:
+def _update_sql(
+    vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str
+) -> Statement:
     sets = [f"{_column(model, name)} = %s" for name in names]
     if raised:
         sets.append(f"{_column(model, raised)} = {_column(model, raised)} + 1")
@@ -114,15 +116,22 @@ def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
     if isinstance(field, models.ForeignKey):
         return _converter(field.target_field, vendor)
     if isinstance(field, models.JSONField) and vendor == "sqlite":
-        return lambda value, _: None if value is None else _json(value)
+        return _sqlite_json
     if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
         return None
-    return lambda value, to: field.get_db_prep_save(value, to)
+    return field.get_db_prep_save
+
+
+def _sqlite_json(value: Any, to: BaseDatabaseWrapper) -> str | None:
+    return None if value is None else _json(value)
 
 
 def _converted(converters: Sequence[Converter | None], values: Sequence[Any]) -> list[Any]:
     to = connections[DEFAULT_DB_ALIAS]
-    return [value if convert is None else convert(value, to) for convert, value in zip(converters, values, strict=True)]
+    return [
+        value if convert is None else convert(value, to)
+        for convert, value in zip(converters, values, strict=True)
+    ]
 
 
 def _field(model: type[Model], name: str) -> "Field[Any, Any]":

@@ -56,9 +56,7 @@ def why_not(
 
 def shows(branch: Branch, row: BranchRow) -> bool:
     """Whether `row` is part of the history that is visible on `branch`."""
-    return any(
-        pk == row.branch_id and (last is None or row.position <= last) for pk, last in branch.segments()
-    )
+    return branch.sees(row.branch_id, row.position)
 
 
 def _message(facts: _Facts) -> str | None:
@@ -156,7 +154,8 @@ def _answer(facts: _Facts) -> str | None:
 
 
 def decided_already(approval: Approval) -> str:
-    return f"It was already {approval.decision}{f' by {approval.decided_by}' if approval.decided_by else ''}."
+    by = f" by {approval.decided_by}" if approval.decided_by else ""
+    return f"It was already {Approval.Decision(approval.decision).label}{by}."
 
 
 def _while_stopped(session: Session) -> str | None:
@@ -178,6 +177,16 @@ def _stopping(session: Session) -> str | None:
     return None
 
 
+def _repair(facts: _Facts) -> str | None:
+    match facts.session.status:
+        case Status.RUNNING:
+            return "It is running: pause it first."
+        case Status.CANCELLED:
+            return CANCELLED
+        case _:
+            return None
+
+
 def _always(facts: _Facts) -> str | None:
     return None
 
@@ -194,6 +203,7 @@ _RULES: dict[str, Callable[[_Facts], str | None]] = {
     "approve": _answer,
     "reject": _answer,
     "assign": _always,
+    "repair": _repair,
 }
 
 ACTS = tuple(_RULES)

@@ -1,7 +1,7 @@
 """Drives one claimed session with its agent: the only room of the desk's app that imports Haystack.
 
-Called by the Celery task, and by nothing that answers web requests. It holds no transaction while the agent runs, and it
-never decides for a person: what it cannot settle it leaves on the session, with the reason.
+Called by the Celery task, and by nothing that answers web requests. It holds no transaction while the agent runs,
+and it never decides for a person: what it cannot settle it leaves on the session, with the reason.
 """
 
 import logging
@@ -54,8 +54,8 @@ def drive(
 ) -> str:
     """Claim the session and run it for a slice. Without a heartbeat the lease is not renewed.
 
-    Returns "busy" if another worker has it or it is not due; "lost" if it was taken away meanwhile, or the database could not
-    be reached; else the status it was left in. "queued" means that there is more to do.
+    Returns "busy" if another worker has it or it is not due; "lost" if it was taken away meanwhile, or the database
+    could not be reached; else the status it was left in. "queued" means that there is more to do.
     """
     claim = leases.claim(session_id, worker)
     if claim is None:
@@ -63,7 +63,9 @@ def drive(
     journal = OrmJournal(claim)
     try:
         with heartbeat.holding(claim) if heartbeat else nullcontext():
-            return _drive(claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds)
+            return _drive(
+                claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds
+            )
     except LeaseLost as lost:
         logger.warning("Session %s was taken from %s: %s", session_id, worker, lost)
         return "lost"
@@ -92,7 +94,11 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
             retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
         ),
     )
-    return Session.objects.values_list("status", flat=True).get(pk=claim.session_id) if outcome.status else "lost"
+    return (
+        Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
+        if outcome.status
+        else "lost"
+    )
 
 
 def load(key: str) -> DurableAgent:

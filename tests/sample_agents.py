@@ -116,15 +116,37 @@ def everything() -> Agent:
     call = ToolCall
     return Agent(
         chat_generator=scripted(
-            [call("fast", {"q": "a"}, id="c1"), call("slow", {"q": "b"}, id="c2"), call("fetch", {"q": "d1"}, id="c3")],
-            [call("note", {"text": "n1"}, id="c4"), call("upper", {"text": "hey"}, id="c5"), call("fast", {"q": "same"}), call("fast", {"q": "same"})],
-            [call("note", {"text": "n2"}, id="c6"), call("count", {}, id="c7"), call("broken", {"q": "x"}, id="c8"), call("missing", {}, id="c9"), call("fetch", {"q": "d2"}, id="c10")],
+            [
+                call("fast", {"q": "a"}, id="c1"),
+                call("slow", {"q": "b"}, id="c2"),
+                call("fetch", {"q": "d1"}, id="c3"),
+            ],
+            [
+                call("note", {"text": "n1"}, id="c4"),
+                call("upper", {"text": "hey"}, id="c5"),
+                call("fast", {"q": "same"}),
+                call("fast", {"q": "same"}),
+            ],
+            [
+                call("note", {"text": "n2"}, id="c6"),
+                call("count", {}, id="c7"),
+                call("broken", {"q": "x"}, id="c8"),
+                call("missing", {}, id="c9"),
+                call("fetch", {"q": "d2"}, id="c10"),
+            ],
             "All done.",
         ),
         system_prompt="You help {{ who }}.",
-        tools=[Toolset([fast, slow]), fetch, note, count, broken, ComponentTool(component=Upper(), name="upper", description="u")],
+        tools=[
+            Toolset([fast, slow]),
+            fetch,
+            note,
+            count,
+            broken,
+            ComponentTool(component=Upper(), name="upper", description="u"),
+        ],
         state_schema={"docs": {"type": list[Document]}, "notes": {"type": list[str]}},
-    )  # fmt: skip
+    )
 
 
 def plain_talk() -> Agent:
@@ -133,7 +155,9 @@ def plain_talk() -> Agent:
 
 def tool_exit() -> Agent:
     return Agent(
-        chat_generator=scripted([ToolCall("fast", {"q": "a"}, id="t1")], [ToolCall("save", {"content": "it"}, id="t2")]),
+        chat_generator=scripted(
+            [ToolCall("fast", {"q": "a"}, id="t1")], [ToolCall("save", {"content": "it"}, id="t2")]
+        ),
         tools=[fast, save],
         exit_conditions=["save"],
     )
@@ -157,7 +181,9 @@ def goes_on() -> Agent:
 
 
 def long_run(steps: int = 6, **options: Any) -> Agent:
-    replies: list[str | list[ToolCall]] = [[ToolCall("fast", {"q": f"q{n}"}, id=f"l{n}")] for n in range(steps)]
+    replies: list[str | list[ToolCall]] = [
+        [ToolCall("fast", {"q": f"q{n}"}, id=f"l{n}")] for n in range(steps)
+    ]
     return Agent(chat_generator=scripted(*replies, "Long done."), tools=[fast, fetch], **options)
 
 
@@ -166,7 +192,11 @@ def compacting() -> Agent:
     return Agent(
         chat_generator=counting(7),
         tools=[fast],
-        hooks={"before_llm": [CompactionHook(SlidingWindowCompactor(), context_window=400, compact_at=0.5, compact_to=0.2)]},
+        hooks={
+            "before_llm": [
+                CompactionHook(SlidingWindowCompactor(), context_window=400, compact_at=0.5, compact_to=0.2)
+            ]
+        },
     )
 
 
@@ -202,7 +232,9 @@ def counting(calls: int) -> MockChatGenerator:
         if number >= calls:
             return ChatMessage.from_assistant("Counted.")
         text = f"query number {number} " + "and some words to fill the window " * 6
-        return ChatMessage.from_assistant(text, tool_calls=[ToolCall("fast", {"q": f"q{number}"}, id=f"k{number}")])
+        return ChatMessage.from_assistant(
+            text, tool_calls=[ToolCall("fast", {"q": f"q{number}"}, id=f"k{number}")]
+        )
 
     return MockChatGenerator(response_fn=reply)
 
@@ -223,9 +255,12 @@ def nested() -> Agent:
     )
     helper = AgentTool(agent=inner, name="helper", description="asks the inner agent")
     return Agent(
-        chat_generator=scripted([ToolCall("helper", {"messages": []}, id="h1"), ToolCall("slow", {"q": "outer"}, id="h2")], "Outer done."),
+        chat_generator=scripted(
+            [ToolCall("helper", {"messages": []}, id="h1"), ToolCall("slow", {"q": "outer"}, id="h2")],
+            "Outer done.",
+        ),
         tools=[helper, slow],
-    )  # fmt: skip
+    )
 
 
 def prompted() -> Agent:
@@ -255,17 +290,23 @@ def hooked() -> Agent:
 def refunds() -> Agent:
     return Agent(
         chat_generator=scripted(
-            [ToolCall("fast", {"q": "look"}, id="r0"), ToolCall("refund", {"order": "A1", "amount": 100}, id="r1"), ToolCall("refund", {"order": "B2", "amount": 7}, id="r2")],
+            [
+                ToolCall("fast", {"q": "look"}, id="r0"),
+                ToolCall("refund", {"order": "A1", "amount": 100}, id="r1"),
+                ToolCall("refund", {"order": "B2", "amount": 7}, id="r2"),
+            ],
             "Refund handled.",
         ),
         tools=[fast, refund],
-    )  # fmt: skip
+    )
 
 
 def confirmed() -> Agent:
     """Haystack's own confirmation, with a strategy that would block on a prompt."""
     agent = refunds()
-    strategy = BlockingConfirmationStrategy(confirmation_policy=AlwaysAskPolicy(), confirmation_ui=_NoConsole())
+    strategy = BlockingConfirmationStrategy(
+        confirmation_policy=AlwaysAskPolicy(), confirmation_ui=_NoConsole()
+    )
     return agent.clone(hooks={"before_tool": [ConfirmationHook({"refund": strategy})]})
 
 
@@ -279,7 +320,13 @@ class _NoConsole:
 
 def one_tool(function: Callable[..., Any], **options: Any) -> Agent:
     """An agent that calls the given function once and then says "Over."."""
-    made = Tool(name="it", description="it", parameters={"type": "object", "properties": {}}, function=function, **options)
+    made = Tool(
+        name="it",
+        description="it",
+        parameters={"type": "object", "properties": {}},
+        function=function,
+        **options,
+    )
     return Agent(chat_generator=scripted([ToolCall("it", {}, id="x1")], "Over."), tools=[made])
 
 

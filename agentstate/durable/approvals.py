@@ -6,20 +6,21 @@ answers from the journal instead of blocking on a prompt.
 
 from typing import Any
 
-from haystack.core.serialization import component_to_dict, default_to_dict
+from haystack.components.agents.state import State
+from haystack.core.serialization import component_to_dict, default_from_dict, default_to_dict
 from haystack.hooks.human_in_the_loop import (
     AlwaysAskPolicy,
     BlockingConfirmationStrategy,
     ConfirmationHook,
     ToolExecutionDecision,
 )
-from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy
+from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, ConfirmationStrategy
+from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import runcontext
-from agentstate.durable.policy import Policies
 
 
-class JournalConfirmationStrategy:
+class JournalConfirmationStrategy(ConfirmationStrategy):
     """A `ConfirmationStrategy` for `ConfirmationHook` whose answers are given on the desk.
 
     :param policy: Haystack's policy of when to ask. Outside a durable run every call is let through.
@@ -46,12 +47,14 @@ class JournalConfirmationStrategy:
         record = run.call(tool_call_id)
         if record is not None and record.approval is not None:
             answer = record.approval
-        elif not self.policy.should_ask(tool_name, tool_description, tool_params):
+        elif tool_name in run.allowed or not self.policy.should_ask(tool_name, tool_description, tool_params):
             return go_on
         else:
             answer = None
         if answer is None or answer.decision == "":
             run.ask(tool_call_id, tool_name, tool_params)
+            return go_on
+        if answer.decision == "reused":
             return go_on
         if answer.decision == "approved":
             if answer.arguments is None or answer.arguments == tool_params:
@@ -77,6 +80,12 @@ class JournalConfirmationStrategy:
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self, policy=component_to_dict(self.policy, "policy"))
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "JournalConfirmationStrategy":
+        deserialize_component_inplace(data["init_parameters"], key="policy")
+        strategy: JournalConfirmationStrategy = default_from_dict(cls, data)
+        return strategy
+
 
 def on_the_desk(hook: Any) -> Any:
     """The hook with strategies that would block the worker replaced by one that parks the session."""
@@ -92,7 +101,36 @@ def on_the_desk(hook: Any) -> Any:
     )
 
 
-def approval_hooks(policies: Policies) -> list[ConfirmationHook]:
-    """The hook that asks for the tools whose policy wants an approval."""
-    asking = {tool: JournalConfirmationStrategy() for tool, policy in policies.items() if policy.approval}
-    return [ConfirmationHook(confirmation_strategies=dict(asking))] if asking else []
+class ApprovalHook:
+    """Asks for the tools whose policy wants an approval, and carries out what people decided of any call."""
+
+    def __init__(self) -> None:
+        self._hook = ConfirmationHook(
+            confirmation_strategies={"*": JournalConfirmationStrategy(_PolicyAsks())}
+        )
+
+    def run(self, state: State) -> None:
+        run = runcontext.current()
+        messages = state.data.get("messages")
+        if run is None or not messages:
+            return
+        records = [(call.tool_name, run.call(call.id)) for call in messages[-1].tool_calls]
+        if any(run.policy(tool).approval or (record and record.approval) for tool, record in records):
+            self._hook.run(state)
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self)
+
+
+class _PolicyAsks(ConfirmationPolicy):
+    """A `ConfirmationPolicy`: ask as the tool's policy says."""
+
+    def should_ask(self, tool_name: str, tool_description: str, tool_params: dict[str, Any]) -> bool:
+        run = runcontext.current()
+        return run is not None and run.policy(tool_name).approval
+
+    def update_after_confirmation(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to remember: answers are in the journal."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self)

@@ -10,7 +10,7 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.tools import Tool, Toolset
 
-from agentstate.durable.approvals import approval_hooks, on_the_desk
+from agentstate.durable.approvals import ApprovalHook, on_the_desk
 from agentstate.durable.hooks import Begin, Finish, Gate, Guarded, Register, Restore, Seal
 from agentstate.durable.policy import Policies
 from agentstate.durable.registry import AgentBuildFailed, Registration
@@ -26,7 +26,7 @@ class DurableAgent:
     policies: Policies
     definition: str
     holds: bool = False
-    """Whether a step's checkpoint may wait for the model's reply: no hook of the user's runs between the two, or is lost if it does."""
+    """Whether a step's checkpoint may wait for the model's reply: no hook of the user's lies between the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def describe(registration: Registration) -> Description:
 def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None = None) -> DurableAgent:
     """Wrap any Haystack agent: for use with `agentstate.durable.run` and a journal.
 
-    The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing outside a durable run.
+    The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
+    outside a durable run.
 
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks.
     """
@@ -96,9 +97,13 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
         chat_generator=ReplayChatGenerator(agent.chat_generator),
         hooks={
             **hooks,
-            "before_run": [Restore(), *(Guarded(hook, "before_run") for hook in hooks.get("before_run", [])), Begin()],
+            "before_run": [
+                Restore(),
+                *(Guarded(hook, "before_run") for hook in hooks.get("before_run", [])),
+                Begin(),
+            ],
             "before_llm": [Gate(), *before_llm, *([Seal()] if before_llm else [])],
-            "before_tool": [*map(on_the_desk, hooks.get("before_tool", [])), *approval_hooks(policies), Register()],
+            "before_tool": [*map(on_the_desk, hooks.get("before_tool", [])), ApprovalHook(), Register()],
             "after_run": [*(Guarded(hook, "after_run") for hook in hooks.get("after_run", [])), Finish()],
         },
     )
@@ -120,7 +125,9 @@ def fingerprint(agent: Agent) -> str:
             "max_agent_steps": agent.max_agent_steps,
             "state": sorted(agent.state_schema),
             "tools": [[tool.name, tool.description, tool.parameters] for tool in _tools(agent)],
-            "hooks": {point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()},
+            "hooks": {
+                point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
+            },
         }
         text = json.dumps(told, sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()

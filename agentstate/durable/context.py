@@ -14,5 +14,7 @@ def idempotency_key() -> str:
     """
     key = current_key.get()
     if key is None:
-        raise RuntimeError("There is no idempotency key here: agentstate.idempotency_key() is for tools of a durable run.")
+        raise RuntimeError(
+            "There is no idempotency key here: agentstate.idempotency_key() is for tools of a durable run."
+        )
     return key

@@ -57,9 +57,13 @@ class Conversation:
             places = self._places(live, [*zip(self._positions, self._seen, strict=True), *self._later])
         new = [message for message, place in zip(live, places, strict=True) if place is None]
         numbers = iter(range(-1, -len(new) - 1, -1))
-        return Change(self._new(new), [next(numbers) if place is None else place for place in places], live, new)
+        return Change(
+            self._new(new), [next(numbers) if place is None else place for place in places], live, new
+        )
 
-    def committed(self, change: Change, positions: Sequence[int], folded: Iterable[tuple[int, ChatMessage]] = ()) -> None:
+    def committed(
+        self, change: Change, positions: Sequence[int], folded: Iterable[tuple[int, ChatMessage]] = ()
+    ) -> None:
         """Take the state after a commit of `change` as known; its new messages got `positions`."""
         if change.context is None:
             self._positions += [position for position, _ in self._later] + list(positions)
@@ -92,6 +96,8 @@ class Conversation:
 
     def _new(self, messages: Iterable[ChatMessage]) -> list[NewMessage]:
         return [
-            NewMessage(inbox_id=self._inbox[id(message)][0]) if id(message) in self._inbox else NewMessage(message_body(message))
+            NewMessage(inbox_id=self._inbox[id(message)][0])
+            if id(message) in self._inbox
+            else NewMessage(message_body(message))
             for message in messages
         ]

@@ -81,7 +81,7 @@ def decode(data: Json) -> Any:
         return data
     if TAG not in data:
         return {key: decode(item) for key, item in data.items()}
-    tag, value = data[TAG], data.get("value")
+    tag, value = data[TAG], data["value"]
     if tag == "float":
         return float(value)
     if tag == "dict":
@@ -91,7 +91,9 @@ def decode(data: Json) -> Any:
     if tag == "set":
         return {_key(decode(item)) for item in value}
     if tag not in _TAGGED:
-        raise ValueError(f"Stored data has the unknown type {tag!r}: it was written by a newer version, or by hand.")
+        raise ValueError(
+            f"Stored data has the unknown type {tag!r}: it was written by a newer version, or by hand."
+        )
     return _TAGGED[tag][2](decode(value) if tag in _NESTED else value)
 
 
@@ -114,7 +116,10 @@ class _Encoder:
         if type(value) is dict:
             return self._mapping(value, path)
         if type(value) is tuple:
-            return {TAG: "tuple", "value": [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)]}
+            return {
+                TAG: "tuple",
+                "value": [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)],
+            }
         if type(value) in (set, frozenset):
             return {TAG: "set", "value": [self.encode(item, path) for item in sorted(value, key=repr)]}
         tag = _TAG_OF.get(type(value))
@@ -126,7 +131,9 @@ class _Encoder:
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
         if TAG not in value and all(type(key) is str for key in value):
             return {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
-        pairs = [[self.encode(key, path), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()]
+        pairs = [
+            [self.encode(key, path), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()
+        ]
         return {TAG: "dict", "value": pairs}
 
     def _other(self, value: Any, path: str) -> Json:
@@ -161,6 +168,12 @@ def message_from(body: Mapping[str, Json]) -> ChatMessage:
 
 def stable(value: Any) -> bool:
     """Whether the value is one that nobody changes in place, so that the same object means the same content."""
-    return value is None or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return (
+        value is None
+        or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime)
+        or (
+            dataclasses.is_dataclass(value)
+            and not isinstance(value, type)
+            and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        )
     )

@@ -5,14 +5,18 @@ from datetime import datetime
 
 RETRY_STATUS = frozenset({408, 409, 425, 429}) | frozenset(range(500, 600))
 # By name, so that no HTTP library has to be imported to recognise its errors.
-_TRANSIENT_NAMES = re.compile(r"(Timeout|ConnectionError|ConnectError|ConnectTimeout|ReadError|RemoteProtocolError|APIConnectionError)")
+_TRANSIENT_NAMES = re.compile(
+    r"(Timeout|ConnectionError|ConnectError|ConnectTimeout|ReadError|RemoteProtocolError|APIConnectionError)"
+)
 MAX_DELAY = 300.0
 
 
 class ModelFailed(Exception):
     """A chat generator raised, or answered something that is no reply. `__cause__` is what it raised."""
 
-    def __init__(self, name: str, seq: int, error: BaseException, started_at: datetime, ended_at: datetime) -> None:
+    def __init__(
+        self, name: str, seq: int, error: BaseException, started_at: datetime, ended_at: datetime
+    ) -> None:
         super().__init__(describe(error))
         self.name, self.seq, self.error = name, seq, error
         self.started_at, self.ended_at = started_at, ended_at
@@ -34,7 +38,9 @@ def describe(error: BaseException) -> str:
 def is_transient(error: BaseException) -> bool:
     """Timeouts, lost connections, 429 and 5xx pass by themselves; all else does not."""
     for cause in _chain(error):
-        status = getattr(cause, "status_code", None) or getattr(getattr(cause, "response", None), "status_code", None)
+        status = getattr(cause, "status_code", None) or getattr(
+            getattr(cause, "response", None), "status_code", None
+        )
         if isinstance(status, int):
             return status in RETRY_STATUS
         if isinstance(cause, TimeoutError | ConnectionError):

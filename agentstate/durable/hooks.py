@@ -89,7 +89,7 @@ class Gate(DurableHook):
 
 
 class Seal(DurableHook):
-    """Only there when the user has hooks before the model: what they changed is committed, so that they need not run again."""
+    """Commits what the user's hooks before the model changed, so that they need not run again."""
 
     def act(self, run: RunContext, state: State) -> None:
         if run.prepared or state.data.get("stop_run") is not None:
@@ -107,7 +107,9 @@ class Register(DurableHook):
         calls = messages[-1].tool_calls if messages else []
         missing = [call for call in calls if run.call(call.id) is None]
         if missing:
-            added = [NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in missing]
+            added = [
+                NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in missing
+            ]
             run.calls.update({record.call_id: record for record in run.journal.plan(added)})
         pending: list[CallRecord] = []
         for call in calls:
@@ -130,12 +132,14 @@ class Register(DurableHook):
                     doubts=tuple(record.position for record in doubts),
                 )
             )
+        _hold_repetitions(run, pending)
         if run.asked:
             asked = {ask.position for ask in run.asked}
             names = ", ".join(sorted({record.tool for record in pending if record.position in asked}))
-            raise Parked(
-                Stop("waiting", "asked", waiting_for="approval", why=f"{names} needs a person's yes.", asks=tuple(run.asked))
-            )
+            why = f"{names} needs a person's yes."
+            if any(ask.repeats is not None for ask in run.asked):
+                why += " It was run with the same arguments before the session was taken back."
+            raise Parked(Stop("waiting", "asked", waiting_for="approval", why=why, asks=tuple(run.asked)))
         if run.signals.stop_request:
             raise Parked(requested_stop(run))
         run.unclaimed = pending
@@ -162,7 +166,9 @@ class Finish(DurableHook):
             final_answer=clean_text(_answer(state.data["messages"], str(reason))),
             exit_reason=clean_text(str(reason)),
         )
-        run.commit("end", state, settled=_settled(run, state), stop=stop, meter=done, followup=followup.progress())
+        run.commit(
+            "end", state, settled=_settled(run, state), stop=stop, meter=done, followup=followup.progress()
+        )
 
 
 class Guarded:
@@ -199,6 +205,25 @@ class Guarded:
         return default_to_dict(self, point=self.point)
 
 
+def _hold_repetitions(run: RunContext, pending: list[CallRecord]) -> None:
+    """A call that is not idempotent and had its effect on a tail left behind runs again only if a person says so."""
+    # One whose question is open is held again: it must not run because another call of its step was decided.
+    for record in pending:
+        if record.status != "planned" or record.attempt:
+            continue
+        if record.approval is not None:
+            if record.approval.decision == "":
+                run.ask(record.call_id, record.tool, record.arguments if record.sent is None else record.sent)
+            continue
+        if run.policy(record.tool).idempotent:
+            continue
+        arguments = record.arguments if record.sent is None else record.sent
+        before = run.journal.repeats(record.tool, arguments)
+        if before is not None:
+            run.asked = [ask for ask in run.asked if ask.position != record.position]
+            run.ask(record.call_id, record.tool, arguments, repeats=before)
+
+
 def requested_stop(run: RunContext) -> Stop:
     status = "cancelled" if run.signals.stop_request == "cancel" else "paused"
     return Stop(status, status, progress=run.meter.progress())  # type: ignore[arg-type]
@@ -214,9 +239,16 @@ def _settled(run: RunContext, state: State) -> list[Settled]:
         for result in message.tool_call_results:
             record = waiting.pop(result.origin.id or "", None)
             if record is not None:
-                turned_down = record.approval is not None and record.approval.decision in ("rejected", "expired")
+                turned_down = record.approval is not None and record.approval.decision in (
+                    "rejected",
+                    "expired",
+                )
                 settled.append(
-                    Settled(record.position, "rejected" if turned_down else "failed", clean_text(str(result.result)))
+                    Settled(
+                        record.position,
+                        "rejected" if turned_down else "failed",
+                        clean_text(str(result.result)),
+                    )
                 )
     return settled
 

@@ -51,7 +51,7 @@ class InboxItem:
 class ApprovalRecord:
     """A person's answer: `decision` is "" while nobody answered; `arguments` are the edited ones, if any."""
 
-    decision: Literal["", "approved", "rejected", "expired"]
+    decision: Literal["", "approved", "rejected", "expired", "reused"]
     arguments: dict[str, Json] | None = None
     message: str = ""
 
@@ -95,7 +95,10 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a run needs in order to go on: the base, and what was journaled since."""
+    """All that a run needs in order to go on: the base, and what was journaled since.
+
+    `allowed` names the tools that a person has let run without being asked, for the rest of this session.
+    """
 
     inputs: dict[str, Json]
     progress: Progress
@@ -104,6 +107,7 @@ class Snapshot:
     inbox: tuple[InboxItem, ...] = ()
     replies: tuple[ReplyRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
+    allowed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +137,17 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A call that needs a person's approval, with the arguments that would run."""
+    """A call that needs a person's approval, with the arguments that would run.
+
+    `repeats` is the position of the same call on a tail that was left behind, where it had its effect already.
+    """
 
     position: int
+    tool: str
     arguments: dict[str, Json]
     fingerprint: str
     ttl: float | None = None
+    repeats: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +246,7 @@ class NewReply:
 
 @dataclass(frozen=True, slots=True)
 class RepliedCommit:
-    """The positions of the reply's messages, the records of its calls, and the checkpoint that went with it, if any."""
+    """The positions of the reply's messages, the records of its calls, and the checkpoint that went with it."""
 
     positions: tuple[int, ...]
     calls: tuple[CallRecord, ...]
@@ -266,10 +275,13 @@ class Journal(Protocol):
         """Commit a checkpoint, and what came with it."""
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
-        """Commit a model's reply, with the calls it asks for as planned; before it, the checkpoint of the step it began."""
+        """Commit a model's reply, with the calls it asks for as planned; before it, the checkpoint of its step."""
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         """Commit calls that a hook added to the model's."""
+
+    def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
+        """The position of a call with these arguments that was started on a tail left behind by a rewind or a fork."""
 
     def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
         """Commit that the call runs from now on. `sent` are its arguments, where they are not the model's."""

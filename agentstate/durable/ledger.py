@@ -73,7 +73,9 @@ def claim(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | No
         return best
 
 
-def _invoke(run: RunContext, record: CallRecord, tool: Tool, inner: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+def _invoke(
+    run: RunContext, record: CallRecord, tool: Tool, inner: Callable[..., Any], kwargs: dict[str, Any]
+) -> Any:
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
     if record.status in ENDED:
         return _replay(run, record, tool, state)
@@ -81,7 +83,9 @@ def _invoke(run: RunContext, record: CallRecord, tool: Tool, inner: Callable[...
     policy = run.policy(tool.name)
     key = None
     if run.cache is not None and policy.cache_ttl is not None and state is None:
-        told, lossy = encode_lossy({name: value for name, value in kwargs.items() if name not in _NOT_ARGUMENTS})
+        told, lossy = encode_lossy(
+            {name: value for name, value in kwargs.items() if name not in _NOT_ARGUMENTS}
+        )
         key = None if lossy else cache_key(run.agent_key, tool.name, told)
         hit = run.cache.get(key) if key else None
         if hit is not None:
@@ -109,7 +113,13 @@ def _invoke(run: RunContext, record: CallRecord, tool: Tool, inner: Callable[...
             _end(run, record, CallEnd("failed", run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
         raise Parked(
-            Stop("waiting", "in_doubt", waiting_for="doubt", why=f"{late} Nobody knows whether it took effect.", doubts=(record.position,))
+            Stop(
+                "waiting",
+                "in_doubt",
+                waiting_for="doubt",
+                why=f"{late} Nobody knows whether it took effect.",
+                doubts=(record.position,),
+            )
         ) from None
     finally:
         current_key.reset(token)

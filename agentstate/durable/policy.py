@@ -11,13 +11,13 @@ from typing import Any
 class ToolPolicy:
     """How one tool's calls are run, retried and approved.
 
-    :param idempotent: Running the same call twice does what running it once does. A call found started but not ended is then
-        run again by itself (with the same idempotency key); otherwise a person decides.
+    :param idempotent: Running the same call twice does what running it once does. A call found started but not
+        ended is then run again by itself (with the same idempotency key); otherwise a person decides.
     :param approval: Each call waits for a person's yes.
     :param approval_ttl: Seconds after which an unanswered approval lapses and the call is rejected. None: never.
     :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached.
-    :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is idempotent,
-        and in doubt if it is not, since nobody knows whether it took effect.
+    :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
+        idempotent, and in doubt if it is not, since nobody knows whether it took effect.
     :param effect: What the call does to the world, in a few words for the person who approves ("moves money").
     :raises ValueError: for a time that is not positive.
     """
@@ -33,7 +33,9 @@ class ToolPolicy:
         for name in ("approval_ttl", "cache_ttl", "timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ValueError(f"ToolPolicy: {name} must be more than 0 seconds, not {value!r}. Leave it out for none.")
+                raise ValueError(
+                    f"ToolPolicy: {name} must be more than 0 seconds, not {value!r}. Leave it out for none."
+                )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

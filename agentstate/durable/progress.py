@@ -41,7 +41,9 @@ class Meter:
         self._totals[key] = round(total, 3) if isinstance(total, float) else total
 
     def progress(self) -> Progress:
-        totals = {key: dict(value) if isinstance(value, dict) else value for key, value in self._totals.items()}
+        totals = {
+            key: dict(value) if isinstance(value, dict) else value for key, value in self._totals.items()
+        }
         return Progress(phase=self.phase.value, previous=self.previous, since=self.since, totals=totals)
 
     def _add_in(self, key: str, name: str, amount: float) -> None:

@@ -111,7 +111,9 @@ def agent(
     :raises ValueError: for a key that is no plain name, or is taken by another function.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", key):
-        raise ValueError(f"An agent's key is letters, digits, '_', '-' and '.', at most 100 of them; not {key!r}.")
+        raise ValueError(
+            f"An agent's key is letters, digits, '_', '-' and '.', at most 100 of them; not {key!r}."
+        )
 
     def register(factory: Factory) -> Factory:
         registry.add(

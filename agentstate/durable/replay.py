@@ -45,7 +45,11 @@ class ReplayChatGenerator:
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
     ) -> dict[str, Any]:
-        given = {"streaming_callback": streaming_callback, "generation_kwargs": generation_kwargs, "tools": tools}
+        given = {
+            "streaming_callback": streaming_callback,
+            "generation_kwargs": generation_kwargs,
+            "tools": tools,
+        }
         options = {key: value for key, value in given.items() if value is not None}
         run = runcontext.current()
         if run is None:
@@ -58,7 +62,11 @@ class ReplayChatGenerator:
             if self.name == AGENT:
                 for stored, reply in zip(recorded.messages, replies, strict=True):
                     run.conversation.stored(reply, stored.position)
-                if options.get("tools") and any(reply.tool_calls for reply in replies) and not run.all_ended():
+                if (
+                    options.get("tools")
+                    and any(reply.tool_calls for reply in replies)
+                    and not run.all_ended()
+                ):
                     run.executing()
             return {"replies": replies}
         return {"replies": self._ask(run, seq, messages, options)}
@@ -94,7 +102,9 @@ class ReplayChatGenerator:
                 ended_at=ended,
                 progress=run.meter.progress(),
                 aside=not own,
-                calls=[NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in calls],
+                calls=[
+                    NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in calls
+                ],
                 model=str(replies[-1].meta.get("model") or "") if replies else "",
                 prompt_tokens=prompt,
                 completion_tokens=completion,
@@ -113,8 +123,12 @@ class ReplayChatGenerator:
 
 def _checked(result: Any) -> list[ChatMessage]:
     replies = result.get("replies") if isinstance(result, dict) else None
-    if not isinstance(replies, list) or not all(isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies):
-        raise GarbledReply(f"The chat generator did not answer with assistant messages but with {str(result)[:500]}")
+    if not isinstance(replies, list) or not all(
+        isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
+    ):
+        raise GarbledReply(
+            f"The chat generator did not answer with assistant messages but with {str(result)[:500]}"
+        )
     return replies
 
 
@@ -130,10 +144,9 @@ def _with_call_ids(message: ChatMessage) -> ChatMessage:
     seen: set[str] = set()
     calls = []
     for call in message.tool_calls:
-        if not call.id or call.id in seen:
-            call = replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
-        seen.add(str(call.id))
-        calls.append(call)
+        own = call if call.id and call.id not in seen else replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
+        seen.add(str(own.id))
+        calls.append(own)
     if not calls:
         return message
     return ChatMessage.from_assistant(

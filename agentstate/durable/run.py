@@ -2,8 +2,8 @@
 
     outcome = run(make_durable(agent), FileJournal.open("session.json", say="Look up claim CLM-1042"))
 
-`run` goes on from what the journal holds and returns when the turn has ended, a person is needed, or enough was done. It
-may be killed at any moment and called again, here or in another process.
+`run` goes on from what the journal holds and returns when the turn has ended, a person is needed, or enough was
+done. It may be killed at any moment and called again, here or in another process.
 """
 
 from collections.abc import Callable
@@ -137,7 +137,9 @@ def _without_system_prompt(context: RunContext, messages: list[Any]) -> list[Any
     """The agent puts its system prompt in front of each turn: leave out the one that is there."""
     if not context.has_system_prompt:
         return messages
-    first = next((index for index, message in enumerate(messages) if not message.is_from("system")), len(messages))
+    first = next(
+        (index for index, message in enumerate(messages) if not message.is_from("system")), len(messages)
+    )
     return messages[first:]
 
 

@@ -16,7 +16,6 @@ from haystack.dataclasses import ChatMessage
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.conversation import Change, Conversation
-from agentstate.durable.policy import fingerprint
 from agentstate.durable.encoding import encode_lossy, message_from
 from agentstate.durable.journal import (
     ENDED,
@@ -33,10 +32,10 @@ from agentstate.durable.journal import (
     Settled,
     Signals,
     Snapshot,
-    StoredMessage,
     Stop,
+    StoredMessage,
 )
-from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
+from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.progress import Clock, Meter
 from agentstate.durable.statekeys import COUNTERS, StateKeys
 
@@ -51,7 +50,7 @@ def current() -> "RunContext | None":
 
 
 class Parked(BaseException):
-    """The run stops here until a person has decided. A BaseException: Haystack turns a tool's exceptions into messages."""
+    """The run stops until a person has decided. A BaseException: Haystack turns a tool's exceptions into messages."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.why)
@@ -113,6 +112,7 @@ class RunContext:
         self.calls: dict[str, CallRecord] = {call.call_id: call for call in snapshot.calls}
         self.unclaimed: list[CallRecord] = []
         self.asked: list[Ask] = []
+        self.allowed = snapshot.allowed
 
     # What the model said
 
@@ -139,13 +139,22 @@ class RunContext:
             self.calls[record.call_id] = record
             return record
 
-    def ask(self, call_id: str | None, tool: str, arguments: dict[str, Any]) -> None:
+    def ask(
+        self, call_id: str | None, tool: str, arguments: dict[str, Any], repeats: int | None = None
+    ) -> None:
         """Note that a call needs a person's yes. All of a step are noted before the run is parked."""
         record = self.call(call_id)
         if record is not None and all(ask.position != record.position for ask in self.asked):
             shown, _ = encode_lossy(arguments)
             self.asked.append(
-                Ask(record.position, shown, fingerprint(tool, shown), self.policy(tool).approval_ttl)
+                Ask(
+                    record.position,
+                    tool,
+                    shown,
+                    fingerprint(tool, shown),
+                    self.policy(tool).approval_ttl,
+                    repeats,
+                )
             )
 
     # Phases

@@ -47,7 +47,7 @@ class StateKeys:
             if known is not None and known.live is value and stable(value):
                 continue
             encoded = self._encode(key, value, known)
-            change = difference(known.data if known else None, encoded) if known else {"set": encoded}
+            change = difference(known.data, encoded) if known is not None else {"set": encoded}
             if change is not None:
                 changes[key] = change
                 fresh[key] = _Known(_copied(value), encoded)
@@ -66,19 +66,31 @@ class StateKeys:
 
     def _encode(self, key: str, value: Any, known: "_Known | None") -> Json:
         path = f"The state key {key!r}"
-        if type(value) is list and known is not None and type(known.live) is list and isinstance(known.data, list):
+        if (
+            type(value) is list
+            and known is not None
+            and type(known.live) is list
+            and isinstance(known.data, list)
+        ):
             done = 0
             for item, before in zip(value, known.live, strict=False):
                 if item is not before or not stable(item):
                     break
                 done += 1
-            return known.data[:done] + [encode(item, f"{path}[{done + i}]") for i, item in enumerate(value[done:])]
+            return known.data[:done] + [
+                encode(item, f"{path}[{done + i}]") for i, item in enumerate(value[done:])
+            ]
         return encode(value, path)
 
 
 def difference(before: Json, after: Json) -> dict[str, Json] | None:
     """How `before` became `after`: None, {"extend": items} or {"set": value}."""
-    if isinstance(before, list) and isinstance(after, list) and len(after) >= len(before) and after[: len(before)] == before:
+    if (
+        isinstance(before, list)
+        and isinstance(after, list)
+        and len(after) >= len(before)
+        and after[: len(before)] == before
+    ):
         return {"extend": after[len(before) :]} if len(after) > len(before) else None
     return None if _same(before, after) else {"set": after}
 

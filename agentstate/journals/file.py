@@ -1,7 +1,7 @@
 """A journal in one JSON file, for durable agents without a database.
 
-The file is JSON Lines: one record a line, appended and flushed to disk before the call returns, so that a step costs what
-it adds. A missing file is a new session; a last line torn by a crash was never committed and is cut off.
+The file is JSON Lines: one record a line, appended and flushed to disk before the call returns, so that a step
+costs what it adds. A missing file is a new session; a last line torn by a crash was never committed and is cut off.
 One process at a time may have the file open: a second one is told so.
 """
 
@@ -35,7 +35,8 @@ class FileStore(Store):
     def _apply_format(self, record: Record) -> None:
         if record.get("version") != FORMAT:
             raise JournalFileError(
-                f"{self.path} is a journal of version {record.get('version')}; this program reads {FORMAT}. Update AgentState."
+                f"{self.path} is a journal of version {record.get('version')}; this program reads {FORMAT}. "
+                "Update AgentState."
             )
 
     def close(self) -> None:
@@ -43,7 +44,10 @@ class FileStore(Store):
 
 
 class FileJournal(MemoryJournal):
-    """`FileJournal.open(path)` opens or makes the session in `path` at its next epoch; use it as a context manager, or `close` it."""
+    """`FileJournal.open(path)` opens or makes the session in `path` at its next epoch.
+
+    Use it as a context manager, or `close` it.
+    """
 
     store: FileStore
 
@@ -77,7 +81,9 @@ def _locked(path: Path) -> TextIO:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise JournalFileError(f"{path} is in use by another process. Wait for it to end, or use another file.") from None
+        raise JournalFileError(
+            f"{path} is in use by another process. Wait for it to end, or use another file."
+        ) from None
     os.chmod(path, 0o600)
     return file
 
@@ -105,5 +111,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise JournalFileError(f"{path}, line {number}: this is not a record of a journal. Name another file, or restore it.")
+        raise JournalFileError(
+            f"{path}, line {number}: this is not a record of a journal. Name another file, or restore it."
+        )
     return record

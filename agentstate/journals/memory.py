@@ -107,7 +107,9 @@ class Store:
         for settled in record["settled"]:
             call = self.calls[settled["position"]]
             self.calls[call.position] = replace(call, status=settled["status"], error=settled["error"])
-        self.checkpoints.append({key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")})
+        self.checkpoints.append(
+            {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}
+        )
         if record["kind"] != "prepared":
             self.replies = []
             self._since = record["position"]
@@ -141,7 +143,12 @@ class MemoryJournal:
 
     @classmethod
     def open(
-        cls, store: Store | None = None, *, say: str = "", inputs: Record | None = None, session_id: str = "session"
+        cls,
+        store: Store | None = None,
+        *,
+        say: str = "",
+        inputs: Record | None = None,
+        session_id: str = "session",
     ) -> "MemoryJournal":
         store = store or Store(session_id)
         return cls(store, _opened(store, say, inputs))
@@ -233,7 +240,9 @@ class MemoryJournal:
                     "position": first + len(places),
                     "messages": [
                         {"position": position, "body": body}
-                        for position, body in zip(places, [*bodies, *(item.body for item in fold)], strict=True)
+                        for position, body in zip(
+                            places, [*bodies, *(item.body for item in fold)], strict=True
+                        )
                     ],
                     "taken": taken + [item.id for item in fold],
                     "context": context,
@@ -270,8 +279,10 @@ class MemoryJournal:
                     "progress": _plain(new.progress),
                 }
             )
-            places = tuple(message["position"] for message in messages)
-            return RepliedCommit(places, tuple(CallRecord(**call) for call in calls), self._signals(), committed)
+            places = tuple(range(first, first + len(messages)))
+            return RepliedCommit(
+                places, tuple(CallRecord(**call) for call in calls), self._signals(), committed
+            )
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._fenced():
@@ -279,6 +290,9 @@ class MemoryJournal:
             planned = self._planned(calls, first)
             self.store.write({"op": "plan", "position": first + len(planned) - 1, "calls": planned})
             return tuple(CallRecord(**call) for call in planned)
+
+    def repeats(self, tool: str, arguments: Record) -> int | None:
+        return None  # it has no rewind, so nothing is ever left behind
 
     def start_call(self, position: int, *, sent: Record | None, at: datetime) -> Signals:
         with self._fenced():
@@ -356,7 +370,7 @@ def _opened(store: Store, say: str, inputs: Record | None) -> int:
 
 
 def _say(store: Store, text: str) -> None:
-    body = {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
+    body: Record = {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
     position = store.position + 1
     store.write({"op": "say", "position": position, "id": position, "body": body})
 
@@ -372,7 +386,17 @@ def _progress(record: Record) -> Progress:
 def _stop(stop: Stop | None) -> Record | None:
     if stop is None:
         return None
-    keys = ("status", "event", "waiting_for", "why", "error", "delay", "final_answer", "exit_reason", "doubts")
+    keys = (
+        "status",
+        "event",
+        "waiting_for",
+        "why",
+        "error",
+        "delay",
+        "final_answer",
+        "exit_reason",
+        "doubts",
+    )
     record = {key: getattr(stop, key) for key in keys}
     return {**record, "doubts": list(stop.doubts), "asks": [asdict(ask) for ask in stop.asks]}
 

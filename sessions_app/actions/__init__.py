@@ -6,20 +6,26 @@ session that the person saw. They return the session as it is then, or raise one
 and change nothing.
 """
 
-from sessions_app.actions.calls import approve, decide, reject
+from sessions_app.actions.calls import approve, decide, reject, reuse
 from sessions_app.actions.history import fork, rewind, undo
+from sessions_app.actions.repair import answer_call, edit_memory, edit_state, replace_message
 from sessions_app.actions.steer import assign, cancel, pause, resume
 from sessions_app.actions.talk import send_message, start
 
 __all__ = [
+    "answer_call",
     "approve",
     "assign",
     "cancel",
     "decide",
+    "edit_memory",
+    "edit_state",
     "fork",
     "pause",
     "reject",
+    "replace_message",
     "resume",
+    "reuse",
     "rewind",
     "send_message",
     "start",

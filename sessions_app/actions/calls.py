@@ -15,6 +15,7 @@ from django.utils import timezone
 from sessions_app.actions.base import check, commit, fit, given, lock, require, settle, storable
 from sessions_app.errors import Invalid, Moved, NotFound
 from sessions_app.models import (
+    Allowance,
     Approval,
     CallStatus,
     RegisteredAgent,
@@ -82,12 +83,14 @@ def approve(
     call_id: int | str,
     fingerprint: str | None = None,
     edited: dict[str, Any] | None = None,
+    for_session: bool = False,
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
     """Let a call run, with the arguments that were shown or with `edited` ones.
 
     :param fingerprint: That of the arguments as they were shown.
+    :param for_session: Let this tool run for the rest of the session without asking again.
     :raises Moved: if the fingerprint is not that of the call, or somebody else decided first.
     :raises Invalid: for edited arguments that the tool's schema does not allow.
     """
@@ -105,7 +108,45 @@ def approve(
         else:
             _check_arguments(session, approval, edited)
     _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
-    return _answered(session, approval, "approved", actor, reason, {} if edited is None else {"edited": True})
+    if for_session:
+        Allowance.objects.get_or_create(
+            session=session, tool=approval.call.tool, defaults={"granted_by": actor.name}
+        )
+    data = {"edited": True} if edited is not None else {}
+    return _answered(
+        session, approval, "approved", actor, reason, data | ({"for_session": True} if for_session else {})
+    )
+
+
+@transaction.atomic(durable=True)
+def reuse(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    call_id: int | str,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Answer a call that was run already, on a tail that was left behind, with the result on record there.
+
+    :raises Invalid: if the call repeats none, or there is no result on record.
+    """
+    require(actor, "approve")
+    reason = fit("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, "approve")
+    before = approval.repeats
+    if before is None or before.status != CallStatus.DONE:
+        raise Invalid("There is no result on record for this call: run it, or reject it.")
+    _answer(approval, actor, decision=Approval.Decision.REUSED)
+    ToolCall.objects.filter(pk=approval.call_id).update(
+        status=CallStatus.DONE,
+        result=before.result,
+        state=before.state,
+        lossy=before.lossy,
+        ended_at=timezone.now(),
+        decided_by=actor.name,
+    )
+    return _answered(session, approval, "reused", actor, reason, {"from": before.position})
 
 
 @transaction.atomic(durable=True)

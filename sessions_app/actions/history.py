@@ -70,10 +70,10 @@ def rewind(
     checkpoint, parent = _find(session, checkpoint_id)
     check(session, "rewind", checkpoint=checkpoint)
     now = timezone.now()
-    left = _leave(session)
+    left = leave(session)
     session.branch = Branch.objects.create(
         session=session,
-        number=_last_number(session) + 1,
+        number=next_number(session),
         parent=parent,
         undo_to=left,
         left_at=checkpoint.position,
@@ -107,7 +107,7 @@ def undo(
     reason = given("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, "undo")
-    left = _leave(session)
+    left = leave(session)
     target = left.undo_to
     assert target is not None, "the rules let no session without a rewind come here"
     session.branch = target
@@ -194,11 +194,11 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
     raise NotFound(f"This session has no checkpoint {checkpoint_id}.")
 
 
-def _last_number(session: Session) -> int:
-    return Branch.objects.filter(session=session).aggregate(last=Max("number"))["last"] or 0
+def next_number(session: Session) -> int:
+    return (Branch.objects.filter(session=session).aggregate(last=Max("number"))["last"] or 0) + 1
 
 
-def _leave(session: Session) -> Branch:
+def leave(session: Session) -> Branch:
     """Note on the present branch what the session was doing there, and fence whoever runs it."""
     branch = branch_of(session)
     branch.left_state = {name: getattr(session, name) for name in LEFT_FIELDS} | {

@@ -8,6 +8,7 @@ from sessions_app.models.agent import RegisteredAgent
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
+from sessions_app.models.desk import Allowance, BulkAct, BulkItem, SavedView
 from sessions_app.models.event import Event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
@@ -16,8 +17,11 @@ from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.worker import Worker
 
 __all__ = [
+    "Allowance",
     "Approval",
     "Branch",
+    "BulkAct",
+    "BulkItem",
     "CallStatus",
     "Checkpoint",
     "Event",
@@ -26,6 +30,7 @@ __all__ = [
     "ModelCall",
     "Phase",
     "RegisteredAgent",
+    "SavedView",
     "Session",
     "SessionTag",
     "StateValue",

@@ -13,8 +13,12 @@ class RegisteredAgent(models.Model):
     key = models.CharField(max_length=100, primary_key=True)
     title = models.CharField(max_length=200)
     description = models.TextField(blank=True, default="")
-    model = models.CharField(max_length=200, blank=True, default="", help_text="The model's name, as its generator tells it.")
-    definition = models.CharField(max_length=64, blank=True, default="", help_text="Fingerprint of what the factory builds.")
+    model = models.CharField(
+        max_length=200, blank=True, default="", help_text="The model's name, as its generator tells it."
+    )
+    definition = models.CharField(
+        max_length=64, blank=True, default="", help_text="Fingerprint of what the factory builds."
+    )
     tools = models.JSONField(default=list, blank=True)
     problem = models.TextField(blank=True, default="", help_text="Why it cannot be built, if so.")
     published_at = models.DateTimeField(default=timezone.now)

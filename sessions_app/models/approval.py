@@ -15,15 +15,26 @@ class Approval(models.Model):
         APPROVED = "approved", "approved"
         REJECTED = "rejected", "rejected"
         EXPIRED = "expired", "expired"
+        REUSED = "reused", "answered with the result on record"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="approvals")
     call = models.OneToOneField(ToolCall, on_delete=models.CASCADE, related_name="approval")
     arguments = models.JSONField(default=dict)
+    repeats = models.ForeignKey(
+        ToolCall,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="The same call on a tail that was left behind: it has had its effect already.",
+    )
     fingerprint = models.CharField(max_length=64)
     asked_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     decision = models.CharField(max_length=10, choices=Decision, blank=True, default="")
-    edited = models.JSONField(null=True, blank=True, help_text="The arguments to run with, where the person changed them.")
+    edited = models.JSONField(
+        null=True, blank=True, help_text="The arguments to run with, where the person changed them."
+    )
     message = models.TextField(blank=True, default="", help_text="What the model is told on rejection.")
     decided_at = models.DateTimeField(null=True, blank=True)
     decided_by = models.CharField(max_length=150, blank=True, default="")
@@ -33,7 +44,8 @@ class Approval(models.Model):
         indexes = [models.Index(fields=["decision", "asked_at"], name="approval_open")]
         constraints = [
             models.CheckConstraint(
-                condition=Q(decision="", decided_at__isnull=True) | (~Q(decision="") & Q(decided_at__isnull=False)),
+                condition=Q(decision="", decided_at__isnull=True)
+                | (~Q(decision="") & Q(decided_at__isnull=False)),
                 name="approval_decided_has_time",
             )
         ]

@@ -14,9 +14,15 @@ from sessions_app.models.session import Session
 class Branch(models.Model):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="branches")
     number = models.PositiveIntegerField(help_text="1 for the first of its session.")
-    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.RESTRICT, related_name="children")
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.RESTRICT, related_name="children"
+    )
     undo_to = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.RESTRICT, related_name="+",
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.RESTRICT,
+        related_name="+",
         help_text="The branch that the session was on before it was rewound to this one.",
     )
     left_at = models.PositiveBigIntegerField(default=0, help_text="The position at which it left its parent.")
@@ -25,7 +31,9 @@ class Branch(models.Model):
         null=True, blank=True, help_text="The session's run fields when it was moved away from this branch."
     )
     created_at = models.DateTimeField(default=timezone.now)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
     reason = models.TextField(blank=True, default="")
 
     class Meta:
@@ -38,6 +46,10 @@ class Branch(models.Model):
     def segments(self) -> list[tuple[int, int | None]]:
         """``(branch id, last visible position)``, oldest first; None for this branch, which is open."""
         return [(pk, last) for pk, last in self.lineage] + [(self.pk, None)]
+
+    def sees(self, branch_id: int, position: int) -> bool:
+        """Whether the row at that place is part of the history that this branch shows."""
+        return any(pk == branch_id and (last is None or position <= last) for pk, last in self.segments())
 
     def lineage_at(self, position: int) -> list[list[int]]:
         """The lineage of a branch that leaves this one at ``position``. Segments that end up empty are dropped."""

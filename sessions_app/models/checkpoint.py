@@ -27,11 +27,17 @@ class Checkpoint(BranchRow):
     step = models.PositiveIntegerField(help_text="Steps finished on this branch before it.")
     phase = models.CharField(max_length=12, choices=Phase)
     context = models.JSONField(null=True, blank=True)
-    context_at = models.PositiveBigIntegerField(default=0, help_text="Position of the checkpoint whose context holds, 0 for none.")
+    context_at = models.PositiveBigIntegerField(
+        default=0, help_text="Position of the checkpoint whose context holds, 0 for none."
+    )
     keys = models.JSONField(default=dict, blank=True)
-    counters = models.JSONField(default=dict, blank=True, help_text="step_count, token_usage, context_tokens, tool_call_counts.")
+    counters = models.JSONField(
+        default=dict, blank=True, help_text="step_count, token_usage, context_tokens, tool_call_counts."
+    )
     tools = models.JSONField(null=True, blank=True, help_text="The tools at hand, where they changed.")
-    outcome = models.JSONField(null=True, blank=True, help_text="At the end of a turn: final answer and exit reason.")
+    outcome = models.JSONField(
+        null=True, blank=True, help_text="At the end of a turn: final answer and exit reason."
+    )
     totals = models.JSONField(default=dict, blank=True)
     definition = models.CharField(max_length=64, blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now)
@@ -39,7 +45,9 @@ class Checkpoint(BranchRow):
     objects: ClassVar[BranchRowQuerySet["Checkpoint"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(BranchRow.Meta):
-        constraints = [models.UniqueConstraint(fields=["branch", "position"], name="checkpoint_position_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["branch", "position"], name="checkpoint_position_once")
+        ]
 
     def __str__(self) -> str:
         return f"#{self.pk}"

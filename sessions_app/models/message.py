@@ -25,7 +25,9 @@ class Message(BranchRow):
     role = models.CharField(max_length=10, choices=Role)
     text = models.TextField(blank=True, default="")
     body = models.JSONField(default=dict)
-    author = models.CharField(max_length=150, blank=True, default="", help_text="The person who wrote it, if one of the staff did.")
+    author = models.CharField(
+        max_length=150, blank=True, default="", help_text="The person who wrote it, if one of the staff did."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     objects: ClassVar[BranchRowQuerySet["Message"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
@@ -42,7 +44,9 @@ class InboxMessage(models.Model):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="inbox")
     text = models.TextField()
-    author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

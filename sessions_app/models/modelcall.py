@@ -15,8 +15,12 @@ class ModelCall(BranchRow):
     generator said (a summariser's, say) is in ``aside``, since it is no part of the conversation.
     """
 
-    name = models.CharField(max_length=100, default="agent", help_text="Which generator: the agent's own, or another.")
-    seq = models.PositiveIntegerField(default=0, help_text="The how many-eth call of that generator within its step.")
+    name = models.CharField(
+        max_length=100, default="agent", help_text="Which generator: the agent's own, or another."
+    )
+    seq = models.PositiveIntegerField(
+        default=0, help_text="The how many-eth call of that generator within its step."
+    )
     replies = models.PositiveIntegerField(default=0)
     aside = models.JSONField(null=True, blank=True)
     model = models.CharField(max_length=200, blank=True, default="")
@@ -31,7 +35,9 @@ class ModelCall(BranchRow):
     class Meta(BranchRow.Meta):
         constraints = [
             models.UniqueConstraint(fields=["branch", "position"], name="modelcall_position_once"),
-            models.CheckConstraint(condition=Q(ended_at__gte=models.F("started_at")), name="modelcall_ends_after_start"),
+            models.CheckConstraint(
+                condition=Q(ended_at__gte=models.F("started_at")), name="modelcall_ends_after_start"
+            ),
         ]
 
     def __str__(self) -> str:

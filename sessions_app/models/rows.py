@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from sessions_app.models.branch import Branch
 
-Row = TypeVar("Row", bound="BranchRow")
+Row = TypeVar("Row", bound=models.Model)
 
 
 class BranchRowQuerySet(models.QuerySet[Row]):

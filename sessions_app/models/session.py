@@ -21,7 +21,13 @@ from agentstate.domain.phases import TRANSITIONS, AgentPhase
 def uuid7() -> uuid.UUID:
     """A time-ordered UUID (RFC 9562, version 7), so that new sessions sit together in the index."""
     milliseconds = time.time_ns() // 1_000_000
-    value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64) | (0b10 << 62) | secrets.randbits(62)
+    value = (
+        (milliseconds << 80)
+        | (0x7 << 76)
+        | (secrets.randbits(12) << 64)
+        | (0b10 << 62)
+        | secrets.randbits(62)
+    )
     return uuid.UUID(int=value)
 
 
@@ -95,7 +101,11 @@ class Session(models.Model):
     title = models.CharField(max_length=200, blank=True)
     customer = models.CharField(max_length=200, blank=True, db_index=True)
     assignee = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="assigned_sessions"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="assigned_sessions",
     )
 
     phase = models.CharField(max_length=12, choices=Phase, default=Phase.IDLE)
@@ -103,29 +113,45 @@ class Session(models.Model):
     phase_since = models.DateTimeField(default=timezone.now)
     status = models.CharField(max_length=12, choices=Status, default=Status.IDLE)
     waiting_for = models.CharField(max_length=12, choices=WaitingFor, blank=True, default="")
-    why = models.TextField(blank=True, default="", help_text="Why the session waits, is paused or was cancelled.")
+    why = models.TextField(
+        blank=True, default="", help_text="Why the session waits, is paused or was cancelled."
+    )
     error = models.TextField(blank=True, default="")
     final_answer = models.TextField(blank=True, default="")
     exit_reason = models.CharField(max_length=200, blank=True, default="")
 
-    epoch = models.PositiveBigIntegerField(default=0, help_text="Raised by every claim; a write with an old one is refused.")
+    epoch = models.PositiveBigIntegerField(
+        default=0, help_text="Raised by every claim; a write with an old one is refused."
+    )
     worker = models.CharField(max_length=200, blank=True, default="")
     lease_expires_at = models.DateTimeField(null=True, blank=True)
     next_run_at = models.DateTimeField(null=True, blank=True)
     attempt = models.PositiveIntegerField(default=0, help_text="Claims since the last progress.")
     stop_request = models.CharField(max_length=8, choices=StopRequest, blank=True, default="")
 
-    position = models.PositiveBigIntegerField(default=0, help_text="The last position given out; never goes back.")
-    change = models.PositiveBigIntegerField(default=0, help_text="Raised by every commit; what live pages poll.")
-    version = models.PositiveBigIntegerField(default=0, help_text="Raised when a drawn page's buttons may be wrong.")
+    position = models.PositiveBigIntegerField(
+        default=0, help_text="The last position given out; never goes back."
+    )
+    change = models.PositiveBigIntegerField(
+        default=0, help_text="Raised by every commit; what live pages poll."
+    )
+    version = models.PositiveBigIntegerField(
+        default=0, help_text="Raised when a drawn page's buttons may be wrong."
+    )
     branch = models.ForeignKey("Branch", null=True, on_delete=models.RESTRICT, related_name="+")
     forked_from = models.ForeignKey(
         "Checkpoint", null=True, blank=True, on_delete=models.RESTRICT, related_name="forks"
     )
 
-    inputs = models.JSONField(default=dict, blank=True, help_text="State values, prompt variables and generation kwargs.")
-    definition = models.CharField(max_length=64, blank=True, default="", help_text="Fingerprint of the agent that runs it.")
-    totals = models.JSONField(default=dict, blank=True, help_text="Edges, seconds and tokens of the visible history.")
+    inputs = models.JSONField(
+        default=dict, blank=True, help_text="State values, prompt variables and generation kwargs."
+    )
+    definition = models.CharField(
+        max_length=64, blank=True, default="", help_text="Fingerprint of the agent that runs it."
+    )
+    totals = models.JSONField(
+        default=dict, blank=True, help_text="Edges, seconds and tokens of the visible history."
+    )
 
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     updated_at = models.DateTimeField(default=timezone.now)
@@ -155,7 +181,8 @@ class Session(models.Model):
                 name="session_due_while_queued",
             ),
             models.CheckConstraint(
-                condition=(Q(status=Status.WAITING) & ~Q(waiting_for="")) | (~Q(status=Status.WAITING) & Q(waiting_for="")),
+                condition=(Q(status=Status.WAITING) & ~Q(waiting_for=""))
+                | (~Q(status=Status.WAITING) & Q(waiting_for="")),
                 name="session_waits_for_something",
             ),
         ]

@@ -26,7 +26,8 @@ class ToolCall(BranchRow):
     """One tool call of one model reply.
 
     ``arguments`` are what the model asked for; ``sent`` is what ran, where a person or a hook changed it.
-    ``result`` is the encoded return value (``agentstate.durable.encoding``), ``state`` the state keys that the tool itself wrote.
+    ``result`` is the encoded return value (``agentstate.durable.encoding``), ``state`` the state keys that the
+    tool itself wrote.
     """
 
     call_id = models.CharField(max_length=200)
@@ -38,11 +39,17 @@ class ToolCall(BranchRow):
     result = models.JSONField(null=True, blank=True)
     error = models.TextField(blank=True, default="")
     state = models.JSONField(null=True, blank=True)
-    lossy = models.BooleanField(default=False, help_text="The result could only be stored as text, or was changed to fit.")
-    cached = models.BooleanField(default=False, help_text="Answered from the tool cache; the tool did not run.")
+    lossy = models.BooleanField(
+        default=False, help_text="The result could only be stored as text, or was changed to fit."
+    )
+    cached = models.BooleanField(
+        default=False, help_text="Answered from the tool cache; the tool did not run."
+    )
     attempt = models.PositiveIntegerField(default=0, help_text="How often it was started.")
     idempotency_key = models.CharField(max_length=100)
-    decided_by = models.CharField(max_length=150, blank=True, default="", help_text="The person who answered for it.")
+    decided_by = models.CharField(
+        max_length=150, blank=True, default="", help_text="The person who answered for it."
+    )
     asked_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -54,7 +61,8 @@ class ToolCall(BranchRow):
             models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),
             models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="toolcall_status_known"),
             models.CheckConstraint(
-                condition=Q(status__in=ENDED, ended_at__isnull=False) | (~Q(status__in=ENDED) & Q(ended_at__isnull=True)),
+                condition=Q(status__in=ENDED, ended_at__isnull=False)
+                | (~Q(status__in=ENDED) & Q(ended_at__isnull=True)),
                 name="toolcall_ended_has_time",
             ),
         ]
@@ -64,7 +72,8 @@ class ToolCall(BranchRow):
 
     @property
     def ran_with(self) -> dict[str, object]:
-        return self.arguments if self.sent is None else self.sent
+        ran: dict[str, object] = self.arguments if self.sent is None else self.sent
+        return ran
 
     @property
     def seconds(self) -> float | None:

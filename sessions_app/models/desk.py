@@ -1,0 +1,98 @@
+"""What people keep on the desk beside the sessions: allowances, saved views, bulk acts."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from sessions_app.models.session import Session
+
+
+class Allowance(models.Model):
+    """A person's standing yes: calls of this tool run in this session without being asked for again."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="allowances")
+    tool = models.CharField(max_length=200)
+    granted_by = models.CharField(max_length=150)
+    granted_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "tool"], name="allowance_once")]
+
+    def __str__(self) -> str:
+        return self.tool
+
+
+class SavedView(models.Model):
+    """A named set of filters: its owner's, or everybody's."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=60)
+    query = models.TextField(help_text="The query string of the list's address.")
+    shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="saved_view_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class BulkAct(models.Model):
+    """One act on many sessions: which they are is fixed when it begins, its items are worked off by Celery."""
+
+    class Kind(models.TextChoices):
+        PAUSE = "pause", "pause"
+        RESUME = "resume", "resume"
+        CANCEL = "cancel", "cancel"
+        ASSIGN = "assign", "assign"
+
+    kind = models.CharField(max_length=10, choices=Kind)
+    query = models.TextField(blank=True, help_text="The query string that chose the sessions.")
+    reason = models.TextField()
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    actor_name = models.CharField(max_length=150)
+    created_at = models.DateTimeField(default=timezone.now)
+    stopped_at = models.DateTimeField(null=True, blank=True)
+    stopped_by = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
+
+
+class BulkItem(models.Model):
+    class Outcome(models.TextChoices):
+        PENDING = "", "to do"
+        DONE = "done", "done"
+        REFUSED = "refused", "refused"
+        STOPPED = "stopped", "stopped before its turn"
+
+    act = models.ForeignKey(BulkAct, on_delete=models.CASCADE, related_name="items")
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+")
+    outcome = models.CharField(max_length=10, choices=Outcome, blank=True, default=Outcome.PENDING)
+    why = models.TextField(blank=True, default="")
+    done_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["act", "session"], name="bulk_item_once"),
+            models.CheckConstraint(
+                condition=Q(outcome="", done_at__isnull=True) | (~Q(outcome="") & Q(done_at__isnull=False)),
+                name="bulk_item_done_has_time",
+            ),
+        ]
+        indexes = [models.Index(fields=["act", "outcome"], name="bulk_item_todo")]
+
+    def __str__(self) -> str:
+        return f"{self.session_id} {self.outcome}"
