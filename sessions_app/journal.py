@@ -99,10 +99,12 @@ class OrmJournal:
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
         with self._transaction():
-            committed = self._checkpoint(checkpoint) if checkpoint else None
             messages = [] if new.aside else list(new.messages)
-            fence = self._fence(1 + len(messages) + len(new.calls), new.progress, attempt=1)
-            first = fence.position - len(messages) - len(new.calls)
+            own = 1 + len(messages) + len(new.calls)
+            before = len(checkpoint.messages) + 1 if checkpoint else 0
+            fence = self._fence(before + own, new.progress, attempt=1, updated_at=new.ended_at)
+            committed = self._write_checkpoint(checkpoint, fence, fence.position - own) if checkpoint else None
+            first = fence.position - own + 1
             rowsql.insert(
                 ModelCall,
                 [
@@ -138,6 +140,8 @@ class OrmJournal:
         return planned
 
     def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
+        if not self._branch.leaves_something_behind:
+            return None
         with self._transaction():
             before = restore.left_behind(self._branch, tool, arguments)
         return before.position if before else None
@@ -216,21 +220,26 @@ class OrmJournal:
                 "phase_since": progress.since,
                 "totals": progress.totals,
             }
-        fence = rowsql.fence(self.claim.session_id, self.claim.epoch, positions, values, timezone.now())
+        fence = rowsql.fence(self.claim.session_id, self.claim.epoch, positions, values)
         if fence is None:
             self.claim.lost.set()
             raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
         return fence
 
     def _checkpoint(self, new: NewCheckpoint) -> Committed:
-        now = timezone.now()
-        fence = self._fence(len(new.messages) + 1, new.progress, definition=new.definition, attempt=1)
+        fence = self._fence(len(new.messages) + 1, new.progress, definition=new.definition, attempt=1, updated_at=timezone.now())
         fold = self._inbox(excluding=new.messages) if fence.inbox and new.kind == "step" and new.fold else []
         if fold:
             fence = self._fence(len(fold))
-        first = fence.position - len(fold) - len(new.messages)
+        return self._write_checkpoint(new, fence, fence.position, fold)
+
+    def _write_checkpoint(
+        self, new: NewCheckpoint, fence: "rowsql.Fence", place: int, fold: Sequence[InboxMessage] = ()
+    ) -> Committed:
+        """Store the checkpoint at `place`, and in front of it its messages and those folded in."""
+        now = timezone.now()
+        first = place - len(fold) - len(new.messages)
         positions = tuple(range(first, first + len(new.messages)))
-        place = fence.position
         self._store_messages(new, positions, now)
         folded = self._fold(fold, first + len(new.messages))
         self._store_checkpoint(new, positions, folded, place, now)
@@ -409,6 +418,7 @@ class OrmJournal:
             "next_run_at": now + timedelta(seconds=stop.delay) if status == "queued" else None,
             "stop_request": "",
             "change": F("change") + 1,
+            "updated_at": now,
         }
         if stop.event == "finished":
             values |= {"final_answer": stop.final_answer, "exit_reason": stop.exit_reason[:200]}

@@ -135,7 +135,7 @@ def left_behind(branch: Branch, tool: str, arguments: Json) -> ToolCall | None:
 
     That is on a tail that a rewind left, or, after a fork, in the session that this one was forked from.
     """
-    if not branch.lineage and branch.undo_to_id is None:
+    if not branch.leaves_something_behind:
         return None
     seen = [pk for pk, _ in branch.segments()]
     sessions = Branch.objects.filter(pk__in=seen).values("session")

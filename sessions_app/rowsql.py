@@ -7,7 +7,7 @@ models' own fields and kept; values go through the fields, as the ORM would send
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -37,13 +37,13 @@ class Fence:
         return Signals(stop_request=self.stop_request, inbox=self.inbox > 0)
 
 
-def fence(session_id: UUID, epoch: int, positions: int, values: Values, now: datetime) -> Fence | None:
+def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence | None:
     """Take `positions` new positions for the run of this epoch, and set `values`; None if its claim is over.
 
     Locks the session row until the transaction ends.
     """
     sql, converters = _fence_sql(connection.vendor, tuple(values))
-    given = _converted(converters, (now, *values.values(), session_id))
+    given = _converted(converters, (*values.values(), session_id))
     with connection.cursor() as cursor:
         cursor.execute(sql, [positions, *given, epoch])
         row = cursor.fetchone()
@@ -80,11 +80,11 @@ def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
     table, inbox = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
     also = "".join(f", {_column(Session, name)} = %s" for name in names)
     sql = (
-        f"UPDATE {table} SET position = position + %s, change = change + 1, updated_at = %s{also} "  # noqa: S608 - names of our own columns
+        f"UPDATE {table} SET position = position + %s, change = change + 1{also} "  # noqa: S608 - names of our own columns
         f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
         f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {inbox} WHERE {inbox}.session_id = {table}.id)"
     )
-    return sql, _converters(Session, ("updated_at", *names, "id"))
+    return sql, _converters(Session, (*names, "id"))
 
 
 @lru_cache(maxsize=64)
@@ -119,11 +119,17 @@ def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
         return _sqlite_json
     if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
         return None
+    if isinstance(field, models.DateTimeField) and vendor == "sqlite":
+        return _sqlite_datetime
     return field.get_db_prep_save
 
 
 def _sqlite_json(value: Any, to: BaseDatabaseWrapper) -> str | None:
     return None if value is None else _json(value)
+
+
+def _sqlite_datetime(value: datetime | None, to: BaseDatabaseWrapper) -> str | None:
+    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
 
 
 def _converted(converters: Sequence[Converter | None], values: Sequence[Any]) -> list[Any]:

@@ -47,6 +47,11 @@ class Branch(models.Model):
         """``(branch id, last visible position)``, oldest first; None for this branch, which is open."""
         return [(pk, last) for pk, last in self.lineage] + [(self.pk, None)]
 
+    @property
+    def leaves_something_behind(self) -> bool:
+        """Whether there may be calls of this session, or of the one it was forked from, that are not seen here."""
+        return bool(self.lineage) or self.undo_to_id is not None
+
     def sees(self, branch_id: int, position: int) -> bool:
         """Whether the row at that place is part of the history that this branch shows."""
         return any(pk == branch_id and (last is None or position <= last) for pk, last in self.segments())
