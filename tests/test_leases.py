@@ -1,0 +1,414 @@
+"""One writer per session: claims, heartbeats, and the sweep that finds what lost its worker."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connections
+from django.utils import timezone
+from pytest_django import Settings
+
+from sessions_app import actions, leases, tasks
+from sessions_app.errors import Moved
+from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
+from sessions_app.roles import Actor
+from tests import builders
+from tests.services import wait_for
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now()
+LATER = NOW + timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def times(settings: Settings) -> None:
+    settings.AGENTSTATE_LEASE_SECONDS = 12
+    settings.AGENTSTATE_MAX_ATTEMPTS = 3
+
+
+def fresh(session: Session) -> Session:
+    return Session.objects.get(pk=session.pk)
+
+
+def held(now: datetime = NOW) -> tuple[Session, leases.Claim]:
+    session = builders.paused()
+    Session.objects.filter(pk=session.pk).update(status=Status.QUEUED, next_run_at=now, attempt=0)
+    claim = leases.claim(session.pk, "host:1", now)
+    assert claim is not None
+    return session, claim
+
+
+def last_event(session: Session) -> Event:
+    event = session.events.last()
+    assert event is not None
+    return event
+
+
+# Claim
+
+
+def test_a_due_session_is_claimed_for_a_lease() -> None:
+    session = builders.queued()
+    claim = leases.claim(session.pk, "host:1", LATER)
+    after = fresh(session)
+    assert claim is not None
+    assert (claim.session_id, claim.epoch, claim.worker, claim.attempt) == (session.pk, 1, "host:1", 1)
+    assert not claim.lost.is_set()
+    assert (after.status, after.epoch, after.worker, after.attempt) == (Status.RUNNING, 1, "host:1", 1)
+    assert (after.lease_expires_at, after.next_run_at) == (LATER + timedelta(seconds=12), None)
+    assert after.change == session.change + 1
+    assert after.version == session.version
+
+
+def test_a_claimed_session_is_not_claimed_again() -> None:
+    session, _ = held()
+    assert leases.claim(session.pk, "host:2", NOW) is None
+    assert fresh(session).worker == "host:1"
+
+
+@pytest.mark.parametrize("name", sorted(set(builders.STATES) - {"queued", "retrying", "lost"}))
+def test_only_what_is_due_or_lost_is_claimed(name: str) -> None:
+    session = builders.STATES[name]()
+    assert leases.claim(session.pk, "host:2", timezone.now()) is None
+    assert fresh(session).epoch == session.epoch
+
+
+def test_a_session_that_is_due_later_is_not_claimed_before() -> None:
+    session = builders.retrying()
+    assert session.next_run_at is not None
+    assert leases.claim(session.pk, "host:1", session.next_run_at - timedelta(seconds=1)) is None
+    assert leases.claim(session.pk, "host:1", session.next_run_at) is not None
+
+
+def test_a_session_that_is_not_there_is_not_claimed() -> None:
+    session = builders.queued()
+    assert leases.claim(Session(agent="x").pk, "host:1", LATER) is None
+    assert fresh(session).status == Status.QUEUED
+
+
+def test_a_lost_session_is_taken_over_with_a_new_epoch() -> None:
+    session, old = held()
+    claim = leases.claim(session.pk, "host:2", NOW + timedelta(seconds=13))
+    assert claim is not None
+    assert claim.epoch > old.epoch
+    assert claim.attempt == old.attempt + 1
+    assert leases.renew([old], NOW + timedelta(seconds=13)) == set()
+    event = last_event(session)
+    assert (event.kind, event.data) == ("lost", {"worker": "host:1", "attempt": 1})
+
+
+def test_a_lost_session_that_was_to_stop_is_not_taken_over_but_stopped() -> None:
+    session, _ = held()
+    actions.cancel(actor=builders.SYSTEM, session_id=session.pk, reason="no longer needed")
+    assert leases.claim(session.pk, "host:2", NOW + timedelta(seconds=13)) is None
+    assert fresh(session).status == Status.CANCELLED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_that_claim_at_once_one_wins() -> None:
+    session = builders.queued()
+    together = threading.Barrier(6)
+
+    def claim(number: int) -> leases.Claim | None:
+        try:
+            together.wait()
+            return leases.claim(session.pk, f"host:{number}", LATER)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as pool:
+        claims = list(pool.map(claim, range(6)))
+    won = [claim for claim in claims if claim is not None]
+    assert len(won) == 1
+    assert (fresh(session).worker, fresh(session).epoch) == (won[0].worker, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_people_who_answer_at_once_one_decides() -> None:
+    session = builders.waiting_for_approval()
+    call = Approval.objects.get().call_id
+    people = [builders.actor("operator") for _ in range(4)]
+    together = threading.Barrier(4)
+
+    def answer(person: Actor) -> str:
+        try:
+            together.wait()
+            actions.approve(actor=person, session_id=session.pk, call_id=call)
+        except Moved as moved:
+            return str(moved)
+        else:
+            return "decided"
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(answer, people))
+    assert answers.count("decided") == 1
+    winner = people[answers.index("decided")]
+    assert set(answers) == {"decided", f"It was already approved by {winner.name}."}
+    assert session.events.filter(kind="approved").count() == 1
+
+
+# Renewal and heartbeat
+
+
+def test_a_renewal_prolongs_the_lease_and_tells_what_is_held() -> None:
+    (kept, claim), (rewound, lost) = held(), held()
+    actions.rewind(
+        actor=builders.SYSTEM,
+        session_id=rewound.pk,
+        checkpoint_id=Checkpoint.objects.filter(branch=rewound.branch)[0].pk,
+        reason="another way",
+    )
+    assert leases.renew([claim, lost], LATER) == {kept.pk}
+    assert fresh(kept).lease_expires_at == LATER + timedelta(seconds=12)
+    assert fresh(rewound).lease_expires_at is None
+
+
+def test_a_renewal_is_no_change_that_a_page_must_show() -> None:
+    session, claim = held()
+    before = fresh(session)
+    leases.renew([claim], LATER)
+    after = fresh(session)
+    assert (after.change, after.version, after.updated_at) == (
+        before.change,
+        before.version,
+        before.updated_at,
+    )
+
+
+def test_a_late_renewal_is_good_if_nobody_took_the_session() -> None:
+    session, claim = held()
+    assert leases.renew([claim], NOW + timedelta(minutes=5)) == {session.pk}
+
+
+def test_renewing_nothing_renews_nothing() -> None:
+    session, _ = held()
+    lease = fresh(session).lease_expires_at
+    assert leases.renew([], LATER) == set()
+    assert fresh(session).lease_expires_at == lease
+
+
+def test_a_heartbeat_renews_what_is_held_and_marks_what_is_lost() -> None:
+    (kept, claim), (taken, lost) = held(), held()
+    Session.objects.filter(pk=taken.pk).update(epoch=lost.epoch + 1)
+    heartbeat = leases.Heartbeat("host:1")
+    with heartbeat.holding(claim), heartbeat.holding(lost):
+        heartbeat.beat(LATER)
+    assert fresh(kept).lease_expires_at == LATER + timedelta(seconds=12)
+    assert (claim.lost.is_set(), lost.lost.is_set()) == (False, True)
+
+
+def test_a_heartbeat_leaves_alone_what_is_no_longer_held() -> None:
+    session, claim = held()
+    lease = fresh(session).lease_expires_at
+    heartbeat = leases.Heartbeat("host:1")
+    with heartbeat.holding(claim):
+        pass
+    heartbeat.beat(LATER)
+    assert fresh(session).lease_expires_at == lease
+    assert not claim.lost.is_set()
+
+
+def test_a_heartbeat_tells_that_the_worker_lives() -> None:
+    heartbeat = leases.Heartbeat("host:1")
+    heartbeat.beat(NOW)
+    leases.sign_off("host:1", NOW)
+    assert Worker.objects.get().stopped_at == NOW
+    heartbeat.beat(LATER)
+    worker = Worker.objects.get()
+    assert (worker.name, worker.started_at, worker.beat_at, worker.stopped_at) == ("host:1", NOW, LATER, None)
+
+
+@pytest.fixture
+def broken_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The database is away when the first heartbeat comes."""
+    renew, failures = leases.renew, [DatabaseError("away")]
+
+    def fails_once(*args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return renew(*args)
+
+    monkeypatch.setattr(leases, "renew", fails_once)
+    yield
+    assert failures == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_heartbeat_beats_by_itself_until_it_is_left(
+    broken_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, claim = held()
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=NOW)
+    with leases.Heartbeat("host:1", every=0.01) as heartbeat, heartbeat.holding(claim):
+        wait_for(lambda: (fresh(session).lease_expires_at or NOW) > NOW, "the lease to be renewed")
+    assert "missed a heartbeat" in caplog.text
+    beat_at = Worker.objects.get().beat_at
+    assert not any("heartbeat of" in thread.name for thread in threading.enumerate())
+    assert Worker.objects.get().beat_at == beat_at
+
+
+# Sweep
+
+
+def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:
+    first, second, later = builders.queued(), builders.queued(), builders.retrying()
+    Session.objects.filter(pk=second.pk).update(next_run_at=NOW - timedelta(hours=2))
+    assert leases.sweep(NOW) == [second.pk, first.pk]
+    assert later.next_run_at is not None
+    assert leases.sweep(later.next_run_at)[-1] == later.pk
+
+
+def test_the_sweep_changes_nothing_where_all_is_well() -> None:
+    for build in builders.STATES.values():
+        if build is not builders.lost:
+            build()
+    before = list(Session.objects.order_by("pk").values())
+    leases.sweep(timezone.now())
+    assert list(Session.objects.order_by("pk").values()) == before
+
+
+def test_the_sweep_lets_a_lost_session_run_again_and_fences_its_worker() -> None:
+    session, claim = held()
+    assert leases.sweep(NOW + timedelta(seconds=11)) == []
+    at = NOW + timedelta(seconds=13)
+    assert leases.sweep(at) == [session.pk]
+    after = fresh(session)
+    assert (after.status, after.next_run_at, after.worker, after.attempt) == (Status.QUEUED, at, "", 1)
+    assert after.version == session.version + 1
+    assert leases.renew([claim], at) == set()
+    event = last_event(session)
+    assert (event.kind, event.data, event.position) == (
+        "lost",
+        {"worker": "host:1", "attempt": 1},
+        after.position,
+    )
+
+
+def test_the_sweep_gives_up_after_too_many_attempts_without_progress() -> None:
+    session, at = builders.queued(), LATER
+    for _ in range(3):
+        assert leases.claim(session.pk, "host:1", at) is not None
+        at += timedelta(minutes=1)
+        woken = leases.sweep(at)
+    assert woken == []
+    after = fresh(session)
+    assert (after.status, after.waiting_for) == (Status.WAITING, WaitingFor.RETRIES)
+    assert "3 times" in after.why
+    assert last_event(session).kind == "gave_up"
+    assert leases.claim(session.pk, "host:1", at) is None
+
+
+@pytest.mark.parametrize(
+    "act, status",
+    [(actions.pause, Status.PAUSED), (actions.cancel, Status.CANCELLED)],
+    ids=["pause", "cancel"],
+)
+def test_the_sweep_stops_a_lost_session_that_was_asked_to(
+    act: Callable[..., Session], status: Status
+) -> None:
+    session, _ = held()
+    act(actor=builders.SYSTEM, session_id=session.pk, reason="lunch")
+    Session.objects.filter(pk=session.pk).update(attempt=3)
+    assert leases.sweep(NOW + timedelta(seconds=13)) == []
+    after = fresh(session)
+    assert (after.status, after.why, after.stop_request) == (status, "lunch", "")
+    event = last_event(session)
+    assert (event.kind, event.reason) == (status.value, "lunch")
+
+
+def test_a_session_renewed_in_the_meantime_is_not_taken_by_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, claim = held()
+    at = NOW + timedelta(seconds=13)
+    recover = leases._recover
+
+    def just_in_time(found: Session, now: datetime) -> None:
+        leases.renew([claim], at)
+        recover(found, now)
+
+    monkeypatch.setattr(leases, "_recover", just_in_time)
+    assert leases.sweep(at) == []
+    assert fresh(session).status == Status.RUNNING
+    assert last_event(session).kind != "lost"
+
+
+def test_a_request_to_stop_that_comes_during_the_sweep_is_not_overlooked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, _ = held()
+    at = NOW + timedelta(seconds=13)
+    recover = leases._recover
+
+    def just_before(found: Session, now: datetime) -> None:
+        actions.cancel(actor=builders.SYSTEM, session_id=session.pk, reason="no longer needed")
+        recover(found, now)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "_recover", just_before)
+        leases.sweep(at)
+    assert fresh(session).status == Status.RUNNING
+    leases.sweep(at)
+    assert fresh(session).status == Status.CANCELLED
+
+
+# Approvals that lapse
+
+
+def test_an_approval_that_nobody_gave_in_time_lapses_and_the_session_goes_on() -> None:
+    session = builders.waiting_for_approval()
+    Approval.objects.update(expires_at=NOW)
+    assert leases.sweep(NOW - timedelta(seconds=1)) == []
+    assert leases.sweep(NOW) == [session.pk]
+    approval, after = Approval.objects.get(), fresh(session)
+    assert (approval.decision, approval.decided_at, approval.message) == ("expired", NOW, leases.LAPSED)
+    assert (after.status, after.waiting_for, after.why, after.attempt) == (Status.QUEUED, "", "", 0)
+    assert after.version == session.version + 1
+    event = last_event(session)
+    assert (event.kind, event.data["tool"], event.position) == ("expired", "issue_refund", after.position)
+    assert leases.sweep(NOW) == [session.pk]
+    assert session.events.filter(kind="expired").count() == 1
+
+
+def test_a_session_waits_on_while_another_approval_is_open() -> None:
+    history = builders.looked_up()
+    history.reply(
+        calls=[("issue_refund", {"claim": "CLM-1", "amount": 1}), ("send_letter", {"text": "Dear Ada"})]
+    )
+    history.ask(history.calls[0], expires_at=NOW)
+    history.ask(history.calls[1])
+    session = history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="Two calls.")
+    assert leases.sweep(NOW) == []
+    assert sorted(Approval.objects.values_list("decision", flat=True)) == ["", "expired"]
+    assert fresh(session).status == Status.WAITING
+
+
+def test_an_approval_on_a_branch_that_was_left_does_not_lapse() -> None:
+    session = builders.waiting_for_approval()
+    Approval.objects.update(expires_at=NOW)
+    actions.rewind(
+        actor=builders.SYSTEM,
+        session_id=session.pk,
+        checkpoint_id=Checkpoint.objects.filter(branch=session.branch)[0].pk,
+        reason="another way",
+    )
+    assert leases.sweep(NOW) == []
+    assert Approval.objects.get().decision == ""
+    actions.undo(actor=builders.SYSTEM, session_id=session.pk, reason="it was right")
+    assert leases.sweep(NOW) == [session.pk]
+
+
+# Tasks
+
+
+def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    settings.AGENTSTATE_SWEEP_SECONDS = 7
+    sent: list[Any] = []
+    monkeypatch.setattr(tasks.advance, "apply_async", lambda args, **options: sent.append((args, options)))
+    session = builders.queued()
+    tasks.sweep()
+    assert sent == [((str(session.pk),), {"expires": 7})]
