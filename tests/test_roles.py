@@ -1,0 +1,101 @@
+"""The three groups, and in whose name something is done."""
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.core.management import call_command
+
+from sessions_app.models import Session
+from sessions_app.roles import PERMISSION, ROLES, Actor, ensure_roles, give_role
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+OPERATING = set(PERMISSION) - {"repair", "reveal"}
+
+
+def test_the_groups_are_there_after_migrating() -> None:
+    assert set(Group.objects.values_list("name", flat=True)) >= set(ROLES)
+
+
+def test_every_permission_that_an_act_asks_for_exists() -> None:
+    declared = {codename for codename, _ in Session._meta.permissions} | {"view_session"}
+    assert set(PERMISSION.values()) == declared
+
+
+@pytest.mark.parametrize(
+    "role, acts",
+    [("viewer", {"view"}), ("operator", OPERATING), ("supervisor", set(PERMISSION)), (None, set())],
+)
+def test_what_each_role_may_do(role: str | None, acts: set[str]) -> None:
+    actor = builders.actor(role)
+    assert {act for act in PERMISSION if actor.may(act)} == acts
+
+
+def test_only_supervisors_enter_the_admin_and_change_nothing_there() -> None:
+    people = {role: builders.user(role) for role in ROLES}
+    assert [role for role, user in people.items() if user.is_staff] == ["supervisor"]
+    supervisor = people["supervisor"]
+    assert supervisor.has_perm("sessions_app.view_event")
+    for verb in ("add", "change", "delete"):
+        assert not supervisor.has_perm(f"sessions_app.{verb}_session")
+
+
+def test_a_new_role_replaces_the_old_one() -> None:
+    user = builders.user("supervisor")
+    give_role(user, "viewer")
+    user = User.objects.get(pk=user.pk)
+    assert [group.name for group in user.groups.all()] == ["viewer"]
+    assert not user.is_staff
+    assert not Actor.of(user).may("pause")
+
+
+def test_a_role_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="viewer, operator, supervisor"):
+        give_role(builders.user(None), "boss")
+
+
+def test_a_superuser_stays_staff_in_every_role() -> None:
+    root = User.objects.create_superuser("root", password="correct horse")
+    give_role(root, "viewer")
+    assert User.objects.get(pk=root.pk).is_staff
+
+
+def test_making_the_roles_again_changes_nothing() -> None:
+    def now() -> list[tuple[str, str]]:
+        return sorted(Group.objects.values_list("name", "permissions__codename"))
+
+    before = now()
+    ensure_roles()
+    ensure_roles()
+    assert now() == before
+
+
+def test_making_the_roles_again_heals_them_and_keeps_what_was_added_by_hand() -> None:
+    operator = Group.objects.get(name="operator")
+    extra = Permission.objects.get(codename="view_user")
+    operator.permissions.set([extra])
+    Group.objects.get(name="viewer").delete()
+    call_command("migrate", verbosity=0)
+    assert extra in operator.permissions.all()
+    assert Actor.of(builders.user("operator")).may("pause")
+    assert Actor.of(builders.user("viewer")).may("view")
+
+
+def test_somebody_who_left_may_do_nothing() -> None:
+    user = builders.user("supervisor")
+    user.is_active = False
+    user.save()
+    assert not any(Actor.of(User.objects.get(pk=user.pk)).may(act) for act in PERMISSION)
+
+
+def test_nobody_acts_without_logging_in() -> None:
+    with pytest.raises(ValueError, match="logged-in"):
+        Actor.of(AnonymousUser())
+
+
+def test_the_command_line_acts_in_the_name_of_whoever_uses_it() -> None:
+    actor = Actor.command_line("ann" * 100)
+    assert actor.name.startswith("command line: ann")
+    assert len(actor.name) == 150
+    assert actor.user is None
+    assert all(actor.may(act) for act in PERMISSION)
