@@ -1,0 +1,249 @@
+"""The desk's forms: one per act. Each reads what a person typed, and does the act through `sessions_app.actions`.
+
+`run` may raise any `ActionError`; the view shows it on the same form, so nothing that was typed is lost.
+"""
+
+import json
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib.auth.models import User
+
+from sessions_app import actions
+from sessions_app.models import RegisteredAgent, Session, ToolCall
+from sessions_app.roles import Actor
+
+
+class JsonObject(forms.CharField):
+    """A JSON object, empty for none."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"})
+
+    def clean(self, value: Any) -> dict[str, Any] | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(f"This is not JSON: {error}.") from None
+        if not isinstance(data, dict):
+            raise forms.ValidationError('Write a JSON object, such as {"policy": "POL-88"}.')
+        return data
+
+
+class StartForm(forms.Form):
+    agent = forms.ChoiceField()
+    message = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
+    )
+    title = forms.CharField(
+        required=False, max_length=200, help_text="The message's beginning, if left empty."
+    )
+    customer = forms.CharField(required=False, max_length=200)
+    tags = forms.CharField(required=False, help_text="Separated by commas.")
+    state = JsonObject(
+        required=False, label="State values", help_text="A JSON object with values for the agent's state."
+    )
+    generation_kwargs = JsonObject(
+        required=False,
+        label="Generation options",
+        help_text='A JSON object for the model, such as {"temperature": 0}.',
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agents = list(RegisteredAgent.objects.all())
+        field = self.fields["agent"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(agent.key, agent.title) for agent in self.agents if not agent.problem]
+
+    def run(self, actor: Actor) -> Session:
+        data = dict(self.cleaned_data)
+        tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
+        return actions.start(actor=actor, tags=tags, **data)
+
+
+class ActForm(forms.Form):
+    """An act on one session. ``version`` is that of the session as the page showed it."""
+
+    act: ClassVar[str]
+    button: ClassVar[str]
+    done: ClassVar[str]
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, session: Session, call: ToolCall | None = None, **kwargs: Any) -> None:
+        self.session = session
+        self.call = call
+        super().__init__(*args, **kwargs)
+
+    def run(self, actor: Actor) -> Session:
+        data = dict(self.cleaned_data)
+        return self.perform(
+            actor=actor, session_id=self.session.pk, expected_version=data.pop("version"), **data
+        )
+
+    def perform(self, **given: Any) -> Session:
+        act = getattr(actions, self.act)
+        session: Session = act(**given)
+        return session
+
+
+class ReasonForm(ActForm):
+    reason = forms.CharField(
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Kept in the audit trail.",
+        error_messages={"required": "Say why: the reason is kept in the audit trail."},
+    )
+
+
+class PauseForm(ReasonForm):
+    act, button, done = "pause", "Pause", "Paused."
+
+
+class ResumeForm(ReasonForm):
+    act, button, done = "resume", "Resume", "Resumed."
+
+
+class CancelForm(ReasonForm):
+    act, button, done = "cancel", "Cancel the session", "Cancelled."
+
+
+class UndoForm(ReasonForm):
+    act, button, done = "undo", "Undo the rewind", "The rewind is undone."
+
+
+class CheckpointForm(ReasonForm):
+    checkpoint = forms.IntegerField(
+        widget=forms.HiddenInput, error_messages={"required": "Choose a checkpoint first."}
+    )
+    run_on = forms.BooleanField(required=False, label="Run on from there at once")
+
+    def perform(self, **given: Any) -> Session:
+        given["checkpoint_id"] = given.pop("checkpoint")
+        given["run"] = given.pop("run_on")
+        return super().perform(**given)
+
+    @property
+    def chosen(self) -> int | None:
+        """The checkpoint that the form is about, as far as one is chosen."""
+        value = str(self["checkpoint"].value() or "")
+        return int(value) if value.isdecimal() else None
+
+
+class RewindForm(CheckpointForm):
+    act, button, done = "rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."
+
+
+class ForkForm(CheckpointForm):
+    act, button, done = "fork", "Fork", "This is the fork: it goes its own way from here."
+
+    message = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Another message to go on with. With one, the fork runs at once.",
+    )
+    title = forms.CharField(required=False, max_length=200)
+    field_order = ("version", "checkpoint", "message", "title", "run_on", "reason")
+
+
+class MessageForm(ActForm):
+    act, button, done = "message", "Send", "Sent. The agent reads it at its next step."
+
+    # A message harms nothing if the session has moved on: the version is not asked for.
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    text = forms.CharField(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
+
+    def perform(self, **given: Any) -> Session:
+        given.pop("expected_version")
+        return actions.send_message(**given)
+
+
+class AssignForm(ActForm):
+    act, button, done = "assign", "Assign", "Assigned."
+
+    assignee = forms.ModelChoiceField(
+        User.objects.filter(is_active=True).order_by("username"),
+        required=False,
+        to_field_name="username",
+        empty_label="nobody",
+    )
+
+
+class CallForm(ActForm):
+    call_id = forms.IntegerField(widget=forms.HiddenInput)
+
+
+class ApproveForm(CallForm):
+    """``edited`` is made from the fields of the tool's schema, see `sessions_app.queries.arguments`."""
+
+    act, button, done = "approve", "Approve", "Approved. The call runs with the arguments shown."
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+
+class RejectForm(CallForm):
+    act, button, done = "reject", "Reject", "Rejected. The agent has been told."
+
+    message = forms.CharField(
+        label="Message to the agent",
+        max_length=4000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        error_messages={"required": "Tell the agent why: it reads this instead of a result."},
+    )
+
+
+class DecideForm(CallForm):
+    act, button, done = "decide", "Decide", "Decided."
+
+    decision = forms.ChoiceField(
+        choices=[
+            ("result", "It ran: enter its result"),
+            ("again", "Run it again"),
+            ("skip", "Skip it, and tell the agent"),
+        ],
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose what became of the call."},
+    )
+    text = forms.CharField(
+        required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
+    )
+    reason = ReasonForm.base_fields["reason"]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("decision") == "skip" and not data.get("text"):
+            self.add_error("text", "Write what the agent is told instead of a result.")
+        return data
+
+    def perform(self, **given: Any) -> Session:
+        decision, text = given.pop("decision"), given.pop("text")
+        match decision:
+            case "result":
+                given["result"] = text
+            case "again":
+                given["again"] = True
+            case _:
+                given["skip"] = text
+        return super().perform(**given)
+
+
+FORMS: dict[str, type[ActForm]] = {
+    form.act: form
+    for form in (
+        PauseForm,
+        ResumeForm,
+        CancelForm,
+        RewindForm,
+        UndoForm,
+        ForkForm,
+        MessageForm,
+        AssignForm,
+        ApproveForm,
+        RejectForm,
+        DecideForm,
+    )
+}

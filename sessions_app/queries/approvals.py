@@ -1,0 +1,82 @@
+"""The approvals that wait for a person, on the present branch of a session that waits."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+
+from sessions_app.models import Approval, RegisteredAgent, Session, Status
+from sessions_app.queries.arguments import Field, fields
+
+PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """``like`` is how many other open approvals ask for the same tool of the same agent."""
+
+    approval: Approval
+    session: Session
+    agent_title: str
+    effect: str
+    description: str
+    fields: list[Field]
+    editable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    cards: list[Card]
+    next: int | None
+
+
+def waiting(now: datetime) -> QuerySet[Approval]:
+    """Open approvals that still can be given."""
+    return Approval.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=now),
+        decision="",
+        call__branch=F("session__branch"),
+        session__status__in=(Status.WAITING, Status.PAUSED),
+    )
+
+
+def number(now: datetime) -> int:
+    return waiting(now).count()
+
+
+def page(now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE) -> Page:
+    """The approvals asked first. Two queries."""
+    rows = waiting(now).select_related("call", "session").order_by("pk")
+    if after is not None:
+        rows = rows.filter(pk__gt=after)
+    if tool:
+        rows = rows.filter(call__tool=tool)
+    found = list(rows[: limit + 1])
+    agents = {
+        agent.key: agent for agent in RegisteredAgent.objects.filter(key__in={a.session.agent for a in found})
+    }
+    return Page(
+        [card(approval, agents.get(approval.session.agent)) for approval in found[:limit]],
+        found[limit - 1].pk if len(found) > limit else None,
+    )
+
+
+def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str] | None = None) -> Card:
+    """An approval with the fields to edit its arguments. Reads ``approval.call`` and ``approval.session``."""
+    tool = tool_of(agent, approval.call.tool)
+    schema: dict[str, Any] = tool.get("parameters") or {}
+    return Card(
+        approval=approval,
+        session=approval.session,
+        agent_title=agent.title if agent else approval.session.agent,
+        effect=str((tool.get("policy") or {}).get("effect") or ""),
+        description=str(tool.get("description") or ""),
+        fields=fields(approval.arguments, schema, typed),
+        editable=bool(tool),
+    )
+
+
+def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:
+    """What the agent's workers published of a tool; {} if nothing."""
+    return next((tool for tool in (agent.tools if agent else []) if tool.get("name") == name), {})

@@ -1,0 +1,150 @@
+"""Which steps a filter of the timeline chooses: by what happened in them, by phase, or by a change of phase."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from sessions_app.models import Branch, CallStatus, Checkpoint, Event, ModelCall, Phase, ToolCall
+
+STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
+PEOPLES = (
+    "approved",
+    "rejected",
+    "decided",
+    "paused",
+    "resumed",
+    "cancelled",
+    "undone",
+    "forked",
+    "assigned",
+    "noted",
+)
+_HITS_PER_STEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A filter. ``kind`` is errors, tools, people, tool, phase or edge; ``value`` names the tool, phase or edge."""
+
+    kind: str
+    value: str = ""
+
+    @property
+    def query(self) -> str:
+        return f"show={self.kind}" if not self.value else f"{self.kind}={self.value}"
+
+    @property
+    def said(self) -> str:
+        match self.kind:
+            case "errors":
+                return "steps with errors"
+            case "tools":
+                return "steps that called tools"
+            case "people":
+                return "what people did"
+            case "tool":
+                return f"steps that called {self.value}"
+            case "phase":
+                return f"steps in which the agent was {self.value}"
+            case _:
+                return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
+
+
+def parse(query: Mapping[str, str]) -> Only | None:
+    """The filter that a page's query string asks for; None for none, and for one that there is not."""
+    if (show := query.get("show", "")) in ("errors", "tools", "people"):
+        return Only(show)
+    if tool := query.get("tool", ""):
+        return Only("tool", tool)
+    if (phase := query.get("phase", "")) in Phase.values:
+        return Only("phase", phase)
+    ends = query.get("edge", "").split("-")
+    if len(ends) == 2 and all(end in Phase.values for end in ends):
+        return Only("edge", "-".join(ends))
+    return None
+
+
+def steps_with(
+    branch: Branch, only: Only, *, before: int | None, limit: int
+) -> tuple[list[tuple[int, int | None]], list[Event], bool]:
+    """``(first, last)`` positions of the newest steps that fit, people's events, and whether there are more."""
+    upto = None if before is None else before - 1
+    if only.kind == "people":
+        events = list(
+            Event.objects.visible_on(branch, upto=upto)
+            .filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES))
+            .exclude(kind__in=("started", "message"))
+            .order_by("-position")[: limit + 1]
+        )
+        return [], events[:limit], len(events) > limit
+    hits = _hits(branch, only, upto, limit * _HITS_PER_STEP)
+    if not hits:
+        return [], [], False
+    starts = list(
+        Checkpoint.objects.visible_on(branch)
+        .filter(kind__in=STEP_KINDS)
+        .order_by("position")
+        .values_list("position", flat=True)
+    )
+    chosen = sorted({index for hit in hits if (index := bisect_right(starts, hit) - 1) >= 0}, reverse=True)
+    more = len(chosen) > limit or len(hits) == limit * _HITS_PER_STEP
+    spans = [(starts[i], starts[i + 1] if i + 1 < len(starts) else None) for i in chosen[:limit]]
+    return [(first, None if end is None else end - 1) for first, end in reversed(spans)], [], more
+
+
+def _hits(branch: Branch, only: Only, upto: int | None, limit: int) -> list[int]:
+    """Positions of what is looked for, newest first, at most ``limit``."""
+    calls = ToolCall.objects.visible_on(branch, upto=upto)
+    checkpoints = Checkpoint.objects.visible_on(branch, upto=upto)
+    starts = checkpoints.filter(kind=Checkpoint.Kind.START)
+    reflecting = checkpoints.filter(kind=Checkpoint.Kind.STEP, phase=Phase.REFLECTING)
+    ends = checkpoints.filter(kind=Checkpoint.Kind.END)
+
+    def newest(rows: "Iterable[int]") -> list[int]:
+        return sorted(rows, reverse=True)[:limit]
+
+    def positions(found) -> list[int]:  # type: ignore[no-untyped-def]
+        return list(found.order_by("-position").values_list("position", flat=True)[:limit])
+
+    def errors() -> list[int]:
+        failed = positions(calls.filter(status__in=(CallStatus.FAILED, CallStatus.REJECTED)))
+        models = positions(ModelCall.objects.visible_on(branch, upto=upto).exclude(error=""))
+        events = positions(Event.objects.visible_on(branch, upto=upto).filter(kind__in=("failed", "gave_up")))
+        return newest([*failed, *models, *events])
+
+    target = only.value if only.kind == "phase" else only.value.partition("-")[2]
+    source = only.value.partition("-")[0] if only.kind == "edge" else ""
+    if only.kind == "errors" or target == Phase.ERROR:
+        return errors()
+    if only.kind == "tool":
+        return positions(calls.filter(tool=only.value))
+    if (
+        only.kind == "tools"
+        or target == Phase.EXECUTING
+        or (source, target) == (Phase.EXECUTING, Phase.REFLECTING)
+    ):
+        return positions(calls)
+    if target == Phase.REFLECTING:
+        return positions(reflecting)
+    if target == Phase.DONE:
+        # The step that ended the turn lies before its checkpoint.
+        return [position - 1 for position in positions(ends)]
+    if (source, target) == (Phase.REFLECTING, Phase.PLANNING) or (target == Phase.PLANNING and not source):
+        called = positions(calls)
+        again = _followed(positions(reflecting), called)
+        return again if source else newest([*positions(starts), *again])
+    return positions(starts)
+
+
+def _followed(starts: list[int], calls: list[int]) -> list[int]:
+    """Those of ``starts`` (newest first) that have one of ``calls`` before the next start."""
+    ascending = sorted(calls)
+    kept, end = [], float("inf")
+    for start in starts:
+        index = bisect_left(ascending, start)
+        if index < len(ascending) and ascending[index] < end:
+            kept.append(start)
+        end = start
+    return kept

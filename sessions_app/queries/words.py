@@ -1,0 +1,91 @@
+"""How times, values and states are put into words: the same on every page."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
+
+
+def duration(seconds: float | None) -> str:
+    """``0.21 s``, ``11.2 s``, ``14 min``, ``2 h 14 min``, ``3 d``; nothing for None."""
+    if seconds is None:
+        return ""
+    seconds = max(0.0, float(seconds))
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes = int(seconds // 60)
+    if minutes < 10 and seconds % 60 >= 1:
+        return f"{minutes} min {int(seconds % 60)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d"
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago, without false precision: ``just now``, ``40 s``, ``14 min``."""
+    seconds = (now - since).total_seconds()
+    if seconds < 5:
+        return "just now"
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    return duration(seconds // 60 * 60)
+
+
+def arguments(values: Any, limit: int = 200) -> str:
+    """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``."""
+    if not isinstance(values, dict):
+        return short(json.dumps(values, ensure_ascii=False), limit)
+    return short(
+        ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()), limit
+    )
+
+
+def short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_WAITS = {
+    WaitingFor.APPROVAL: ("waiting", "Waiting for approval"),
+    WaitingFor.DOUBT: ("doubt", "Call in doubt"),
+    WaitingFor.RETRIES: ("error", "Gave up retrying"),
+    WaitingFor.CHANGED: ("doubt", "Agent missing or changed"),
+}
+
+
+def condition(session: Session, now: datetime) -> tuple[str, str]:
+    """``(tone, label)``: the one thing to say about a session, and the colour in which it is said."""
+    match session.status:
+        case Status.WAITING:
+            return _WAITS[WaitingFor(session.waiting_for)]
+        case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
+            return "error", "Lost its worker"
+        case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
+            return "paused", "Pausing"
+        case Status.RUNNING if session.stop_request == StopRequest.CANCEL:
+            return "idle", "Cancelling"
+        case Status.RUNNING:
+            return "running", "Running"
+        case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
+            return "waiting", f"Tries again in {duration(round((session.next_run_at - now).total_seconds()))}"
+        case Status.QUEUED:
+            return "running", "Queued"
+        case Status.PAUSED:
+            return "paused", "Paused"
+        case Status.CANCELLED:
+            return "idle", "Cancelled"
+    if session.phase == Phase.ERROR:
+        return "error", "Failed"
+    if session.phase == Phase.DONE:
+        return "done", "Done"
+    return "idle", "Idle"

@@ -1,0 +1,102 @@
+"""How times, values and calls are written in templates."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from sessions_app.models import Checkpoint
+from sessions_app.queries import words
+
+register = template.Library()
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    return words.duration(seconds)
+
+
+@register.filter
+def age(since: datetime | None, now: datetime | None = None) -> str:
+    return words.age(since, now or timezone.now()) if since else ""
+
+
+@register.filter
+def ago(since: datetime | None, now: datetime | None = None) -> str:
+    text = age(since, now)
+    return text if text in ("", "just now") else f"{text} ago"
+
+
+@register.filter
+def between(start: datetime, end: datetime | None) -> str:
+    return words.duration((end - start).total_seconds()) if end else ""
+
+
+@register.filter
+def clock(at: datetime | None) -> SafeString | str:
+    """The time of day, with the day where that is not today."""
+    if at is None:
+        return ""
+    local = timezone.localtime(at)
+    today = timezone.localtime().date()
+    short = (
+        f"{local:%H:%M:%S}"
+        if local.date() == today
+        else f"{local:%d %b %H:%M}"
+        if local.year == today.year
+        else f"{local:%d %b %Y}"
+    )
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), f"{local:%d %B %Y, %H:%M:%S %Z}", short
+    )
+
+
+@register.filter
+def args(values: Any, limit: int = 200) -> str:
+    return words.arguments(values, limit)
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+@register.filter
+def thousands(number: int | None) -> str:
+    return f"{number or 0:,}"
+
+
+@register.filter
+def size(characters: int) -> str:
+    """``812 characters``, ``24 KB``, ``9.8 MB``: how long a text is."""
+    if characters < 10_000:
+        return f"{characters:,} characters"
+    if characters < 1_000_000:
+        return f"{characters // 1000:,} KB"
+    return f"{characters / 1_000_000:.1f} MB"
+
+
+@register.filter
+def get(mapping: Mapping[Any, Any], key: Any) -> Any:
+    return mapping.get(key)
+
+
+@register.filter
+def place(checkpoint: Checkpoint) -> str:
+    """``start of step 3``, ``start of a turn``, ``end of a turn``, ``inside step 3``."""
+    match checkpoint.kind:
+        case Checkpoint.Kind.STEP:
+            return f"start of step {checkpoint.step + 1}"
+        case Checkpoint.Kind.PREPARED:
+            return f"inside step {checkpoint.step + 1}"
+    return Checkpoint.Kind(checkpoint.kind).label
+
+
+@register.filter
+def short_id(value: object) -> str:
+    return str(value)[:13]

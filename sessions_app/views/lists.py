@@ -1,0 +1,60 @@
+"""The desk's first page: the queues, and one page of the chosen one."""
+
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from sessions_app.filters import SessionFilter
+from sessions_app.models import RegisteredAgent, Session
+from sessions_app.queries import queues
+from sessions_app.queries.words import age, condition
+from sessions_app.roles import Actor
+from sessions_app.views.common import Request, desk, page, queue_of, wants_part
+
+SECONDS = 5
+
+
+@desk
+@require_GET
+def sessions(request: Request) -> HttpResponse:
+    """A queue. With ``seen`` it answers 204 unless a session has changed since: that is what a live list polls."""
+    latest = Session.objects.order_by("-updated_at", "-id").values_list("updated_at", flat=True).first()
+    mark = latest.isoformat() if latest else "none"
+    if request.GET.get("seen") == mark:
+        return HttpResponse(status=204)
+    now = timezone.now()
+    key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
+    sieve = SessionFilter(request.GET, user=request.user)
+    after = request.GET.get("after", "")
+    found = queues.page(key, now=now, where=sieve.where(), after=after)
+    titles = dict(RegisteredAgent.objects.values_list("key", "title"))
+    kept = request.GET.copy()
+    for name in ("seen", "after", "queue"):
+        kept.pop(name, None)
+    context = {
+        "queue": queues.BY_KEY[key],
+        "counts": queues.counts(now),
+        "rows": [_row(session, titles, now) for session in found.sessions],
+        "next": found.next,
+        "after": after,
+        "filter": sieve,
+        "kept": "".join(f"&{pair}" for pair in kept.urlencode().split("&") if pair),
+        "mark": mark,
+        "seconds": SECONDS,
+        "may_start": Actor.of(request.user).may("start"),
+    }
+    return page(request, "desk/sessions.html#list" if wants_part(request) else "desk/sessions.html", context)
+
+
+def _row(session: Session, titles: dict[str, str], now: datetime) -> dict[str, object]:
+    tone, label = condition(session, now)
+    return {
+        "session": session,
+        "tone": tone,
+        "label": label,
+        "agent": titles.get(session.agent, session.agent),
+        "since": age(session.phase_since, now),
+        "changed": age(session.updated_at, now),
+    }

@@ -1,0 +1,78 @@
+"""The rooms beside the sessions: approvals, agents, workers, and the comparison of two checkpoints."""
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from sessions_app.models import Checkpoint, RegisteredAgent
+from sessions_app.queries import agents as agent_queries
+from sessions_app.queries import approvals as approval_queries
+from sessions_app.queries import compare as compare_queries
+from sessions_app.queries import diagram
+from sessions_app.queries import workers as worker_queries
+from sessions_app.roles import Actor
+from sessions_app.views.common import Request, desk, number, page, wants_part
+
+
+@desk
+@require_GET
+def approvals(request: Request) -> HttpResponse:
+    """The approvals inbox. With ``seen`` (how many were open, and the newest) it answers 204 while nothing changed."""
+    now = timezone.now()
+    tool = request.GET.get("tool", "")
+    newest = approval_queries.waiting(now).order_by("-pk").values_list("pk", flat=True).first()
+    mark = f"{approval_queries.number(now)}-{newest or 0}"
+    if request.GET.get("seen") == mark:
+        return HttpResponse(status=204)
+    context = {
+        "page": approval_queries.page(now, after=number(request.GET.get("after")), tool=tool),
+        "tool": tool,
+        "mark": mark,
+        "may_approve": "" if Actor.of(request.user).may("approve") else "Your role does not allow this.",
+        "now": now,
+    }
+    return page(
+        request, "desk/approvals.html#cards" if wants_part(request) else "desk/approvals.html", context
+    )
+
+
+@desk
+@require_GET
+def agents(request: Request) -> HttpResponse:
+    return page(request, "desk/agents.html", {"agents": agent_queries.agents()})
+
+
+@desk
+@require_GET
+def agent(request: Request, key: str) -> HttpResponse:
+    """One agent: its tools with policies and schemas, and the phases of all its sessions added up."""
+    found = get_object_or_404(RegisteredAgent, key=key)
+    summed = agent_queries.totals(found)
+    context = {
+        "agent": found,
+        "summed": summed,
+        "diagram": diagram.picture(summed.totals, said="All sessions together"),
+    }
+    return page(request, "desk/agent.html", context)
+
+
+@desk
+@require_GET
+def workers(request: Request) -> HttpResponse:
+    context = {"workers": worker_queries.workers(timezone.now())}
+    return page(request, "desk/workers.html#list" if wants_part(request) else "desk/workers.html", context)
+
+
+@desk
+@require_GET
+def compare(request: Request) -> HttpResponse:
+    """Two checkpoints beside each other, of one session or of two."""
+    asked = [number(request.GET.get(name)) for name in ("a", "b")]
+    found = Checkpoint.objects.select_related("branch__session").in_bulk(
+        [pk for pk in asked if pk is not None]
+    )
+    if any(pk not in found for pk in asked):
+        raise Http404("There is no such checkpoint.")
+    left, right = (found[pk] for pk in asked if pk is not None)
+    return page(request, "desk/compare.html", {"comparison": compare_queries.compare(left, right)})

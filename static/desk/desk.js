@@ -1,0 +1,87 @@
+// What links and forms cannot do: open sheets over the page, keys, quiet polling, and a hint at what is new.
+// Every page works without this file.
+(() => {
+  "use strict";
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const sheet = $("#sheet");
+
+  // A hidden tab asks for nothing.
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (document.hidden && event.detail.elt.hasAttribute("data-live")) event.preventDefault();
+  });
+
+  // What somebody is typing into is not replaced under their hands.
+  const typing = (part) => {
+    const held = part && part.contains(document.activeElement) && document.activeElement;
+    if (held && held.matches("input:not([type=search]), textarea, select")) return true;
+    return Boolean(part && [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue));
+  };
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    if (typing(event.detail.target)) event.detail.shouldSwap = false;
+  });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.elt.hasAttribute("data-live") && typing(event.detail.target)) event.detail.shouldSwap = false;
+  });
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target.id === "sheet-body" && !sheet.open) sheet.showModal();
+    if (event.detail.elt.id === "sentinel") hint();
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target === sheet || event.target.closest("#sheet [data-close]")) {
+      event.preventDefault();
+      sheet.close();
+    }
+  });
+
+  // The page grew below what the reader looks at.
+  const fresh = $("#fresh");
+  const last = () => $("#timeline > .step:last-of-type") || $("#sentinel");
+  const below = () => last() && last().getBoundingClientRect().top > window.innerHeight;
+  function hint() {
+    if (fresh && below()) fresh.hidden = false;
+  }
+  if (fresh) {
+    fresh.addEventListener("click", () => last().scrollIntoView({ block: "center" }));
+    document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });
+  }
+
+  document.addEventListener("input", (event) => {
+    if ("asked" in event.target.dataset) {
+      event.target.classList.toggle("changed", event.target.value !== event.target.dataset.asked);
+      const button = $('[data-key="a"]', event.target.form);
+      if (button) button.textContent = $(".changed", event.target.form) ? "Approve edited" : "Approve";
+    }
+  });
+
+  // Keys. A row, a step or an approval is chosen by focus.
+  const rows = () => [...document.querySelectorAll("[data-row], [data-card]")].filter((row) => row.offsetParent);
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    const now = all.findIndex((row) => row.contains(document.activeElement));
+    const next = all[Math.max(0, Math.min(all.length - 1, now < 0 ? (by > 0 ? 0 : all.length - 1) : now + by))];
+    if (!next.matches("a, button")) next.tabIndex = -1;
+    next.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+  function press(key) {
+    const card = document.activeElement.closest("[data-card]") || (document.querySelectorAll("[data-card]").length === 1 && $("[data-card]"));
+    if (key === "e" && card) return $("[data-asked]", card);
+    return (card && $(`[data-key="${key}"]`, card)) || $(`[data-key="${key}"]:not([data-card] *)`);
+  }
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || sheet.open) return;
+    if (event.target.matches("input, textarea, select")) return;
+    if (event.key === "j" || event.key === "k") return move(event.key === "j" ? 1 : -1);
+    if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#sheet-body");
+    if (!"/aernp".includes(event.key) || event.key.length !== 1) return;
+    const target = press(event.key);
+    if (!target || target.disabled) return;
+    event.preventDefault();
+    // Approving is one step from done: the key brings you to the button, Enter presses it.
+    if (event.key === "a" || target.matches("input, textarea")) target.focus();
+    else target.click();
+  });
+})();

@@ -1,0 +1,397 @@
+"""Every act on the desk: method, login, permission, missing reason, stale version, impossible state; and its effect."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.models import Approval, Checkpoint, Event, InboxMessage, Session, ToolCall
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+# For each act: a state in which it is possible, what is sent along, and a state in which it is impossible.
+POSSIBLE: dict[str, tuple[str, str]] = {
+    "pause": ("queued", "done"),
+    "resume": ("paused", "running"),
+    "cancel": ("paused", "cancelled"),
+    "rewind": ("done", ""),
+    "undo": ("rewound", "done"),
+    "fork": ("done", ""),
+    "message": ("done", "cancelled"),
+    "assign": ("done", ""),
+    "approve": ("waiting_for_approval", "approved"),
+    "reject": ("waiting_for_approval", "approved"),
+    "decide": ("in_doubt", "decided"),
+}
+NEEDS_REASON = {"pause", "resume", "cancel", "rewind", "undo", "fork", "decide"}
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def address(session: Session, act: str) -> str:
+    return f"/sessions/{session.pk}/{act}/"
+
+
+def typed(session: Session, act: str, **changed: Any) -> dict[str, Any]:
+    """What the act's form sends when it is filled in rightly."""
+    fields: dict[str, Any] = {"version": session.version, "reason": "Because of the rain"}
+    if act in ("rewind", "fork"):
+        fields["checkpoint"] = Checkpoint.objects.filter(branch__session=session).earliest("position").pk
+    if act in ("approve", "reject", "decide"):
+        fields["call_id"] = ToolCall.objects.filter(branch__session=session).latest("position").pk
+    if act == "approve":
+        fields["fingerprint"] = Approval.objects.get(session=session).fingerprint
+    fields |= {
+        "message": {"text": "And my wing mirror?"},
+        "assign": {"assignee": "anna"},
+        "reject": {"message": "Too much money"},
+        "decide": {"decision": "result", "text": "Refunded"},
+    }.get(act, {})
+    return {name: value for name, value in (fields | changed).items() if value is not None}
+
+
+def impossible(act: str) -> Session:
+    state = POSSIBLE[act][1]
+    if state == "approved":
+        session = builders.waiting_for_approval()
+        Approval.objects.update(decision="approved", decided_at=timezone.now(), decided_by="berta")
+        return session
+    if state == "decided":
+        return builders.refunding().rest("waiting", waiting_for="approval")
+    return builders.STATES[state]()
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_the_act_is_done_and_audited(operator, act):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    answer = operator.post(address(session, act), typed(session, act))
+    assert answer.status_code == 302, answer.content.decode()
+    event = Event.objects.filter(actor_name="anna").latest("pk")
+    if act in NEEDS_REASON:
+        assert event.reason == "Because of the rain"
+    told = operator.get(answer["Location"]).content.decode()
+    assert '<p class="toast success">' in told
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_its_page_can_be_opened_and_sends_what_it_needs(operator, act):
+    """Without JavaScript: the page has a form with the version, and the form's own fields do the act."""
+    session = builders.STATES[POSSIBLE[act][0]]()
+    fields = typed(session, act)
+    query = {"checkpoint": fields.get("checkpoint", ""), "call": fields.get("call_id", "")}
+    text = operator.get(address(session, act), query).content.decode()
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))
+    assert hidden["version"] == str(session.version)
+    for name in ("checkpoint", "call_id", "fingerprint"):
+        assert hidden.get(name, "") == str(fields.get(name, ""))
+    part = operator.get(address(session, act), query, headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part
+    assert "<form" in part
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_it_needs_a_login(client, act):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    answer = client.post(address(session, act), typed(session, act))
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/")
+    _unchanged(session)
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_it_needs_the_permission(client, act):
+    client.force_login(builders.user("viewer", "anna"))
+    session = builders.STATES[POSSIBLE[act][0]]()
+    answer = client.post(address(session, act), typed(session, act))
+    assert answer.status_code == 403
+    assert "not allowed" in answer.content.decode()
+    _unchanged(session)
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_other_methods_are_refused(operator, act):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    assert operator.put(address(session, act)).status_code == 405
+    assert operator.delete(address(session, act)).status_code == 405
+
+
+@pytest.mark.parametrize("act", POSSIBLE)
+def test_it_is_protected_against_forgery(act):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(builders.user("operator"))
+    session = builders.STATES[POSSIBLE[act][0]]()
+    assert client.post(address(session, act), typed(session, act)).status_code == 403
+    _unchanged(session)
+
+
+@pytest.mark.parametrize("act", sorted(NEEDS_REASON))
+@pytest.mark.parametrize("reason", [None, "", "   "])
+def test_it_needs_a_reason(operator, act, reason):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    answer = operator.post(address(session, act), typed(session, act, reason=reason))
+    assert answer.status_code == 400
+    assert "Say why: the reason is kept in the audit trail." in answer.content.decode()
+    _unchanged(session)
+
+
+@pytest.mark.parametrize("act", sorted(set(POSSIBLE) - {"message"}))
+def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(operator, act):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    fields = typed(session, act)
+    Session.objects.filter(pk=session.pk).update(version=session.version + 1)
+    answer = operator.post(address(session, act), fields)
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert "has changed since this page was drawn" in text
+    if act in NEEDS_REASON:
+        assert "Because of the rain" in text
+    _unchanged(session)
+    # The person has been told, and sends the same form again: that holds.
+    again = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))
+    assert operator.post(address(session, act), fields | {"version": again["version"]}).status_code == 302
+
+
+def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
+    session = builders.running()
+    answer = operator.post(address(session, "message"), {"text": "Hurry", "version": 0})
+    assert answer.status_code == 302
+    assert InboxMessage.objects.get(session=session).text == "Hurry"
+
+
+@pytest.mark.parametrize("act", [act for act, (_, state) in POSSIBLE.items() if state])
+def test_an_impossible_act_is_a_conflict_and_says_why(operator, act):
+    session = impossible(act)
+    before = Event.objects.count()
+    answer = operator.post(address(session, act), typed(session, act))
+    assert answer.status_code == 409
+    assert 'role="alert"' in answer.content.decode()
+    assert Event.objects.count() == before
+
+
+@pytest.mark.parametrize("act", [act for act, (_, state) in POSSIBLE.items() if state])
+def test_an_impossible_act_is_shown_with_its_reason_and_without_a_working_button(operator, act):
+    session = impossible(act)
+    query = {"call": typed(session, act).get("call_id", "")}
+    text = operator.get(address(session, act), query).content.decode()
+    assert re.search(r'<button class="button first"\s+disabled', text)
+
+
+@pytest.mark.parametrize("act", ["rewind", "fork"])
+def test_a_checkpoint_of_another_session_is_not_found(operator, act):
+    session, other = builders.done(), builders.done()
+    theirs = Checkpoint.objects.filter(branch__session=other).latest("position").pk
+    assert operator.get(address(session, act), {"checkpoint": theirs}).status_code == 404
+    assert operator.post(address(session, act), typed(session, act, checkpoint=theirs)).status_code == 404
+    _unchanged(session)
+
+
+@pytest.mark.parametrize("act", ["approve", "reject", "decide"])
+def test_a_call_of_another_session_is_not_found(operator, act):
+    session = builders.STATES[POSSIBLE[act][0]]()
+    other = builders.refunding()
+    fields = typed(session, act, call_id=other.calls[-1].pk)
+    assert operator.post(address(session, act), fields).status_code == 404
+    _unchanged(session)
+
+
+def test_an_unknown_act_is_not_found(operator):
+    assert operator.post(address(builders.done(), "explode")).status_code == 404
+
+
+def test_disabled_buttons_say_why(operator):
+    text = operator.get(f"/sessions/{builders.waiting_for_approval().pk}/").content.decode()
+    assert 'title="It waits for an approval: approve or reject the call first."' in text
+    assert "Review approval" in text
+
+
+def test_a_viewer_is_told_that_their_role_does_not_allow_it(client):
+    client.force_login(builders.user("viewer"))
+    text = client.get(f"/sessions/{builders.paused().pk}/").content.decode()
+    assert text.count('title="Your role does not allow this."') >= 4
+
+
+def test_rewind_offers_the_places_that_one_wants(operator):
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "Dear"})])
+    history.finish(history.calls[-1], error="No stamp")
+    history.checkpoint("step")
+    text = operator.get(address(history.rest("paused"), "rewind")).content.decode()
+    assert "The last step" in text
+    assert "The last failure" in text
+    assert "The last use of send_letter" in text
+
+
+def test_rewind_says_which_side_effects_are_not_undone(operator):
+    history = builders.refunding()
+    history.finish(history.calls[-1], "refunded")
+    history.checkpoint("step")
+    session = history.rest("paused")
+    first = Checkpoint.objects.filter(branch=session.branch).earliest("position")
+    text = operator.get(address(session, "rewind"), {"checkpoint": first.pk}).content.decode()
+    effects = text[text.index("Not undone") :]
+    assert "issue_refund" in effects
+    assert "lookup_policy" not in effects  # may be repeated: it has no side effect
+    assert "3 steps of the present history are set aside" in text
+
+
+def test_resume_says_what_is_reused_and_what_runs(operator):
+    history = builders.looked_up()
+    history.reply(
+        calls=[
+            ("lookup_policy", {"policy": "A"}),
+            ("lookup_policy", {"policy": "B"}),
+            ("send_letter", {"text": "C"}),
+        ]
+    )
+    history.finish(history.calls[0], "active")
+    history.begin(history.calls[1])
+    text = operator.get(address(history.rest("paused"), "resume")).content.decode()
+    plain = re.sub(r"<[^>]+>|\s+", " ", text)
+    plain = re.sub(r"\s+", " ", plain)
+    assert "Reused the model's reply of this step" in plain.replace("&#x27;", "'")
+    assert "Reused lookup_policy policy=&quot;A&quot;" in plain
+    assert "Runs again lookup_policy policy=&quot;B&quot;" in plain
+    assert "Runs send_letter" in plain
+
+
+def test_an_approval_shows_the_exact_arguments_and_can_be_given_with_others(operator):
+    session = builders.waiting_for_approval()
+    text = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert 'name="arg-amount" value="120"' in text
+    assert 'name="arg-claim" value="CLM-1042"' in text
+    fields = typed(session, "approve") | {"arg-claim": "CLM-1042", "arg-amount": "99.5"}
+    assert operator.post(address(session, "approve"), fields).status_code == 302
+    approval = Approval.objects.get(session=session)
+    assert approval.decision == "approved"
+    assert approval.edited == {"claim": "CLM-1042", "amount": 99.5}
+
+
+def test_an_approval_as_asked_is_not_an_edited_one(operator):
+    session = builders.waiting_for_approval()
+    fields = typed(session, "approve") | {"arg-claim": "CLM-1042", "arg-amount": "120"}
+    assert operator.post(address(session, "approve"), fields).status_code == 302
+    assert Approval.objects.get(session=session).edited is None
+
+
+@pytest.mark.parametrize(
+    "amount, said",
+    [("a lot", "must be a number"), ("5000", "do not fit issue_refund"), ("", "do not fit issue_refund")],
+)
+def test_wrong_arguments_are_refused_and_kept(operator, amount, said):
+    session = builders.waiting_for_approval()
+    fields = typed(session, "approve") | {"arg-claim": "CLM-9", "arg-amount": amount}
+    answer = operator.post(address(session, "approve"), fields)
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert said in text
+    assert 'value="CLM-9"' in text
+    assert Approval.objects.get(session=session).decision == ""
+
+
+def test_a_fingerprint_of_other_arguments_is_a_conflict(operator):
+    session = builders.waiting_for_approval()
+    answer = operator.post(address(session, "approve"), typed(session, "approve", fingerprint="0" * 64))
+    assert answer.status_code == 409
+    assert Approval.objects.get(session=session).decision == ""
+
+
+def test_who_decides_second_is_told_who_was_first(operator):
+    session = builders.waiting_for_approval()
+    Approval.objects.update(decision="rejected", decided_at=timezone.now(), decided_by="berta")
+    answer = operator.post(address(session, "approve"), typed(session, "approve"))
+    assert answer.status_code == 409
+    assert "already rejected by berta" in answer.content.decode()
+
+
+@pytest.mark.parametrize("decision, status", [("result", "done"), ("again", "planned"), ("skip", "skipped")])
+def test_a_call_in_doubt_is_decided_on_the_page(operator, decision, status):
+    session = builders.in_doubt()
+    assert 'name="decision" value="again"' in operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert (
+        operator.post(address(session, "decide"), typed(session, "decide", decision=decision)).status_code
+        == 302
+    )
+    assert ToolCall.objects.filter(branch__session=session).latest("position").status == status
+
+
+def test_a_fork_leads_to_the_new_session(operator):
+    session = builders.done()
+    answer = operator.post(address(session, "fork"), typed(session, "fork") | {"message": "Try POL-8"})
+    fork = Session.objects.exclude(pk=session.pk).get()
+    assert answer["Location"] == f"/sessions/{fork.pk}/"
+    assert fork.status == "queued"
+
+
+def test_a_session_is_started_from_the_desk(operator):
+    builders.agent()
+    assert "Claims desk" in operator.get("/start/").content.decode()
+    answer = operator.post(
+        "/start/",
+        {
+            "agent": "claims",
+            "message": "Is it covered?",
+            "tags": "Glass, VIP ,",
+            "state": '{"policy": "POL-7"}',
+        },
+    )
+    session = Session.objects.get()
+    assert answer["Location"] == f"/sessions/{session.pk}/"
+    assert session.title == "Is it covered?"
+    assert session.inputs["state"] == {"policy": "POL-7"}
+    assert sorted(session.tags.values_list("name", flat=True)) == ["glass", "vip"]
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"message": ""}, "This field is required."),
+        ({"agent": "nobody"}, "Select a valid choice"),
+        ({"state": "{"}, "This is not JSON"),
+        ({"state": "[1]"}, "Write a JSON object"),
+        ({"tags": "x" * 60}, "at most 50 fit"),
+    ],
+)
+def test_a_wrong_start_says_what_is_wrong_and_keeps_the_rest(operator, wrong, said):
+    builders.agent()
+    answer = operator.post(
+        "/start/", {"agent": "claims", "message": "Is it covered?", "title": "Kept", **wrong}
+    )
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert said in text
+    assert 'value="Kept"' in text
+    assert not Session.objects.exists()
+
+
+def test_a_viewer_cannot_start_a_session(client):
+    builders.agent()
+    client.force_login(builders.user("viewer"))
+    assert client.post("/start/", {"agent": "claims", "message": "Hello"}).status_code == 403
+    assert not Session.objects.exists()
+
+
+def test_acting_from_a_queue_returns_to_it(operator):
+    session = builders.paused()
+    answer = operator.post(f"{address(session, 'resume')}?queue=paused", typed(session, "resume"))
+    assert answer["Location"] == f"/sessions/{session.pk}/?queue=paused"
+
+
+def test_a_lapsed_approval_is_not_given(operator):
+    session = builders.waiting_for_approval()
+    Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    answer = operator.post(address(session, "approve"), typed(session, "approve"))
+    assert answer.status_code == 409
+    assert "The time to approve this call is over." in answer.content.decode()
+
+
+def _unchanged(session: Session) -> None:
+    now = Session.objects.get(pk=session.pk)
+    assert (now.status, now.position, now.branch_id) == (session.status, session.position, session.branch_id)

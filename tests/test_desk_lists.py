@@ -1,0 +1,285 @@
+"""The queues, the filters, and the rooms beside the sessions."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.models import Approval, Session, Worker
+from sessions_app.queries import queues
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def listed(desk: Client, query: str = "") -> list[str]:
+    """The titles of the sessions on a list."""
+    answer = desk.get(f"/?{query}")
+    assert answer.status_code == 200
+    return re.findall(r"data-row>([^<]+)</a>", answer.content.decode())
+
+
+def counts(desk: Client) -> dict[str, int]:
+    text = re.sub(r"\s+", " ", desk.get("/").content.decode())
+    nav = text[text.index('aria-label="Queues"') :]
+    nav = nav[: nav.index("</nav>")]
+    return {
+        name.strip(): int(number)
+        for name, number in re.findall(r'>([A-Z][a-z ]+) <span class="count[^"]*">(\d+)', nav)
+    }
+
+
+def test_each_session_is_in_the_queues_where_one_looks_for_it(desk):
+    for state, build in builders.STATES.items():
+        build(title=state)
+    # A worker that is gone is the only thing wrong with this one.
+    Session.objects.filter(title="done (fork)").delete()
+    assert set(listed(desk, "queue=waiting")) == {
+        "waiting_for_approval",
+        "in_doubt",
+        "retries_used_up",
+        "changed",
+    }
+    assert set(listed(desk, "queue=paused")) >= {"paused", "rewound"}
+    assert set(listed(desk, "queue=running")) == {
+        "queued",
+        "retrying",
+        "running",
+        "pausing",
+        "cancelling",
+        "lost",
+    }
+    assert {"done", "cancelled"} <= set(listed(desk, "queue=done"))
+    assert set(listed(desk)) >= {
+        "waiting_for_approval",
+        "in_doubt",
+        "retries_used_up",
+        "changed",
+        "failed",
+        "lost",
+    }
+    assert not {"done", "paused", "running", "cancelled", "retrying"} & set(listed(desk))
+
+
+def test_the_counts_are_those_of_the_lists(desk):
+    for build in builders.STATES.values():
+        build()
+    numbers = counts(desk)
+    for queue in queues.QUEUES:
+        assert numbers[queue.title] == len(listed(desk, f"queue={queue.key}")), queue.title
+
+
+def test_a_queued_session_that_nobody_takes_needs_attention(desk):
+    session = builders.queued(title="Forgotten")
+    Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))
+    assert listed(desk) == ["Forgotten"]
+    Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now())
+    assert listed(desk) == []
+
+
+def test_who_has_waited_longest_comes_first_where_people_are_needed(desk):
+    for minutes in (5, 50, 20):
+        builders.failed(title=f"{minutes} minutes", created_at=timezone.now() - timedelta(minutes=minutes))
+    assert listed(desk) == ["50 minutes", "20 minutes", "5 minutes"]
+    assert listed(desk, "queue=all") == ["5 minutes", "20 minutes", "50 minutes"]
+
+
+def test_pages_follow_each_other_without_loss_or_repetition(desk):
+    same = timezone.now() - timedelta(minutes=3)
+    made = {builders.paused(created_at=same, title=f"Session {number}").title for number in range(7)}
+    now = timezone.now()
+    seen: list[str] = []
+    after = ""
+    while True:
+        page = queues.page("paused", now=now, after=after, limit=3)
+        seen += [session.title for session in page.sessions]
+        if not page.next:
+            break
+        after = page.next
+    assert len(seen) == 7
+    assert set(seen) == made
+    assert queues.page("paused", now=now, after="nonsense", limit=3).sessions
+
+
+def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
+    for _ in range(3):
+        builders.failed(tags=["glass"])
+    with django_assert_num_queries(14):
+        desk.get("/")
+    for _ in range(40):
+        builders.failed(tags=["glass", "storm"])
+    with django_assert_num_queries(14):
+        desk.get("/")
+
+
+def test_filters_narrow_a_list_and_stay_in_its_links(desk):
+    builders.agent("letters", title="Letters desk")
+    builders.failed(title="One", tags=["glass"], customer="Keller")
+    builders.failed(title="Two", agent_key="letters", customer="Hopper")
+    old = builders.failed(title="Three")
+    Session.objects.filter(pk=old.pk).update(updated_at=timezone.now() - timedelta(days=3))
+    assert listed(desk, "tag=glass") == ["One"]
+    assert listed(desk, "agent=letters") == ["Two"]
+    assert listed(desk, "customer=hop") == ["Two"]
+    assert set(listed(desk, "since=1d")) == {"One", "Two"}
+    assert listed(desk, "status=waiting") == []
+    assert set(listed(desk, "phase=error")) == {"One", "Two", "Three"}
+    assert set(listed(desk, "assignee=nobody")) == {"One", "Two", "Three"}
+    assert listed(desk, "assignee=me") == []
+    text = desk.get("/?tag=glass").content.decode()
+    assert "?queue=all&amp;tag=glass" in text.replace("&tag", "&amp;tag")
+
+
+def test_a_wrong_filter_is_said_and_the_rest_holds(desk):
+    builders.failed(title="One", tags=["glass"])
+    builders.failed(title="Two")
+    text = desk.get("/?status=bogus&tag=glass").content.decode()
+    assert "Select a valid choice" in text
+    assert listed(desk, "status=bogus&tag=glass") == ["One"]
+
+
+def test_sessions_are_found_by_title_customer_and_id(desk):
+    session = builders.done(title="Windscreen", customer="Keller")
+    builders.done(title="Other", customer="Hopper")
+    for text in ("windsc", "kell", str(session.pk), str(session.pk)[:30]):
+        assert listed(desk, f"queue=all&q={text}") == ["Windscreen"], text
+    assert listed(desk, "queue=all&q=%25") == []
+
+
+def test_a_live_list_is_told_nothing_while_nothing_has_changed(desk):
+    builders.failed()
+    text = desk.get("/").content.decode()
+    poll = re.search(r'hx-get="([^"]+seen=[^"]+)"', text)
+    assert poll is not None
+    address = poll[1].replace("&amp;", "&")
+    headers = {"HX-Request": "true"}
+    assert desk.get(address, headers=headers).status_code == 204
+    builders.failed(title="New one", created_at=timezone.now())
+    answer = desk.get(address, headers=headers)
+    assert answer.status_code == 200
+    assert "New one" in answer.content.decode()
+    assert "<html" not in answer.content.decode()
+
+
+def test_empty_queues_say_so(desk):
+    for queue in queues.QUEUES:
+        assert queue.empty in desk.get(f"/?queue={queue.key}").content.decode().replace("&#x27;", "'")
+
+
+def test_pages_need_a_login_and_a_role(client):
+    for address in ("/", "/start/", "/approvals/", "/agents/", "/workers/", "/keys/", "/compare/?a=1&b=2"):
+        answer = client.get(address)
+        assert answer.status_code == 302
+        assert answer["Location"].startswith("/login/?next=")
+    client.force_login(builders.user(None))
+    for address in ("/", "/start/", "/approvals/", "/agents/", "/workers/"):
+        assert client.get(address).status_code == 403
+
+
+def test_a_poll_after_the_login_ended_leads_to_the_login(client):
+    headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/?queue=paused"}
+    answer = client.get("/?queue=paused", headers=headers)
+    assert answer["HX-Redirect"] == "/login/?next=/%3Fqueue%3Dpaused"
+
+
+def test_logging_in_and_out(client):
+    builders.user("operator", "berta")
+    text = client.post("/login/", {"username": "berta", "password": "wrong"}).content.decode()
+    assert "The name or the password is wrong" in text
+    answer = client.post("/login/", {"username": "berta", "password": "correct horse", "next": "/workers/"})
+    assert answer["Location"] == "/workers/"
+    assert client.get("/").status_code == 200
+    assert client.post("/logout/")["Location"] == "/login/"
+    assert client.get("/").status_code == 302
+
+
+def test_the_inbox_shows_open_approvals_of_the_present_history_only(desk):
+    session = builders.waiting_for_approval(title="Refund it")
+    lapsed = builders.waiting_for_approval(title="Too late")
+    Approval.objects.filter(session=lapsed).update(expires_at=timezone.now() - timedelta(minutes=1))
+    text = desk.get("/approvals/").content.decode()
+    assert "Refund it" in text
+    assert "Too late" not in text
+    assert "moves money" in text
+    assert re.search(r'Approvals\s*<span class="count">1</span>', text)
+    from sessions_app import actions
+    from sessions_app.models import Checkpoint
+
+    first = Checkpoint.objects.filter(branch=session.branch).earliest("position")
+    actions.rewind(actor=builders.actor(), session_id=session.pk, checkpoint_id=first.pk, reason="No")
+    assert "Refund it" not in desk.get("/approvals/").content.decode()
+
+
+def test_approving_in_the_inbox_returns_to_it(desk):
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get(session=session)
+    answer = desk.post(
+        f"/sessions/{session.pk}/approve/",
+        {
+            "version": session.version,
+            "call_id": approval.call_id,
+            "fingerprint": approval.fingerprint,
+            "back": "approvals",
+        },
+    )
+    assert answer["Location"] == "/approvals/"
+
+
+def test_the_inbox_is_as_cheap_for_many_as_for_few(desk, django_assert_num_queries):
+    builders.waiting_for_approval()
+    with django_assert_num_queries(10):
+        desk.get("/approvals/")
+    for _ in range(20):
+        builders.waiting_for_approval()
+    with django_assert_num_queries(10):
+        desk.get("/approvals/")
+
+
+def test_agents_are_shown_with_tools_policies_and_the_phases_of_all_their_sessions(desk):
+    builders.done()
+    builders.done()
+    assert "Claims desk" in desk.get("/agents/").content.decode()
+    text = desk.get("/agents/claims/").content.decode()
+    for what in (
+        "issue_refund",
+        "needs approval",
+        "moves money",
+        "may be repeated",
+        "must not run twice",
+        "maximum",
+    ):
+        assert what in text
+    assert (
+        "planning to executing, 2 times" in text.replace("Changes: ", "")
+        or "planning to executing 2 times" in text
+    )
+    assert desk.get("/agents/nobody/").status_code == 404
+
+
+def test_workers_are_shown_with_what_they_hold(desk):
+    Worker.objects.create(name="host:1")
+    Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
+    builders.running(title="Held")
+    text = desk.get("/workers/").content.decode()
+    assert re.search(r"host:1</td>\s*<td><span class=\"pill done\">alive", text)
+    assert re.search(r"host:2</td>\s*<td><span class=\"pill error\">silent", text)
+    assert "Held" in text
+
+
+def test_every_page_warns_when_sessions_are_due_and_no_worker_listens(desk):
+    session = builders.queued()
+    Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=2))
+    for address in ("/", f"/sessions/{session.pk}/", "/workers/"):
+        assert "No worker listens." in desk.get(address).content.decode()
+    Worker.objects.create(name="host:1")
+    assert "No worker listens." not in desk.get("/").content.decode()
+    Worker.objects.update(stopped_at=timezone.now())
+    assert "No worker listens." in desk.get("/").content.decode()

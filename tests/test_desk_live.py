@@ -1,0 +1,144 @@
+"""A page that is being watched: told nothing while nothing happens, and only what is new when something does."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app import actions
+from sessions_app.models import Checkpoint, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("operator"))
+    return client
+
+
+def poll_of(text: str) -> str:
+    found = re.search(r'id="sentinel"\s+hx-get="([^"]+)"', text)
+    assert found is not None
+    return found[1].replace("&amp;", "&")
+
+
+def watched(desk: Client, session: Session) -> str:
+    """The address that the session's page polls."""
+    return poll_of(desk.get(f"/sessions/{session.pk}/").content.decode())
+
+
+def ask(desk: Client, address: str):
+    return desk.get(address, headers={"HX-Request": "true", "HX-Current-URL": "http://testserver/"})
+
+
+@pytest.mark.parametrize(
+    "state, seconds",
+    [
+        ("running", 1),
+        ("queued", 1),
+        ("waiting_for_approval", 10),
+        ("paused", 10),
+        ("done", 0),
+        ("cancelled", 0),
+        ("failed", 0),
+    ],
+)
+def test_how_often_a_page_asks_depends_on_the_state_and_a_closed_one_never_asks(desk, state, seconds):
+    text = desk.get(f"/sessions/{builders.STATES[state]().pk}/").content.decode()
+    found = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s"', text, re.DOTALL)
+    assert (int(found[1]) if found else 0) == seconds
+
+
+def test_nothing_new_is_204_and_one_small_query(desk, django_assert_num_queries):
+    address = watched(desk, builders.running())
+    with django_assert_num_queries(1) as queries:
+        answer = ask(desk, address)
+    assert answer.status_code == 204
+    assert answer.content == b""
+    assert "change" in queries.captured_queries[0]["sql"]
+    assert "totals" not in queries.captured_queries[0]["sql"]
+
+
+def test_a_new_step_is_appended_and_the_present_one_is_drawn_again_in_place(desk):
+    history = builders.refunding()
+    history.begin(history.calls[-1])
+    session = history.rest("running")
+    address = watched(desk, session)
+    call = history.finish(history.calls[-1], "refunded")
+    step = history.checkpoint("step")
+    text = ask(desk, address).content.decode()
+    before, _, after = text.partition('id="sentinel"')
+    # New items come first, to take the sentinel's place, with a new sentinel after them.
+    assert f'id="k{step.position}"' in before
+    assert "hx-swap-oob" not in before
+    # The step that was there already is replaced where it stands.
+    assert re.search(r'<li class="step[^"]*" id="k\d+" hx-swap-oob="true"', after)
+    assert f'id="c{call.position}"' in after
+    for part in ("session-head", "banner", "pictures", "inbox", "side"):
+        assert re.search(rf'id="{part}"\s+hx-swap-oob="true"', after), part
+    # And asked again, there is nothing.
+    assert ask(desk, poll_of(text)).status_code == 204
+
+
+def test_a_new_step_does_not_bring_the_steps_before_it_again(desk):
+    history = builders.asked()
+    for number in range(30):
+        history.lookup(f"POL-{number}")
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-30")
+    text = ask(desk, address).content.decode()
+    assert re.findall(r"<b>Step (\d+)</b>", text) == ["32", "31"]
+
+
+def test_the_last_answer_ends_the_polling(desk):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.reply("Yes.")
+    history.end("Yes.")
+    text = ask(desk, address).content.decode()
+    assert "Yes." in text
+    assert "sentinel" not in text
+
+
+def test_after_a_rewind_the_whole_timeline_is_replaced(desk):
+    session = builders.waiting_for_approval()
+    address = watched(desk, session)
+    checkpoint = Checkpoint.objects.filter(branch=session.branch).earliest("position")
+    actions.rewind(actor=builders.actor(), session_id=session.pk, checkpoint_id=checkpoint.pk, reason="Again")
+    answer = ask(desk, address)
+    assert answer["HX-Retarget"] == "#timeline"
+    assert answer["HX-Reswap"] == "outerHTML"
+    assert 'id="t1"' in answer.content.decode()
+
+
+def test_without_a_valid_key_a_login_is_needed_even_to_hear_that_nothing_is_new(desk):
+    address = watched(desk, builders.running())
+    stranger = Client()
+    forged = re.sub(r"key=[^&]+", "key=forged", address)
+    assert ask(stranger, forged)["HX-Redirect"].startswith("/login/")
+    other = watched(desk, builders.running())
+    key = re.search(r"key=([^&]+)", other)
+    assert key is not None
+    assert ask(stranger, re.sub(r"key=[^&]+", key[0], address))["HX-Redirect"].startswith("/login/")
+
+
+def test_content_is_given_to_those_who_are_logged_in_only(desk):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.user("A secret")
+    answer = ask(Client(), address)
+    assert answer["HX-Redirect"].startswith("/login/")
+    assert "A secret" not in answer.content.decode()
+
+
+def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_assert_num_queries):
+    for steps in (2, 120):
+        history = builders.asked()
+        for number in range(steps):
+            history.lookup(f"POL-{number}")
+        address = watched(desk, history.rest("running"))
+        history.lookup("POL-new")
+        with django_assert_num_queries(20):
+            ask(desk, address)

@@ -1,0 +1,321 @@
+"""A session's page: right in every state, as quick for 10,000 steps as for ten, and true to the rows."""
+
+import re
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app import actions
+from sessions_app.models import Checkpoint, Session, ToolCall
+from sessions_app.queries import timeline
+from sessions_app.queries.items import GapItem, MessageItem, StepItem, TailItem
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+TABS = ("", "conversation/", "state/", "checkpoints/", "audit/", "json/")
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("operator"))
+    return client
+
+
+def page_of(session: Session, desk: Client, rest: str = "") -> str:
+    answer = desk.get(f"/sessions/{session.pk}/{rest}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def shown(session: Session, **given):
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    return timeline.page(session, session.branch, now=timezone.now(), **given)
+
+
+@pytest.mark.parametrize("state", builders.STATES)
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_shows_every_state(desk, state, tab):
+    assert "AgentState" in page_of(builders.STATES[state](), desk, tab)
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_pages_need_a_login_and_a_role(client, tab):
+    session = builders.done()
+    address = f"/sessions/{session.pk}/{tab}"
+    answer = client.get(address)
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/login/?next={address}"
+    client.force_login(builders.user(None))
+    assert client.get(address).status_code == 403
+
+
+def test_an_unknown_session_is_a_clear_404(desk):
+    answer = desk.get(f"/sessions/{uuid4()}/")
+    assert answer.status_code == 404
+    assert "There is nothing at this address" in answer.content.decode()
+
+
+def test_a_step_shows_its_calls_with_arguments_result_attempt_and_key(desk):
+    history = builders.looked_up()
+    call = ToolCall.objects.get(branch=history.branch)
+    call.attempt = 2
+    call.save()
+    text = page_of(history.session, desk)
+    assert "lookup_policy" in text
+    assert "policy=&quot;POL-7&quot;" in text
+    assert "&quot;status&quot;: &quot;active&quot;" in text
+    assert call.idempotency_key in text
+    assert call.call_id in text
+    assert '<dt>Attempt</dt><dd class="num">2</dd>' in re.sub(r"\s*\n\s*", "", text)
+    assert f'id="c{call.position}"' in text
+
+
+def test_a_failed_call_and_a_failed_model_call_show_their_errors(desk):
+    history = builders.refunding()
+    history.finish(history.calls[-1], error="TimeoutError: no answer within 10 s")
+    history.model_fails("RateLimitError: 429")
+    text = page_of(history.session, desk)
+    assert "TimeoutError: no answer within 10 s" in text
+    assert "RateLimitError: 429" in text
+
+
+def test_retrieved_documents_are_shown_as_documents(desk):
+    history = builders.asked()
+    history.reply(calls=[("search_knowledge", {"query": "glass"})])
+    document = {
+        "id": "1",
+        "content": "Glass is covered.",
+        "meta": {"title": "Glass cover 2026"},
+        "score": 0.91,
+    }
+    history.finish(history.calls[-1], [{"$type": "document", "value": document}], cached=True)
+    text = page_of(history.session, desk)
+    assert "1 document" in text
+    assert "<summary>Glass cover 2026" in text
+    assert "Glass is covered." in text
+    assert "cached" in text
+    assert "$type" not in text
+
+
+def test_a_big_result_is_not_on_the_timeline_but_on_its_own_page(desk):
+    history = builders.asked()
+    history.reply(calls=[("search_knowledge", {"query": "everything"})])
+    call = history.finish(history.calls[-1], "x" * 300_000)
+    text = page_of(history.session, desk)
+    assert len(text) < 60_000
+    assert "all 300 KB" in text
+    assert "x" * 300_000 in page_of(history.session, desk, f"calls/{call.pk}/")
+
+
+def test_what_a_customer_or_a_tool_wrote_is_never_markup(desk):
+    history = builders.asked(title="<script>alert(1)</script>")
+    history.user("<script>alert(2)</script>")
+    history.reply("<b onclick=x>", [("lookup_policy", {"policy": "<script>"})])
+    history.finish(history.calls[-1], {"html": "<script>alert(3)</script>"})
+    for tab in TABS:
+        text = page_of(history.session, desk, tab)
+        assert "<script>alert" not in text
+        assert "<b onclick" not in text
+
+
+def test_pages_obey_the_content_security_policy(desk):
+    """No inline script, style or handler, and no script from elsewhere."""
+    for state in ("waiting_for_approval", "in_doubt", "rewound"):
+        answer = desk.get(f"/sessions/{builders.STATES[state]().pk}/")
+        text = answer.content.decode()
+        assert "unsafe" not in answer["Content-Security-Policy"]
+        assert not re.search(r"<script(?![^>]*\ssrc=)", text)
+        assert not re.search(r"<style|\sstyle=|\son\w+=|hx-on|javascript:", text)
+
+
+def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_assert_num_queries):
+    short, long = builders.asked(), builders.asked()
+    for history, steps in ((short, 3), (long, 130)):
+        for number in range(steps):
+            history.lookup(f"POL-{number}")
+        history.rest("paused")
+    for tab, queries in (
+        ("", 21),
+        ("conversation/", 11),
+        ("state/", 11),
+        ("checkpoints/", 10),
+        ("audit/", 10),
+        ("json/", 17),
+    ):
+        for history in (short, long):
+            with django_assert_num_queries(queries, info=f"{tab or 'timeline'}: other than expected"):
+                page_of(history.session, desk, tab)
+
+
+def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
+    history = builders.asked()
+    for number in range(230):
+        history.lookup(f"POL-{number}")
+    newest = shown(history.session)
+    assert [step.number for step in newest.steps] == list(range(132, 232))
+    before = shown(history.session, before=newest.earlier)
+    assert [step.number for step in before.steps] == list(range(32, 132))
+    first = shown(history.session, before=before.earlier)
+    assert [step.number for step in first.steps] == list(range(1, 32))
+    assert first.earlier is None
+    # Nothing is lost or shown twice where pages meet.
+    positions = [
+        item.position
+        for page in (first, before, newest)
+        for item in page.items
+        if not isinstance(item, GapItem)
+    ]
+    assert positions == sorted(set(positions))
+    assert isinstance(first.items[0], MessageItem)
+    # With htmx the earlier steps come alone, and with a link to those before them.
+    answer = desk.get(
+        f"/sessions/{history.session.pk}/earlier/?before={newest.earlier}", headers={"HX-Request": "true"}
+    )
+    text = answer.content.decode()
+    assert "<html" not in text
+    assert f"before={before.earlier}" in text
+    assert "Step 131<" in text
+    assert "Step 132<" not in text
+
+
+def test_a_deep_link_opens_the_page_that_shows_its_place(desk):
+    history = builders.asked()
+    for number in range(300):
+        history.lookup(f"POL-{number}")
+    call = ToolCall.objects.filter(branch=history.branch).order_by("position")[20]
+    assert f'id="c{call.position}"' not in page_of(history.session, desk)
+    assert f'id="c{call.position}"' in page_of(history.session, desk, f"?at={call.position}")
+
+
+def test_a_rewound_tail_is_dimmed_and_told_with_who_and_why(desk):
+    session = builders.rewound()
+    tails = [item for item in shown(session).items if isinstance(item, TailItem)]
+    assert [(tail.steps, tail.why, tail.can_undo) for tail in tails] == [
+        (1, "It looked at the wrong policy", True)
+    ]
+    text = page_of(session, desk)
+    assert "Yes, POL-7 covers your windscreen." not in text
+    assert "It looked at the wrong policy" in text
+    tail = page_of(session, desk, "tails/1/")
+    assert "Yes, POL-7 covers your windscreen." in tail
+    assert 'class="timeline gone"' in tail
+
+
+def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
+    operator = builders.actor()
+    session = builders.rewound()
+    actions.undo(actor=operator, session_id=session.pk, reason="It was right")
+    items = shown(session).items
+    assert [(item.undone, item.branch) for item in items if isinstance(item, TailItem)] == [(True, 2)]
+    assert "Yes, POL-7 covers your windscreen." in page_of(session, desk)
+
+
+def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
+    fork = builders.forked()
+    steps = [item for item in shown(fork).items if isinstance(item, StepItem)]
+    assert [step.number for step in steps] == [1, 2]
+    text = page_of(fork, desk)
+    assert "forked from" in text
+    assert f"/sessions/{fork.forked_from.branch.session_id}/" in text
+
+
+def test_idle_time_is_folded_into_a_line(desk):
+    history = builders.looked_up(created_at=timezone.now() - timedelta(hours=5))
+    history.now += timedelta(hours=2, minutes=14)
+    history.user("And my mirror?")
+    history.lookup()
+    gaps = [item for item in shown(history.session).items if isinstance(item, GapItem)]
+    assert len(gaps) == 1
+    assert "idle 2 h 14 min" in page_of(history.session, desk)
+    assert "idle 2 h 14 min" not in page_of(history.session, desk, "?gaps=hide")
+
+
+@pytest.mark.parametrize(
+    "query, steps",
+    [
+        ("show=errors", [3]),
+        ("show=tools", [2, 3]),
+        ("tool=send_letter", [3]),
+        ("tool=nothing", []),
+        ("phase=executing", [2, 3]),
+        ("phase=planning", [1, 2, 3]),
+        ("phase=reflecting", [2, 3, 4]),
+        ("phase=done", [4]),
+        ("edge=planning-executing", [2, 3]),
+        ("edge=reflecting-planning", [2, 3]),
+        ("edge=reflecting-done", [4]),
+        ("edge=idle-planning", [1]),
+        ("phase=bogus", [1, 2, 3, 4]),
+    ],
+)
+def test_the_timeline_can_be_filtered(desk, query, steps):
+    history = builders.asked()
+    history.reply("Let me think.")
+    history.step += 1
+    history.checkpoint("step", phase="reflecting")
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    history.finish(history.calls[-1], "active")
+    history.checkpoint("step")
+    history.reply(calls=[("send_letter", {"text": "Dear"})])
+    history.finish(history.calls[-1], error="No stamp")
+    history.checkpoint("step")
+    history.reply("Done.")
+    history.end("Done.")
+    text = page_of(history.session, desk, f"?{query}")
+    assert [int(number) for number in re.findall(r"<b>Step (\d+)</b>", text)] == steps
+
+
+def test_only_what_people_did_can_be_shown(desk):
+    operator = builders.user("operator", "anna")
+    session = builders.paused()
+    actions.resume(actor=builders.Actor.of(operator), session_id=session.pk, reason="Lunch is over")
+    text = page_of(session, desk, "?show=people")
+    assert "<b>anna</b>" in text
+    assert "Lunch is over" in text
+    assert "<b>Step 1</b>" not in text
+
+
+def test_messages_that_the_agent_has_not_read_are_shown_as_such(desk):
+    text = page_of(builders.queued(), desk)
+    assert "not read yet" in text
+    assert "Is my windscreen covered by POL-7?" in text
+
+
+def test_the_state_can_be_seen_at_every_checkpoint_of_this_session_only(desk):
+    session = builders.done()
+    other = builders.done()
+    mine = Checkpoint.objects.filter(branch=session.branch).first()
+    theirs = Checkpoint.objects.filter(branch=other.branch).first()
+    assert f"checkpoint #{mine.pk}" in page_of(session, desk, f"state/?checkpoint={mine.pk}")
+    assert desk.get(f"/sessions/{session.pk}/state/?checkpoint={theirs.pk}").status_code == 404
+
+
+def test_the_json_is_complete_and_can_be_had_as_a_file(desk):
+    session = builders.done()
+    data = desk.get(f"/sessions/{session.pk}/json/?raw").json()
+    assert data["id"] == str(session.pk)
+    assert data["status"] == "idle"
+    assert data["final_answer"] == "Yes, POL-7 covers your windscreen."
+    steps = [entry for entry in data["history"] if "step" in entry]
+    assert [call["tool"] for call in steps[0]["tool_calls"]] == ["lookup_policy"]
+    assert steps[0]["tool_calls"][0]["result"] == {"policy": "POL-7", "status": "active"}
+
+
+def test_a_session_whose_agent_is_gone_says_so(desk):
+    session = builders.paused()
+    session.agent = "gone"
+    session.save()
+    assert "gone" in page_of(session, desk)
+
+
+def test_previous_and_next_follow_the_queue(desk):
+    base = timezone.now() - timedelta(hours=1)
+    three = [builders.paused(created_at=base + timedelta(minutes=number)) for number in range(3)]
+    text = page_of(three[1], desk, "?queue=paused")
+    # The newest come first.
+    assert f'href="/sessions/{three[2].pk}/?queue=paused" data-key="p"' in text
+    assert f'href="/sessions/{three[0].pk}/?queue=paused" data-key="n"' in text

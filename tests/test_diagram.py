@@ -1,0 +1,119 @@
+"""The phase diagram: deterministic, complete, and true to the session's totals."""
+
+from itertools import combinations
+
+import pytest
+from django.utils import timezone
+
+from agentstate.domain.phases import TRANSITIONS
+from sessions_app.models import Phase, Session
+from sessions_app.queries import diagram
+
+TOTALS = {
+    "edges": {
+        "idle>planning": 1,
+        "planning>executing": 6,
+        "executing>reflecting": 5,
+        "reflecting>planning": 5,
+    },
+    "visits": {"planning": 6, "executing": 6, "reflecting": 5},
+    "seconds": {"planning": 11.2, "reflecting": 9.8},
+}
+
+
+@pytest.fixture
+def drawn() -> diagram.Diagram:
+    session = Session(
+        phase="executing", status="waiting", waiting_for="approval", totals=TOTALS, phase_since=timezone.now()
+    )
+    return diagram.draw(session, timezone.now())
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["wide", "tall"])
+def test_every_phase_and_every_allowed_change_is_drawn(drawn, number):
+    picture = drawn.pictures[number]
+    assert {node.phase for node in picture.nodes} == set(Phase.values)
+    allowed = {(source.value, target.value) for source, targets in TRANSITIONS.items() for target in targets}
+    assert {(edge.source, edge.target) for edge in picture.edges} == allowed
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["wide", "tall"])
+def test_nothing_overlaps_and_all_lies_within_the_picture(drawn, number):
+    picture = drawn.pictures[number]
+    boxes = [(n.x, n.y, n.x + n.width, n.y + n.height) for n in picture.nodes]
+    badges = [(e.badge[0] - 11, e.badge[1] - 8, e.badge[0] + 11, e.badge[1] + 8) for e in picture.edges]
+    for left, top, right, bottom in boxes + badges:
+        assert left >= 0
+        assert top >= 0
+        assert right <= picture.width
+        assert bottom <= picture.height
+    for one, other in combinations(boxes, 2):
+        assert not _overlap(one, other)
+    for one, other in combinations(badges, 2):
+        assert not _overlap(one, other)
+
+
+def test_the_tall_picture_is_legible_on_a_narrow_screen(drawn):
+    """At 390 px less the margins it is drawn at its own size or nearly so, with text of 12 px."""
+    tall = drawn.pictures[1]
+    assert tall.name == "tall"
+    assert tall.width <= 390 - 2 * 12
+
+
+def test_the_present_phase_is_filled_and_the_visited_ones_are_outlined(drawn):
+    states = {node.phase: node.state for node in drawn.pictures[0].nodes}
+    assert states == {
+        "idle": "seen",
+        "planning": "seen",
+        "executing": "now",
+        "reflecting": "seen",
+        "done": "never",
+        "error": "never",
+    }
+    assert drawn.tone == "waiting"
+
+
+def test_edges_and_nodes_carry_counts_and_times(drawn):
+    picture = drawn.pictures[0]
+    counts = {edge.name: edge.count for edge in picture.edges if edge.count}
+    assert counts == {
+        "idle-planning": 1,
+        "planning-executing": 6,
+        "executing-reflecting": 5,
+        "reflecting-planning": 5,
+    }
+    notes = {node.phase: node.note for node in picture.nodes}
+    assert notes["planning"] == "6 visits, 11.2 s"
+    assert notes["executing"].startswith("now, ")
+    assert notes["done"] == ""
+
+
+def test_it_is_told_in_words_too(drawn):
+    assert drawn.said == (
+        "Waiting for approval. The agent is executing. Visited: planning 6 times, executing 6 times, reflecting 5 times. "
+        "Changes: idle to planning 1 time, planning to executing 6 times, executing to reflecting 5 times, "
+        "reflecting to planning 5 times."
+    )
+
+
+def test_it_does_not_jump_while_it_is_watched(drawn):
+    """The places of nodes and edges do not depend on what has happened."""
+    later = Session(
+        phase="done", status="idle", totals={"edges": {"planning>done": 12_345}}, phase_since=timezone.now()
+    )
+    for before, after in zip(drawn.pictures, diagram.draw(later, timezone.now()).pictures, strict=True):
+        assert [(n.phase, n.x, n.y, n.width) for n in before.nodes] == [
+            (n.phase, n.x, n.y, n.width) for n in after.nodes
+        ]
+        assert {(e.name, e.path, e.badge) for e in before.edges} == {
+            (e.name, e.path, e.badge) for e in after.edges
+        }
+
+
+def test_a_session_that_has_not_begun_has_a_diagram():
+    drawn = diagram.draw(Session(phase_since=timezone.now()), timezone.now())
+    assert {node.phase for node in drawn.pictures[0].nodes if node.state != "never"} == {"idle"}
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
