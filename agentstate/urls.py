@@ -1,7 +1,5 @@
 """The project's addresses: signing in, the admin, and the desk at the root."""
 
-from importlib.util import find_spec
-
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
@@ -10,6 +8,5 @@ urlpatterns = [
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),
+    path("", include("sessions_app.urls")),
 ]
-if find_spec("sessions_app.urls"):
-    urlpatterns.append(path("", include("sessions_app.urls")))
