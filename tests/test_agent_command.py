@@ -1,0 +1,326 @@
+"""`manage.py agent`: every verb, what it prints, and how it fails."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+
+from sessions_app.management.commands import agent as command
+from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, Status, ToolCall
+from tests import builders
+from tests.builders import branch_of
+from tests.processes import MANAGE, PROJECT, environment
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*args: object) -> str:
+    """What the command prints on stdout."""
+    out = StringIO()
+    call_command("agent", *map(str, args), stdout=out)
+    return out.getvalue()
+
+
+def shown(session: Session) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run("show", session.pk, "--json"))
+    return told
+
+
+def fresh(session: Session) -> Session:
+    return Session.objects.select_related("branch").get(pk=session.pk)
+
+
+def checkpoints(session: Session) -> list[Checkpoint]:
+    return list(Checkpoint.objects.visible_on(branch_of(fresh(session))))
+
+
+@pytest.fixture(autouse=True)
+def publications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often the agents were published; makes "claims" then."""
+    made: list[int] = []
+
+    def publish() -> list[str]:
+        builders.agent()
+        made.append(1)
+        return ["The agent module 'x' cannot be\nimported."]
+
+    monkeypatch.setattr(command, "publish_agents", publish)
+    return made
+
+
+def test_start_prints_the_id_and_nothing_else() -> None:
+    builders.agent()
+    printed = run("start", "claims", "Is my windscreen covered?")
+    session = Session.objects.get()
+    assert printed == f"{session.pk}\n"
+    assert session.status == Status.QUEUED
+
+
+def test_start_takes_title_customer_tags_and_state() -> None:
+    builders.agent()
+    run(
+        *("start", "claims", "Hello", "--title", "Windscreen", "--customer", "Ada"),
+        *("--tag", "Glass", "--tag", "motor", "--state", '{"policy": "POL-7"}'),
+    )
+    session = Session.objects.get()
+    assert (session.title, session.customer) == ("Windscreen", "Ada")
+    assert sorted(tag.name for tag in session.tags.all()) == ["glass", "motor"]
+    assert session.inputs["state"] == {"policy": "POL-7"}
+
+
+def test_the_actor_is_the_person_at_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    builders.agent()
+    monkeypatch.setenv("LOGNAME", "ada")
+    run("start", "claims", "Hello")
+    event = Session.objects.get().events.get()
+    assert (event.actor, event.actor_name) == (None, "command line: ada")
+
+
+def test_a_user_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise OSError("no name")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert command._actor().name == f"command line: {os.getuid()}"
+
+
+def test_an_agent_that_is_not_published_yet_is_published_first(
+    publications: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("start", "claims", "Hello")
+    run("start", "claims", "Hello again")
+    assert Session.objects.count() == 2
+    assert publications == [1]
+    assert capsys.readouterr().err == "The agent module 'x' cannot be imported.\n"
+
+
+def test_list_shows_each_agent_on_a_line(publications: list[int]) -> None:
+    builders.agent()
+    builders.agent("letters", title="Letters", model="gpt", problem="The factory\nfailed.")
+    lines = run("list").splitlines()
+    assert [line.split("  ")[0].strip() for line in lines] == ["key", "claims", "letters"]
+    assert lines[1].split("  ")[-1] == "scripted demo model"
+    assert lines[2].endswith("The factory failed.")
+    assert publications == []
+
+
+def test_list_publishes_where_nothing_is_published(publications: list[int]) -> None:
+    assert "claims" in run("list")
+    assert publications == [1]
+
+
+@pytest.mark.parametrize("state", builders.STATES)
+def test_every_session_can_be_shown(state: str) -> None:
+    session = builders.STATES[state]()
+    told = shown(session)
+    assert (told["id"], told["status"], told["phase"]) == (str(session.pk), session.status, session.phase)
+    text = run("show", session.pk)
+    assert session.title in text
+    assert session.status in text
+    assert session.why in text
+
+
+def test_show_json_tells_everything() -> None:
+    session = builders.in_doubt()
+    told = shown(session)
+    assert set(told) == {
+        *("id", "agent", "title", "version", "branch", "phase", "status", "waiting_for", "why", "epoch"),
+        *("final_answer", "error", "messages", "inbox", "tool_calls", "checkpoints"),
+    }
+    assert (told["waiting_for"], told["branch"], told["agent"]) == ("doubt", 1, "claims")
+    assert [message["role"] for message in told["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert told["messages"][1]["text"] == "Is my windscreen covered by POL-7?"
+    lookup, refund = told["tool_calls"]
+    call = ToolCall.objects.get(tool="lookup_policy")
+    assert lookup == {
+        "call_id": call.call_id,
+        "position": call.position,
+        "tool": "lookup_policy",
+        "arguments": {"policy": "POL-7"},
+        "status": "done",
+        "result": {"policy": "POL-7", "status": "active"},
+        "error": "",
+        "attempts": 1,
+        "cached": False,
+        "idempotency_key": call.idempotency_key,
+    }
+    assert (refund["status"], refund["result"], refund["attempts"]) == ("doubt", None, 1)
+    assert [(point["kind"], point["complete"], point["phase"]) for point in told["checkpoints"]] == [
+        ("start", True, "planning"),
+        ("step", True, "reflecting"),
+    ]
+
+
+def test_show_tells_only_what_the_present_branch_shows() -> None:
+    session = builders.done()
+    whole = shown(session)
+    run("rewind", session.pk, checkpoints(session)[0].pk, "--reason", "again")
+    told = shown(session)
+    assert told["branch"] == 2
+    assert told["messages"] == whole["messages"][:2]
+    assert told["tool_calls"] == []
+    assert [point["id"] for point in told["checkpoints"]] == [whole["checkpoints"][0]["id"]]
+
+
+def test_show_tells_what_the_agent_has_not_read_yet() -> None:
+    session = builders.queued()
+    assert shown(session)["inbox"] == ["Is my windscreen covered by POL-7?"]
+    assert "not read yet: Is my windscreen" in run("show", session.pk)
+
+
+def test_show_reads_a_long_session_in_as_many_queries_as_a_short_one(django_assert_num_queries: Any) -> None:
+    history = builders.asked()
+    for _ in range(20):
+        history.lookup()
+    session = history.rest("paused")
+    with django_assert_num_queries(5):
+        run("show", session.pk, "--json")
+
+
+def test_message_goes_to_the_inbox() -> None:
+    session = builders.paused()
+    assert run("message", session.pk, "And my mirror?") == f"{session.pk} is paused\n"
+    assert [message.text for message in session.inbox.all()] == ["And my mirror?"]
+
+
+@pytest.mark.parametrize(
+    "verb, build, told",
+    [
+        ("pause", builders.queued, "paused"),
+        ("pause", builders.running, "running, asked to pause"),
+        ("resume", builders.paused, "queued"),
+        ("cancel", builders.in_doubt, "cancelled"),
+        ("undo", builders.rewound, "idle"),
+    ],
+)
+def test_the_steering_verbs_say_what_became_of_it(verb: str, build: Callable[[], Session], told: str) -> None:
+    session = build()
+    assert run(verb, session.pk, "--reason", "as agreed") == f"{session.pk} is {told}\n"
+    event = session.events.last()
+    assert event is not None
+    assert event.reason == "as agreed"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "undo", "rewind"])
+def test_the_steering_verbs_want_a_reason(verb: str) -> None:
+    with pytest.raises(CommandError, match="--reason"):
+        run(verb, builders.paused().pk, *([1] if verb == "rewind" else []))
+
+
+@pytest.mark.parametrize("run_on, status", [([], "paused"), (["--run"], "queued")])
+def test_rewind_goes_back_and_on_if_wanted(run_on: list[str], status: str) -> None:
+    session = builders.done()
+    point = checkpoints(session)[1]
+    assert run("rewind", session.pk, point.pk, "--reason", "again", *run_on) == f"{session.pk} is {status}\n"
+    assert checkpoints(session)[-1] == point
+
+
+def test_fork_prints_the_id_of_the_new_session_and_nothing_else() -> None:
+    session = builders.done()
+    printed = run(
+        "fork", session.pk, checkpoints(session)[1].pk, "--message", "Try the other policy", "--title", "B"
+    )
+    child = Session.objects.get(pk=UUID(printed.strip()))
+    assert printed == f"{child.pk}\n"
+    assert (child.status, child.title) == (Status.QUEUED, "B")
+    assert [message.text for message in child.inbox.all()] == ["Try the other policy"]
+    assert child.events.get().reason == "forked on the command line"
+
+
+@pytest.mark.parametrize(
+    "how, status",
+    [
+        (["--result", "paid"], CallStatus.DONE),
+        (["--again"], CallStatus.PLANNED),
+        (["--skip", "never mind"], CallStatus.SKIPPED),
+    ],
+)
+def test_decide_settles_a_call_in_doubt(how: list[str], status: str) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    assert run("decide", session.pk, call.call_id, *how) == f"{session.pk} is queued\n"
+    call.refresh_from_db()
+    assert call.status == status
+
+
+@pytest.mark.parametrize("how, decision", [(["--approve"], "approved"), (["--reject", "no"], "rejected")])
+def test_decide_answers_a_request_for_approval(how: list[str], decision: str) -> None:
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get()
+    run("decide", session.pk, approval.call.call_id, *how, "--reason", "I asked the boss")
+    approval.refresh_from_db()
+    assert approval.decision == decision
+    event = session.events.last()
+    assert event is not None
+    assert event.reason == "I asked the boss"
+
+
+@pytest.mark.parametrize("how", [[], ["--again", "--approve"], ["--result", "a", "--skip", "b"]])
+def test_decide_wants_exactly_one_decision(how: list[str]) -> None:
+    session = builders.in_doubt()
+    with pytest.raises(CommandError):
+        run("decide", session.pk, ToolCall.objects.get(status=CallStatus.DOUBT).call_id, *how)
+
+
+@pytest.mark.parametrize("session_id", ["no-such-session", "00000000-0000-7000-8000-000000000000"])
+@pytest.mark.parametrize("verb", ["show", "pause", "message", "fork"])
+def test_an_unknown_session_is_a_clear_error(verb: str, session_id: str) -> None:
+    more = {"pause": ["--reason", "x"], "message": ["hello"], "fork": ["1"]}.get(verb, [])
+    with pytest.raises(CommandError, match=f"^There is no session {session_id}.$"):
+        run(verb, session_id, *more)
+
+
+@pytest.mark.parametrize("state", ["{", "[1]", "5"])
+def test_a_state_that_is_no_object_is_wrong_usage(state: str) -> None:
+    builders.agent()
+    with pytest.raises(CommandError, match="--state"):
+        run("start", "claims", "Hello", "--state", state)
+    assert not Session.objects.exists()
+
+
+def test_a_database_that_cannot_be_used_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*args: object, **kwargs: object) -> None:
+        raise OperationalError("connection refused\nis the server running?")
+
+    monkeypatch.setattr(RegisteredAgent.objects, "exists", away)
+    with pytest.raises(CommandError) as refusal:
+        run("list")
+    assert str(refusal.value) == (
+        "The database cannot be used: connection refused is the server running?. Is it migrated?"
+    )
+
+
+@pytest.mark.parametrize(
+    "args, code, told",
+    [
+        (["show", "nothing"], 1, "There is no session nothing."),
+        (["list"], 1, "The database cannot be used: no such table"),
+        (["pause", "nothing"], 2, "--reason"),
+        ([], 2, "VERB"),
+        (["dance"], 2, "invalid choice: 'dance'"),
+    ],
+)
+def test_refusals_exit_with_1_and_wrong_usage_with_2_and_neither_shows_a_traceback(
+    args: list[str], code: int, told: str, sqlite_url: str
+) -> None:
+    env = environment(SECRET_KEY="only for this test", DATABASE_URL=sqlite_url)
+    done = subprocess.run([*MANAGE, "agent", *args], cwd=PROJECT, env=env, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 1:
+        assert len(done.stderr.strip().splitlines()) == 1
