@@ -1,0 +1,290 @@
+"""How the scripted model goes about each thing that it can be asked for.
+
+A script yields the tool calls that it wants next, is sent their answers, and returns what the customer is told.
+It keeps nothing: it is run from its start for each reply, and stops at the first call without an answer.
+"""
+
+import re
+from collections.abc import Callable, Generator
+from typing import Any
+
+from agentstate.demo.request import Answer, Ask, Request
+
+Script = Generator[list[Ask], list[Answer], str]
+
+ABLE_TO = {
+    "look_up_claim": "look up a claim",
+    "look_up_policy": "look up a policy",
+    "check_deductible": "check a deductible",
+    "search_knowledge": "search the knowledge base",
+    "issue_refund": "refund a deductible",
+    "send_letter": "send a letter",
+    "slow_research": "research our sources",
+}
+
+_GENERAL = (
+    r"\b(explain|rules?|knowledge|appeal\w*|(is|are|what is) \w+ cover\w*|does (it|insurance) cover"
+    r"|how (do|does|long|can|much|many|is|are)|when (is|are|do|does)"
+    r"|what (happens|if|counts|do (i|we|you) need|is an?))\b"
+)
+_REFUND = r"\b(refund|reimburse|money back|pay (me |it )?back|repay)"
+_LETTER = r"\b(letter|write to|in writing|by post)\b"
+_RESEARCH = r"\b(research|investigate|study|sources?|report on)\b"
+_POLICY = r"\b(policy|policies|premium|insured|renew\w*|status|cover\w*)\b"
+_WORDING = r"\b(?:saying|says?|tell(?:ing)? (?:her|him|them|me)|confirming)(?: that)?:? (.+)"
+_SMALL_TALK = (
+    r"^\W*(hi|hello|hey|good (morning|afternoon|evening|day)|thanks|thank you|bye|goodbye|great|ok|okay)\b"
+)
+
+
+def chosen(request: Request) -> list[Script]:
+    """The scripts for what the request asks for; none for what is not understood."""
+    scripts: list[Script] = []
+
+    def choose(tool: str, script: Callable[..., Script], *arguments: Any) -> None:
+        if tool in request.tools:
+            scripts.append(script(request, *arguments))
+
+    if request.says(_RESEARCH):
+        choose("slow_research", research)
+    named = request.claims or request.policies
+    general = request.says(_GENERAL)
+    if general and not named and not request.says(r"\b(my|mine)\b"):
+        choose("search_knowledge", knowledge)
+        return scripts
+    if request.says(_REFUND):
+        choose("issue_refund", refund)
+    else:
+        for number in request.claims:
+            choose("look_up_claim", claim, number)
+        if request.says(r"\bdeductible"):
+            choose("check_deductible", deductible)
+        elif request.says(r"\bclaims?\b") and not named:
+            choose("look_up_claim", claim)
+        if request.says(_LETTER):
+            choose("send_letter", letter)
+        elif request.policies:
+            for number in request.policies:
+                choose("look_up_policy", policy, number)
+        elif not scripts and request.says(_POLICY):
+            choose("look_up_policy", policy)
+    if general or request.says(r"\bcover"):
+        choose("search_knowledge", knowledge)
+    return scripts
+
+
+def small_talk(request: Request) -> str:
+    """What to say where no script fits."""
+    able = [words for tool, words in ABLE_TO.items() if tool in request.tools]
+    offer = ", ".join(able[:-1]) + (" or " if len(able) > 1 else "") + able[-1] if able else "talk"
+    if re.search(r"\b(never mind|forget (it|that))\b", request.latest, re.IGNORECASE):
+        return "All right, I leave it at that."
+    if re.search(_SMALL_TALK, request.latest, re.IGNORECASE):
+        if re.search(r"\b(thanks|thank you|bye|goodbye)\b", request.latest, re.IGNORECASE):
+            return "You are welcome. Write again whenever something else comes up."
+        return f"Hello! I can {offer}. What may I do for you?"
+    return (
+        f"I am not sure what you mean. I can {offer}; numbers look like CLM-1042 and POL-8801. Which is it?"
+    )
+
+
+def policy(request: Request, number: str = "") -> Script:
+    number = number or request.last("POL")
+    if not number:
+        return "Which policy do you mean?"
+    (found,) = yield [Ask("look_up_policy", {"policy_number": number})]
+    if not (record := found.record):
+        return found.text
+    return (
+        f"Policy {record['number']} ({record['product']}, {record['holder']}) is {record['status']}; it is valid "
+        f"until {record['valid_until']}, the premium is {record['premium']}, the deductible "
+        f"{dollars(record['deductible'])}. It covers {', '.join(record['covers'])}, and not "
+        f"{', '.join(record['excludes'])}. Claims on it: {', '.join(record['claims']) or 'none'}."
+    )
+
+
+def claim(request: Request, number: str = "") -> Script:
+    number = number or (yield from _which_claim(request))
+    if not number.startswith("CLM"):
+        return number
+    (found,) = yield [Ask("look_up_claim", {"claim_number": number})]
+    if not (record := found.record):
+        return found.text
+    on = f"on policy {record['policy_number']}, reported {record['reported']}"
+    return f"Claim {record['number']} {on}: {_status(record)}"
+
+
+def deductible(request: Request) -> Script:
+    number = (request.claims or [request.last("CLM")])[0]
+    policy_number = (request.policies or [request.last("POL")])[0]
+    if number:
+        (found,) = yield [Ask("look_up_claim", {"claim_number": number})]
+        if not found.record:
+            return found.text
+        policy_number = found.record["policy_number"]
+    if not policy_number:
+        return "Which policy do you mean?"
+    about = {"policy_number": policy_number} | ({"claim_number": number} if number else {})
+    (checked,) = yield [Ask("check_deductible", about)]
+    if not (record := checked.record):
+        return checked.text
+    amount = dollars(record["deductible"])
+    if not record["deductible"]:
+        return f"Policy {policy_number} has no deductible."
+    if not number:
+        return f"A deductible of {amount} applies to each loss on policy {policy_number}."
+    if record["applies"]:
+        return f"The deductible of {amount} applies to claim {number}."
+    waived = (
+        f"The deductible of {amount} does not apply to claim {number}, because {record['waived_because']}."
+    )
+    if not record["refund_due"]:
+        return waived
+    return f"{waived} {dollars(record['refund_due'])} were withheld and are due to be refunded."
+
+
+def knowledge(request: Request) -> Script:
+    (found,) = yield [Ask("search_knowledge", {"query": _query(request.latest)})]
+    article = re.match(r"\[(?P<id>[\w-]+)\] (?P<title>.+)\n(?P<text>.+)", found.text)
+    if found.error or article is None:
+        return "Our knowledge base says nothing about that."
+    return f'{article["text"]} (From our article {article["id"]}, "{article["title"]}".)'
+
+
+def refund(request: Request) -> Script:
+    numbers = request.claims or [(yield from _which_claim(request))]
+    told = ""
+    for number in numbers:
+        told += "\n\n" + ((yield from _refund_one(request, number)) if number.startswith("CLM") else number)
+    return told.strip()
+
+
+def _refund_one(request: Request, number: str) -> Script:
+    if before := request.done_before("issue_refund", claim_number=number):
+        return f"The deductible on {number} was refunded already: {before['refund']}, ${before['amount']}."
+    first = [
+        Ask("look_up_claim", {"claim_number": number}),
+        *(Ask("look_up_policy", {"policy_number": named}) for named in request.policies),
+        Ask("search_knowledge", {"query": "deductible refund waived"}),
+    ]
+    found, *_ = yield first
+    if not (record := found.record):
+        return f"{found.text} So there is nothing that I could refund."
+    about = {"policy_number": record["policy_number"]}
+    on_claim = {**about, "claim_number": number}
+    holder, checked = yield [Ask("look_up_policy", about), Ask("check_deductible", on_claim)]
+    if not checked.record or not holder.record:
+        return f"I cannot refund anything on {number} now. {checked.text if checked.error else holder.text}"
+    due = checked.record["refund_due"]
+    if not due:
+        why = "nothing was withheld" if not checked.record["withheld"] else "the deductible applies to it"
+        return f"There is nothing to refund on claim {number}: {why}."
+    reason = f"Deductible waived: {checked.record['waived_because']}"
+    exactly = {"claim_number": number, "amount": due, "reason": reason}
+    (paid,) = yield [Ask("issue_refund", exactly, effect=True)]
+    if paid.error:
+        return (
+            f"I am sorry: the refund of {dollars(due)} on claim {number} was not made. {sentence(paid.text)}"
+        )
+    amount, reference = dollars(due), paid.text
+    if paid.record:
+        amount, reference = f"${paid.record['amount']}", paid.record["refund"]
+    words = f"We have refunded {amount} on your claim {number}. {sentence(reason)}"
+    confirmation = {**about, "subject": f"Refund on your claim {number}", "text": words}
+    (sent,) = yield [Ask("send_letter", confirmation, effect=True)]
+    outcome = _letter_outcome(holder.record["holder"], sent)
+    return f"{amount} are refunded on claim {number} ({reference}). {outcome}"
+
+
+def letter(request: Request) -> Script:
+    policies, about = list(request.policies), ""
+    if request.claims and "look_up_claim" in request.tools:
+        found = yield [Ask("look_up_claim", {"claim_number": number}) for number in request.claims]
+        for answer in found:
+            if not answer.record:
+                return answer.text
+            policies.append(answer.record["policy_number"])
+            about = f"Your claim {answer.record['number']}: {_status(answer.record)}"
+    policies = list(dict.fromkeys(policies or [request.last("POL")]))
+    if not all(policies):
+        return "Which policy is the letter for?"
+    holders = yield [Ask("look_up_policy", {"policy_number": number}) for number in policies]
+    if missing := [answer.text for answer in holders if not answer.record]:
+        return " ".join(missing)
+    wording = re.search(_WORDING, request.latest, re.DOTALL)
+    records = [answer.record for answer in holders if answer.record]
+    sent = yield [
+        Ask(
+            "send_letter",
+            {
+                "policy_number": record["number"],
+                "subject": about.partition(":")[0] or f"Your policy {record['number']}",
+                "text": sentence(wording[1]) if wording else about or f"Your policy is {record['status']}.",
+            },
+            effect=True,
+        )
+        for record in records
+    ]
+    outcomes = zip(records, sent, strict=True)
+    return " ".join(_letter_outcome(record["holder"], answer) for record, answer in outcomes)
+
+
+def research(request: Request) -> Script:
+    (listed,) = yield [Ask("list_sources")]
+    if listed.error or not isinstance(listed.value, list):
+        return f"I could not read the list of sources. {sentence(listed.text)}"
+    named = set(re.findall(r"\bS\d\d\b", request.text))
+    ids = [source["id"] for source in listed.value if not named or source["id"] in named]
+    findings, failed = [], []
+    for number in ids:
+        (read,) = yield [Ask("slow_research", {"source": number})]
+        if read.record:
+            findings.append(f"- {read.record['finding']} ({read.record['title']})")
+        else:
+            failed.append(f"- {number} could not be read: {sentence(read.text)}")
+    return "\n".join([f"I have read {len(findings)} of {len(ids)} sources. They say:", *findings, *failed])
+
+
+def _which_claim(request: Request) -> Script:
+    """The claim that is meant where none is named, or a question back."""
+    if known := request.last("CLM"):
+        return known
+    if not (number := request.last("POL")):
+        return "Which claim do you mean?"
+    (found,) = yield [Ask("look_up_policy", {"policy_number": number})]
+    if not (record := found.record):
+        return found.text
+    if len(record["claims"]) == 1:
+        return str(record["claims"][0])
+    if not record["claims"]:
+        return f"There is no claim on policy {number}."
+    return f"There are several claims on policy {number}. Which do you mean: {' or '.join(record['claims'])}?"
+
+
+def _status(record: dict[str, Any]) -> str:
+    money = f"damage {dollars(record['damage'])}, paid {dollars(record['paid'])}"
+    if record["deductible_withheld"]:
+        money += f", deductible withheld {dollars(record['deductible_withheld'])}"
+    return f"{record['what']}. It is {record['status']} ({money})."
+
+
+def _letter_outcome(holder: str, answer: Answer) -> str:
+    if answer.error:
+        return f"A letter to {holder} was not sent: {sentence(answer.text)}"
+    if answer.record:
+        return f"Letter {answer.record['letter']} to {holder} is with the printing service."
+    return f"About the letter to {holder}: {sentence(answer.text)}"
+
+
+def _query(text: str) -> str:
+    return " ".join(re.findall(r"[A-Za-z']+", text)).lower()[:200]
+
+
+def dollars(amount: float) -> str:
+    return f"${amount:,.2f}"
+
+
+def sentence(text: str) -> str:
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
