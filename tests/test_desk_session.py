@@ -12,6 +12,7 @@ from sessions_app import actions
 from sessions_app.models import Checkpoint, Session, ToolCall
 from sessions_app.queries import timeline
 from sessions_app.queries.items import GapItem, MessageItem, StepItem, TailItem
+from sessions_app.roles import Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,7 @@ def page_of(session: Session, desk: Client, rest: str = "") -> str:
 
 def shown(session: Session, **given):
     session = Session.objects.select_related("branch").get(pk=session.pk)
-    return timeline.page(session, session.branch, now=timezone.now(), **given)
+    return timeline.page(session, builders.branch_of(session), now=timezone.now(), **given)
 
 
 @pytest.mark.parametrize("state", builders.STATES)
@@ -220,6 +221,7 @@ def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
     assert [step.number for step in steps] == [1, 2]
     text = page_of(fork, desk)
     assert "forked from" in text
+    assert fork.forked_from is not None
     assert f"/sessions/{fork.forked_from.branch.session_id}/" in text
 
 
@@ -272,7 +274,7 @@ def test_the_timeline_can_be_filtered(desk, query, steps):
 def test_only_what_people_did_can_be_shown(desk):
     operator = builders.user("operator", "anna")
     session = builders.paused()
-    actions.resume(actor=builders.Actor.of(operator), session_id=session.pk, reason="Lunch is over")
+    actions.resume(actor=Actor.of(operator), session_id=session.pk, reason="Lunch is over")
     text = page_of(session, desk, "?show=people")
     assert "<b>anna</b>" in text
     assert "Lunch is over" in text
@@ -288,8 +290,8 @@ def test_messages_that_the_agent_has_not_read_are_shown_as_such(desk):
 def test_the_state_can_be_seen_at_every_checkpoint_of_this_session_only(desk):
     session = builders.done()
     other = builders.done()
-    mine = Checkpoint.objects.filter(branch=session.branch).first()
-    theirs = Checkpoint.objects.filter(branch=other.branch).first()
+    mine = Checkpoint.objects.filter(branch=session.branch).earliest("position")
+    theirs = Checkpoint.objects.filter(branch=other.branch).earliest("position")
     assert f"checkpoint #{mine.pk}" in page_of(session, desk, f"state/?checkpoint={mine.pk}")
     assert desk.get(f"/sessions/{session.pk}/state/?checkpoint={theirs.pk}").status_code == 404
 

@@ -90,7 +90,8 @@ def test_edges_and_nodes_carry_counts_and_times(drawn):
 
 def test_it_is_told_in_words_too(drawn):
     assert drawn.said == (
-        "Waiting for approval. The agent is executing. Visited: planning 6 times, executing 6 times, reflecting 5 times. "
+        "Waiting for approval. The agent is executing. "
+        "Visited: planning 6 times, executing 6 times, reflecting 5 times. "
         "Changes: idle to planning 1 time, planning to executing 6 times, executing to reflecting 5 times, "
         "reflecting to planning 5 times."
     )

@@ -1,0 +1,228 @@
+"""What only a real browser shows: pages that grow by themselves, sheets, keys, narrow screens, no errors."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from sessions_app.models import Approval, Session
+from tests import builders
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def context(browser: Browser, live_server) -> Iterator[BrowserContext]:
+    """Somebody who is logged in as an operator."""
+    made = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
+    yield made
+    made.close()
+
+
+def log_in(context: BrowserContext, name: str = "anna") -> Page:
+    if not builders.User.objects.filter(username=name).exists():
+        builders.user("operator", name)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page on which nothing may go wrong: no error on the console, nothing blocked by the CSP."""
+    page = log_in(context)
+    wrong: list[str] = []
+    page.on(
+        "console",
+        lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    yield page
+    assert wrong == []
+
+
+def test_a_watched_session_grows_by_itself_and_stops_asking_when_it_is_done(page):
+    history = builders.refunding()
+    history.begin(history.calls[-1])
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    expect(page.locator(".call.running")).to_have_count(1)
+    page.evaluate("window.sameDocument = true")
+
+    history.finish(history.calls[-1], "refunded 120 EUR")
+    history.checkpoint("step")
+    expect(page.locator("#timeline")).to_contain_text("refunded 120 EUR")
+    expect(page.locator(".call.running")).to_have_count(0)
+    expect(page.get_by_text("Step 3", exact=True)).to_be_visible()
+
+    history.reply("Your money is on its way.")
+    history.end("Your money is on its way.")
+    expect(page.locator("#session-head .pill")).to_have_text("Done")
+    expect(page.locator("#timeline")).to_contain_text("Your money is on its way.")
+    expect(page.locator("#sentinel")).to_have_count(0)
+    expect(page.locator("svg.phases.wide .node.now .name")).to_have_text("done")
+    assert page.evaluate("window.sameDocument") is True
+    # Each step once, in order.
+    assert page.locator("#timeline .step b:first-child").filter(has_text="Step").all_inner_texts() == [
+        "Step 1",
+        "Step 2",
+        "Step 3",
+    ]
+
+
+def test_what_somebody_is_typing_is_not_taken_from_them(page):
+    history = builders.refunding()
+    history.ask(history.calls[-1])
+    session = history.rest("waiting", waiting_for="approval")
+    page.goto(f"/sessions/{session.pk}/")
+    page.evaluate("document.querySelector('#sentinel').setAttribute('hx-trigger', 'now')")
+    page.evaluate("htmx.process(document.querySelector('#sentinel'))")
+    page.get_by_label("amount", exact=True).fill("99")
+    expect(page.get_by_role("button", name="Approve edited")).to_be_visible()
+    history.event("noted", reason="Something else happened")
+    page.evaluate("htmx.trigger('#sentinel', 'now')")
+    expect(page.locator("#side")).to_contain_text("Something else happened")
+    expect(page.get_by_label("amount", exact=True)).to_have_value("99")
+
+
+def test_a_sheet_opens_over_the_page_and_closes_again(page):
+    session = builders.paused()
+    page.goto(f"/sessions/{session.pk}/")
+    page.get_by_role("button", name="Resume…").click()
+    sheet = page.get_by_role("dialog", name="Resume")
+    expect(sheet).to_contain_text("What will happen")
+    page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    page.get_by_role("button", name="Resume…").click()
+    sheet.get_by_label("Reason").fill("Lunch is over")
+    sheet.get_by_role("button", name="Resume").click()
+    expect(page.locator(".toast")).to_have_text("Resumed.")
+    expect(page.locator("#session-head .pill")).to_have_text("Queued")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_find_the_stuck_session_and_resume_it(browser, live_server, javascript):
+    builders.done(title="Fine")
+    builders.retries_used_up(title="Stuck")
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.get_by_role("link", name="Stuck").click()
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_label("Reason").fill("The provider is back")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator("#session-head .pill")).to_have_text("Queued")
+    assert Session.objects.get(title="Stuck").status == "queued"
+    context.close()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_approve_with_other_arguments(browser, live_server, javascript):
+    session = builders.waiting_for_approval()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.get_by_role("link", name="Approvals").click()
+    page.get_by_label("amount", exact=True).fill("99.5")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.get_by_text("Nothing waits for an approval.")).to_be_visible()
+    assert Approval.objects.get(session=session).edited == {"claim": "CLM-1042", "amount": 99.5}
+    context.close()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_rewind_look_at_the_tail_and_undo(browser, live_server, javascript):
+    session = builders.done()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator("header.session").get_by_role("button", name="Rewind…").click()
+    page.get_by_role("link", name="The last use of lookup_policy").click()
+    page.get_by_label("Reason").fill("Wrong policy")
+    page.get_by_role("button", name="Rewind", exact=True).click()
+    expect(page.locator("#session-head .pill")).to_have_text("Paused")
+    expect(page.locator(".rewound")).to_contain_text("2 steps rewound by anna")
+    page.locator(".rewound").get_by_role("link", name="show").click()
+    expect(page.locator(".timeline.gone")).to_contain_text("Yes, POL-7 covers your windscreen.")
+    page.locator(".rewound").get_by_role("link", name="undo").click()
+    page.get_by_label("Reason").fill("It was right")
+    page.get_by_role("button", name="Undo the rewind").click()
+    expect(page.locator("#session-head .pill")).to_have_text("Done")
+    context.close()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_fork_with_another_message_and_compare(browser, live_server, javascript):
+    session = builders.done()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator("header.session").get_by_role("button", name="Fork…").click()
+    page.get_by_role("link", name="The last step").click()
+    page.get_by_label("Message optional").fill("And POL-8?")
+    page.get_by_label("Reason").fill("Another question")
+    page.get_by_role("button", name="Fork", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("(fork)")
+    expect(page.locator("#inbox")).to_contain_text("And POL-8?")
+    page.get_by_role("link", name="Checkpoints").click()
+    page.get_by_role("button", name="Compare A with B").click()
+    expect(page.locator("h1")).to_have_text("Compare")
+    expect(page.locator("tr.added")).not_to_have_count(0)
+    context.close()
+
+
+def test_keys_move_and_open(page):
+    builders.failed(title="One")
+    page.goto("/")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="One", exact=True)).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.locator("body").click()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    session = builders.waiting_for_approval(title="Approval", tags=["glass"])
+    doubt = builders.in_doubt(title="Doubt")
+    rewound = builders.rewound(title="Rewound")
+    context = browser.new_context(
+        base_url=live_server.url,
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+        bypass_csp=True,
+    )
+    page = log_in(context)
+    first = builders.Checkpoint.objects.filter(branch__session=rewound).earliest("position").pk
+    for address in (
+        "/",
+        "/start/",
+        "/approvals/",
+        "/agents/",
+        "/agents/claims/",
+        "/workers/",
+        f"/sessions/{session.pk}/",
+        f"/sessions/{doubt.pk}/",
+        f"/sessions/{rewound.pk}/",
+        f"/sessions/{rewound.pk}/tails/1/",
+        f"/sessions/{rewound.pk}/rewind/",
+        f"/sessions/{rewound.pk}/rewind/?checkpoint={first}",
+        f"/sessions/{rewound.pk}/checkpoints/",
+        f"/sessions/{rewound.pk}/state/",
+        f"/sessions/{rewound.pk}/audit/",
+        f"/sessions/{rewound.pk}/conversation/",
+        f"/compare/?a={first}&b={first + 1}",
+    ):
+        page.goto(address)
+        results = Axe().run(page)
+        assert results.violations_count == 0, f"{address}\n{results.generate_report()}"
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{address} is {wide} px too wide"
+    context.close()
