@@ -61,6 +61,8 @@ def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
 class _Worker(WorkController):
     """Celery's worker without its command line: no signal handlers, no log set-up, no fork."""
 
+    hostname: str
+
     def __init__(self) -> None:
         self.is_ready = threading.Event()
         super().__init__(
@@ -114,7 +116,9 @@ def sweeping(sweep: Callable[[], object]) -> Iterator[None]:
         while True:
             try:
                 sweep()
-            except Exception:  # Whatever it was, the next sweep must come: without it, what lost its worker stays lost.
+            except (
+                Exception
+            ):  # Whatever it was, the next sweep must come: without it, what lost its worker stays lost.
                 logger.exception(
                     "The sweep failed; the next one is due in %g s.", settings.AGENTSTATE_SWEEP_SECONDS
                 )

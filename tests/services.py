@@ -93,7 +93,7 @@ class Redis:
 
     @property
     def pid(self) -> int | None:
-        return self._process and self._process.pid
+        return self._process.pid if self._process else None
 
     def restart(self) -> None:
         self.stop()
@@ -163,7 +163,7 @@ class Postgres:
 
     @property
     def pid(self) -> int | None:
-        return self._process and self._process.pid
+        return self._process.pid if self._process else None
 
     def new_database(self) -> str:
         """The URL of an empty database of one's own."""

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -65,7 +66,7 @@ def test_servers_die_with_a_run_that_is_killed():
         pids = [int(pid) for pid in process.wait_for_output(r"pids (\d+) (\d+)").groups()]
         os.kill(process.pid, signal.SIGKILL)
         for pid in pids:
-            wait_for(lambda pid=pid: not _runs(pid), f"process {pid} to end")
+            wait_for(partial(_has_ended, pid), f"process {pid} to end")
 
 
 def test_a_command_gets_a_postgres_of_its_own(postgres_server):
@@ -76,9 +77,9 @@ def test_a_command_gets_a_postgres_of_its_own(postgres_server):
     assert url != postgres_server.url()
 
 
-def _runs(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except FileNotFoundError:
-        return False
-    return state != "Z"
+        return True
+    return state == "Z"
