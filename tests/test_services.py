@@ -22,6 +22,7 @@ def without_servers(**env: str) -> dict[str, str]:
     return environment(PATH="/nonexistent", **env)
 
 
+@pytest.mark.slow
 def test_a_test_whose_server_is_missing_is_listed_at_the_end():
     done = run(PYTEST, without_servers())
     assert done.returncode == 0
@@ -29,6 +30,7 @@ def test_a_test_whose_server_is_missing_is_listed_at_the_end():
     assert f"{reason}\n  {A_TEST_WITH_REDIS}\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_where_nothing_may_be_left_out_that_is_a_failure():
     done = run(PYTEST, without_servers(AGENTSTATE_TEST_REQUIRE_ALL="1"))
     assert done.returncode == 1

@@ -110,12 +110,14 @@ def test_scripts_and_styles_come_from_this_site_only(load):
     assert not any("unsafe" in source for sources in directives.values() for source in sources)
 
 
+@pytest.mark.slow
 def test_deployment_checks_find_nothing():
     secret = "a secret of more than fifty characters, as deployment checks want it"
     done = run((*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), environment(SECRET_KEY=secret))
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["worker", "beat"])
 def test_celery_refuses_a_broker_that_no_other_process_can_reach(command):
     done = run((*CELERY, command), environment())
