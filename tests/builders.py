@@ -12,6 +12,7 @@
     history.end("Yes, it is.")
 """
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -42,6 +43,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
+from sessions_app.packing import pack
 from sessions_app.roles import Actor, give_role
 
 SYSTEM = Actor.system("tests")
@@ -174,13 +176,24 @@ class History:
             totals=progress.totals,
         )
 
-    def message(self, role: str, text: str, body: dict[str, Any] | None = None, author: str = "") -> Message:
+    def message(
+        self, role: str, text: str, content: Sequence[dict[str, Any]] | None = None, author: str = ""
+    ) -> Message:
+        """A message, packed as a run packs it; `content` is that of `ChatMessage.to_dict()`, the text by default."""
+        _, words, body = pack(
+            {"role": role, "content": [{"text": text}] if content is None else content},
+            {
+                call.call_id: (call.position, call.result)
+                for call in self.calls
+                if call.status == CallStatus.DONE and isinstance(call.result, str)
+            },
+        )
         row = Message.objects.create(
             branch=self.branch,
             position=self.place(),
             role=role,
-            text=text,
-            body={"role": role, "meta": {}, "name": None, "content": []} if body is None else body,
+            text=words,
+            body=body,
             author=author,
             created_at=self.now,
         )
@@ -197,7 +210,9 @@ class History:
         """Commit a checkpoint: the results of the calls before it become messages, as a run does it."""
         if kind == "step" and self.session.phase == Phase.EXECUTING:
             for call in self.calls:
-                self.message("tool", call.error or str(call.result))
+                result = call.result if isinstance(call.result, str) else json.dumps(call.result)
+                told = {"result": call.error or result, "origin": _origin(call), "error": bool(call.error)}
+                self.message("tool", "", [{"tool_call_result": told}])
             self.enter("reflecting")
             self.step += 1
             self.add(steps=1)
@@ -239,21 +254,25 @@ class History:
             started_at=self.now - timedelta(seconds=seconds),
             ended_at=self.now,
         )
-        self.message("assistant", text)
-        for ordinal, (name, arguments) in enumerate(calls):
-            position = self.place()
-            self.calls.append(
-                ToolCall.objects.create(
-                    branch=self.branch,
-                    position=position,
-                    call_id=f"call_{position}",
-                    ordinal=ordinal,
-                    tool=name,
-                    arguments=arguments,
-                    idempotency_key=f"{self.session.pk}:{position}",
-                    asked_at=self.now,
-                )
+        self.calls = [
+            ToolCall(
+                branch=self.branch,
+                # Behind the reply, which comes first.
+                position=self.session.position + 2 + ordinal,
+                call_id=f"call_{self.session.position + 2 + ordinal}",
+                ordinal=ordinal,
+                tool=name,
+                arguments=arguments,
+                idempotency_key=f"{self.session.pk}:{self.session.position + 2 + ordinal}",
             )
+            for ordinal, (name, arguments) in enumerate(calls)
+        ]
+        said = [{"text": text}] if text or not calls else []
+        self.message("assistant", text, [*said, *({"tool_call": _origin(call)} for call in self.calls)])
+        for call in self.calls:
+            assert call.position == self.place()
+            call.asked_at = self.now
+            call.save()
         if calls:
             self.enter("executing")
         self.add(model_calls=1, model_seconds=seconds, prompt_tokens=tokens[0], completion_tokens=tokens[1])
@@ -347,6 +366,11 @@ class History:
             session.lease_expires_at = timezone.now() + timedelta(seconds=12)
         session.version += 1
         return self.save(status=status, **fields)
+
+
+def _origin(call: ToolCall) -> dict[str, Any]:
+    """The call as messages name it."""
+    return {"tool_name": call.tool, "arguments": call.arguments, "id": call.call_id, "extra": None}
 
 
 def asked(**fields: Any) -> History:
