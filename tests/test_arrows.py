@@ -32,6 +32,7 @@ DESK = (
     "sessions_app.actions",
     "sessions_app.errors",
     "sessions_app.forms",
+    "sessions_app.forms_repair",
     "sessions_app.filters",
     "sessions_app.templatetags",
 )
@@ -94,6 +95,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "sessions_app.views": DESK,
     "sessions_app.urls": DESK,
     "sessions_app.forms": DESK,
+    "sessions_app.forms_repair": DESK,
     "sessions_app.filters": DESK,
     "sessions_app.admin": DESK,
     "sessions_app.templatetags": DESK,
