@@ -411,7 +411,6 @@ class OrmJournal:
         values: dict[str, Json] = {
             "status": status,
             "waiting_for": stop.waiting_for if status == "waiting" else "",
-            "why": stop.why,
             "error": stop.error,
             "worker": "",
             "lease_expires_at": None,
@@ -420,6 +419,8 @@ class OrmJournal:
             "change": F("change") + 1,
             "updated_at": now,
         }
+        if status not in ("paused", "cancelled"):  # there it is the reason of whoever asked for it
+            values["why"] = stop.why
         if stop.event == "finished":
             values |= {"final_answer": stop.final_answer, "exit_reason": stop.exit_reason[:200]}
         if stop.event != "retry":
