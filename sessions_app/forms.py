@@ -65,9 +65,13 @@ class StartForm(forms.Form):
 
 
 class ActForm(forms.Form):
-    """An act on one session. ``version`` is that of the session as the page showed it."""
+    """An act on one session. ``version`` is that of the session as the page showed it.
+
+    ``rule`` is the act's name in `sessions_app.rules` and `sessions_app.roles`, where that is another one.
+    """
 
     act: ClassVar[str]
+    rule: ClassVar[str] = ""
     button: ClassVar[str]
     done: ClassVar[str]
 
@@ -182,6 +186,20 @@ class ApproveForm(CallForm):
     act, button, done = "approve", "Approve", "Approved. The call runs with the arguments shown."
 
     fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+
+class ReuseForm(CallForm):
+    """For a call that has run already, on a tail that a rewind left behind."""
+
+    act, rule, button, done = (
+        "reuse",
+        "approve",
+        "Use the recorded result",
+        "The recorded result is used; the call does not run.",
+    )
+
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
 
@@ -244,6 +262,7 @@ FORMS: dict[str, type[ActForm]] = {
         AssignForm,
         ApproveForm,
         RejectForm,
+        ReuseForm,
         DecideForm,
     )
 }

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from sessions_app.models import Approval, Session
+from sessions_app.models import Approval, Checkpoint, Session
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -20,7 +21,7 @@ def context(browser: Browser, live_server) -> Iterator[BrowserContext]:
 
 
 def log_in(context: BrowserContext, name: str = "anna") -> Page:
-    if not builders.User.objects.filter(username=name).exists():
+    if not User.objects.filter(username=name).exists():
         builders.user("operator", name)
     page = context.new_page()
     page.goto("/login/")
@@ -200,7 +201,7 @@ def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, sc
         bypass_csp=True,
     )
     page = log_in(context)
-    first = builders.Checkpoint.objects.filter(branch__session=rewound).earliest("position").pk
+    first = Checkpoint.objects.filter(branch__session=rewound).earliest("position").pk
     for address in (
         "/",
         "/start/",

@@ -47,7 +47,7 @@ def number(now: datetime) -> int:
 
 def page(now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE) -> Page:
     """The approvals asked first. Two queries."""
-    rows = waiting(now).select_related("call", "session").order_by("pk")
+    rows = waiting(now).select_related("call", "session", "repeats").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:

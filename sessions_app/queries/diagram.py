@@ -11,7 +11,7 @@ from typing import Any
 
 from agentstate.domain.phases import TRANSITIONS
 from sessions_app.models import Phase, Session
-from sessions_app.queries.words import condition, count, duration
+from sessions_app.queries.words import condition, count, roughly
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ _SMALL = 100
 def draw(session: Session, now: datetime) -> Diagram:
     """The diagram of one session: `session.totals` for what happened, its live phase for what is now."""
     tone, label = condition(session, now)
-    since = duration(int((now - session.phase_since).total_seconds()))
+    since = roughly(int((now - session.phase_since).total_seconds()))
     settled = session.phase in (Phase.DONE, Phase.IDLE)
     return picture(
         session.totals,
@@ -177,7 +177,7 @@ def picture(
         if not visits.get(phase):
             return ""
         times = f"{visits[phase]:,}" + ("×" if width <= _SMALL else " visit" + "s" * (visits[phase] != 1))
-        return times if width <= _SMALL or phase not in seconds else f"{times}, {duration(seconds[phase])}"
+        return times if width <= _SMALL or phase not in seconds else f"{times}, {roughly(seconds[phase])}"
 
     pictures = []
     for name, width, height, boxes, lines in _LAYOUTS:

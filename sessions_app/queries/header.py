@@ -75,7 +75,7 @@ def header(session: Session, actor: Actor, now: datetime) -> Header:
     waiting = list(
         ToolCall.objects.filter(branch=session.branch)
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
-        .select_related("approval")
+        .select_related("approval__repeats")
         .defer("result", "state")
         .order_by("position")
     )

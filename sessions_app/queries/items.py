@@ -152,6 +152,8 @@ _TOLD = {
     "changed": "The agent's definition changed",
     "stop_requested": "asked it to stop",
     "assigned": "assigned it",
+    "reused": "answered {tool} with the recorded result",
+    "repaired": "repaired it",
     "noted": "noted",
 }
 

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app import restore
-from sessions_app.models import Branch, Checkpoint
+from sessions_app.models import Branch, Checkpoint, StateValue
 from sessions_app.queries.values import Shown, show, untagged
 
-MEMORY_KEYS = ("goal", "plan", "completed", "notes")
+MEMORY_KEY = "working_memory"
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The working memory, where the agent keeps one."""
+    """The working memory, where the agent keeps one: ``plan`` is each step, and whether it is completed."""
 
-    goal: str
-    plan: list[tuple[str, bool]]
-    notes: list[str]
+    goal: str = ""
+    plan: list[tuple[str, bool]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,21 @@ def state(branch: Branch, checkpoint: Checkpoint | None = None) -> State:
     )
 
 
-def encoded(branch: Branch, checkpoint: Checkpoint | None) -> dict[str, Any]:
-    """The values as plain JSON."""
-    at = checkpoint or restore.last_visible(Checkpoint, branch)
-    return {key: untagged(value) for key, value in restore.state_of(branch, at).items()} if at else {}
+def memory(branch: Branch) -> Memory | None:
+    """The working memory at the newest checkpoint. Two queries, however long the history."""
+    at = restore.last_visible(Checkpoint, branch)
+    if at is None or MEMORY_KEY not in at.keys:
+        return None
+    row = StateValue.objects.visible_on(branch).filter(key=MEMORY_KEY, position=at.keys[MEMORY_KEY]).first()
+    value = untagged(row.value) if row is not None else None
+    if not isinstance(value, dict):
+        return None
+    completed = value.get("completed") or []
+    return Memory(
+        goal=str(value.get("goal") or ""),
+        plan=[(str(step), step in completed) for step in value.get("plan") or []],
+        notes=[str(note) for note in value.get("notes") or []],
+    )
 
 
 def _plain(value: Any) -> str:

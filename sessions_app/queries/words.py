@@ -27,6 +27,11 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d"
 
 
+def roughly(seconds: float) -> str:
+    """A duration without seconds where it is more than a minute."""
+    return duration(seconds if seconds < 60 else seconds // 60 * 60)
+
+
 def age(since: datetime, now: datetime) -> str:
     """How long ago, without false precision: ``just now``, ``40 s``, ``14 min``."""
     seconds = (now - since).total_seconds()
@@ -34,7 +39,7 @@ def age(since: datetime, now: datetime) -> str:
         return "just now"
     if seconds < 60:
         return f"{int(seconds)} s"
-    return duration(seconds // 60 * 60)
+    return roughly(seconds)
 
 
 def arguments(values: Any, limit: int = 200) -> str:

@@ -15,8 +15,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.errors import ActionError, Moved
 from sessions_app.forms import FORMS, ActForm, ApproveForm, CallForm, CheckpointForm, ForkForm, StartForm
+from sessions_app.forms_repair import REPAIRS
 from sessions_app.models import Approval, Branch, Checkpoint, RegisteredAgent, Session, ToolCall
-from sessions_app.queries import approvals, checkpoints, consequences
+from sessions_app.queries import approvals, checkpoints, consequences, repairing
 from sessions_app.queries.arguments import PREFIX, WrongValue, read
 from sessions_app.queries.header import why_not
 from sessions_app.roles import Actor
@@ -33,7 +34,12 @@ TITLES = {
     "assign": "Assign",
     "approve": "Approve a call",
     "reject": "Reject a call",
+    "reuse": "Use the recorded result",
     "decide": "Decide a call in doubt",
+    "memory": "Change the working memory",
+    "state-value": "Change a state value",
+    "words": "Replace a message",
+    "answer": "Answer for a tool",
 }
 
 
@@ -65,13 +71,13 @@ def start(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def act(request: Request, session_id: UUID, name: str) -> HttpResponse:
     """The page of one act."""
-    form_class = FORMS.get(name)
+    form_class = FORMS.get(name) or REPAIRS.get(name)
     if form_class is None:
         raise Http404("There is no such act.")
     session, branch = find(session_id)
     if request.method == "GET":
         return _sheet(
-            request, session, branch, form_class(session=session, initial=_initial(request, session))
+            request, session, branch, form_class(session=session, initial=_initial(request, session, branch))
         )
     form = form_class(request.POST, session=session)
     if not form.is_valid():
@@ -109,13 +115,15 @@ def _edited(form: ApproveForm, request: Request) -> Session:
     )
 
 
-def _initial(request: Request, session: Session) -> dict[str, Any]:
+def _initial(request: Request, session: Session, branch: Branch) -> dict[str, Any]:
     initial: dict[str, Any] = {
         "version": session.version,
         "checkpoint": number(request.GET.get("checkpoint")),
         "call_id": number(request.GET.get("call")),
         "assignee": session.assignee,
     }
+    if request.resolver_match is not None and request.resolver_match.kwargs["name"] in REPAIRS:
+        initial |= repairing.initial(branch, request.GET)
     if initial["call_id"] is not None:
         approval = Approval.objects.filter(call_id=initial["call_id"], call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
@@ -150,12 +158,12 @@ def _sheet(
         context |= _about_checkpoint(session, branch, form, chosen)
     elif isinstance(form, CallForm):
         context |= _about_call(request, session, form)
-        facts = _facts_of(form.act, context)
+        facts = _facts_of(form.rule or form.act, context)
     elif form.act == "resume":
         context["consequences"] = consequences.of_resume(session, branch)
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
-    context["why_not"] = why_not(session, actor, form.act, now=now, **facts)
+    context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts)
     if moved:
         # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.
         typed = request.POST.copy()
@@ -208,7 +216,13 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
 
 
 def _facts_of(act: str, context: dict[str, Any]) -> dict[str, Any]:
-    return {"call": context["call"]} if act == "decide" else {"approval": context["approval"]}
+    match act:
+        case "decide":
+            return {"call": context["call"]}
+        case "approve" | "reject":
+            return {"approval": context["approval"]}
+        case _:
+            return {}
 
 
 @desk

@@ -11,7 +11,18 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.forms import MessageForm
 from sessions_app.models import Branch, Session, Status
-from sessions_app.queries import approvals, audit, diagram, queues, selection, tails, timeline, timestrip
+from sessions_app.queries import (
+    approvals,
+    audit,
+    diagnosis,
+    diagram,
+    queues,
+    selection,
+    state,
+    tails,
+    timeline,
+    timestrip,
+)
 from sessions_app.queries.header import Header, header, why_not
 from sessions_app.roles import Actor
 from sessions_app.views.common import Request, desk, find, number, page, queue_of, wants_part
@@ -39,7 +50,7 @@ def session(request: Request, session_id: UUID) -> HttpResponse:
         "strip": timestrip.strip(found, branch, now=now),
         "inbox": list(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
-        "last_audit": audit.page(found, limit=8).events,
+        **_beside(found, branch, top["header"], now),
     }
     return page(request, "session/timeline.html", context)
 
@@ -122,12 +133,21 @@ def _news(request: Request, session_id: UUID) -> HttpResponse:
         "strip": timestrip.strip(found, branch, now=now),
         "inbox": list(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
-        "last_audit": audit.page(found, limit=8).events,
+        **_beside(found, branch, top["header"], now),
     }
     response = page(request, "session/live.html", context)
     if moved:
         response["HX-Retarget"], response["HX-Reswap"] = "#timeline", "outerHTML"
     return response
+
+
+def _beside(session: Session, branch: Branch, top: Header, now: datetime) -> dict[str, Any]:
+    """What the side column shows."""
+    return {
+        "last_audit": audit.page(session, limit=8).events,
+        "memory": state.memory(branch),
+        "hints": diagnosis.hints(session, branch, top, now=now),
+    }
 
 
 def sentinel(

@@ -51,7 +51,7 @@
     if ("asked" in event.target.dataset) {
       event.target.classList.toggle("changed", event.target.value !== event.target.dataset.asked);
       const button = $('[data-key="a"]', event.target.form);
-      if (button) button.textContent = $(".changed", event.target.form) ? "Approve edited" : "Approve";
+      if (button && button.textContent.startsWith("Approve")) button.textContent = $(".changed", event.target.form) ? "Approve edited" : "Approve";
     }
   });
 
