@@ -1,0 +1,87 @@
+"""The admin: finds stuck sessions, edits nothing, and acts only through the actions, with a reason."""
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.test import Client
+
+from sessions_app.models import Event, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/sessions_app/session/"
+
+
+@pytest.fixture
+def supervisor(client: Client) -> Client:
+    client.force_login(builders.user("supervisor", "sue"))
+    return client
+
+
+@pytest.fixture
+def states() -> dict[str, Session]:
+    return {name: build(title=name) for name, build in builders.STATES.items()}
+
+
+def test_operators_have_no_business_there(client):
+    client.force_login(builders.user("operator"))
+    assert client.get(LIST).status_code == 302
+
+
+def test_every_table_can_be_looked_at_and_none_can_be_edited(supervisor, states):
+    ours = [
+        model for model in apps.get_app_config("sessions_app").get_models() if admin.site.is_registered(model)
+    ]
+    assert Session in ours
+    for model in ours:
+        name = model._meta.model_name
+        assert supervisor.get(f"/admin/sessions_app/{name}/").status_code == 200
+        assert supervisor.get(f"/admin/sessions_app/{name}/add/").status_code == 403
+        row = model._default_manager.first()
+        if row is None:
+            continue
+        assert supervisor.get(f"/admin/sessions_app/{name}/{row.pk}/change/").status_code == 200
+        assert supervisor.post(f"/admin/sessions_app/{name}/{row.pk}/change/", {}).status_code == 403
+        assert (
+            supervisor.post(f"/admin/sessions_app/{name}/{row.pk}/delete/", {"post": "yes"}).status_code
+            == 403
+        )
+
+
+def test_a_session_is_shown_with_its_history_and_the_way_to_the_desk(supervisor, states):
+    session = states["waiting_for_approval"]
+    text = supervisor.get(f"{LIST}{session.pk}/change/").content.decode()
+    assert f'href="/sessions/{session.pk}/"' in text
+    assert "issue_refund" in text
+    assert "Waiting for approval" in text
+
+
+def test_stuck_sessions_are_found(supervisor, states):
+    text = supervisor.get(f"{LIST}?queue=stuck").content.decode()
+    assert f"{states['lost'].pk}/change/" in text
+    assert f"{states['done'].pk}/change/" not in text
+
+
+def test_acting_asks_for_a_reason_first_and_then_does_it_through_the_action(supervisor, states):
+    chosen = {
+        "action": "resume_them",
+        "_selected_action": [str(states["retries_used_up"].pk), str(states["done"].pk)],
+    }
+    text = supervisor.post(LIST, chosen).content.decode()
+    assert 'name="reason"' in text
+    assert Session.objects.get(title="retries_used_up").status == "waiting"
+    answer = supervisor.post(LIST, chosen | {"reason": "The provider is back"}, follow=True)
+    assert Session.objects.get(title="retries_used_up").status == "queued"
+    assert Event.objects.filter(kind="resumed", actor_name="sue", reason="The provider is back").count() == 1
+    # The one that could not be resumed says why.
+    said = [str(message) for message in answer.context["messages"]]
+    assert said == ["done: It has finished. Send it a message to go on.", "Resume: done for 1."]
+
+
+def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_num_queries):
+    for _ in range(60):
+        builders.failed()
+    with django_assert_max_num_queries(12):
+        supervisor.get(LIST)
+    with django_assert_max_num_queries(12):
+        supervisor.get("/admin/sessions_app/toolcall/")
