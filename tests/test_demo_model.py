@@ -31,7 +31,7 @@ class Talk:
     history: list[ChatMessage] = field(default_factory=list)
     steps: list[list[str]] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
-    docs: list[Any] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
 
     def say(self, text: str) -> str:
         before = [message for message in self.history if not message.is_from("system")]
@@ -42,8 +42,11 @@ class Talk:
             [call.tool_name for call in message.tool_calls] for message in new if message.tool_calls
         ]
         self.calls = [call for message in new for call in message.tool_calls]
-        self.docs = result.get("docs") or []
+        self.state = result
         return result["last_message"].text or ""
+
+    def arguments_of(self, tool: str) -> dict[str, Any]:
+        return next(call.arguments for call in self.calls if call.tool_name == tool)
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +89,12 @@ def test_a_refund_is_looked_into_paid_exactly_and_confirmed(claims):
     assert claims.steps == [
         ["look_up_claim", "look_up_policy", "search_knowledge"],
         ["check_deductible"],
+        ["make_plan", "take_note"],
         ["issue_refund"],
-        ["send_letter"],
+        ["send_letter", "complete_step"],
+        ["complete_step"],
     ]
-    assert claims.calls[4].arguments == {
+    assert claims.arguments_of("issue_refund") == {
         "claim_number": "CLM-1047",
         "amount": 750.0,
         "reason": "Deductible waived: the storm was declared a catastrophe and the policy waives it then",
@@ -98,7 +103,12 @@ def test_a_refund_is_looked_into_paid_exactly_and_confirmed(claims):
     assert [entry["to"] for entry in ledger.entries("letters")] == ["Aiko Tanaka"]
     assert "RF-0001" in answer
     assert "LT-0001" in answer
-    assert claims.docs[0].id == "KB-101"
+    assert claims.state["docs"][0].id == "KB-101"
+    memory = claims.state["working_memory"]
+    assert memory["goal"] == "Refund $750.00 on CLM-1047"
+    assert memory["completed"] == memory["plan"]
+    assert len(memory["plan"]) == 2
+    assert "declared a catastrophe" in memory["notes"][0]
 
 
 def test_a_refund_that_was_made_is_not_made_again(claims):
@@ -166,7 +176,7 @@ def test_a_general_question_is_answered_from_the_knowledge_base(claims, question
     answer = claims.say(question)
     assert claims.steps == [["search_knowledge"]]
     assert article in answer
-    assert claims.docs
+    assert claims.state["docs"]
 
 
 def test_several_things_are_looked_up_at_once(claims):
@@ -213,6 +223,9 @@ def test_the_research_desk_reads_every_source_step_by_step():
     talk = Talk(agents.research_desk())
     answer = talk.say("Research the storm damage of the year")
     assert len(talk.steps) >= 13
+    memory = talk.state["working_memory"]
+    assert memory["goal"] == "Research the storm damage of the year"
+    assert memory["completed"] == memory["plan"] == [source["title"] for source in records.sources()]
     assert answer.startswith("I have read 14 of 14 sources.")
     for source in records.sources():
         assert source["finding"] in answer
@@ -221,7 +234,8 @@ def test_the_research_desk_reads_every_source_step_by_step():
 def test_the_research_desk_reads_only_the_sources_that_are_named():
     talk = Talk(agents.research_desk())
     talk.say("Research S02 and S05")
-    assert [call.arguments for call in talk.calls[1:]] == [{"source": "S02"}, {"source": "S05"}]
+    read = [call.arguments["source"] for call in talk.calls if call.tool_name == "slow_research"]
+    assert read == ["S02", "S05"]
 
 
 def test_the_letter_room_writes_letters_and_nothing_else():
@@ -257,7 +271,13 @@ def test_the_customer_is_told_that_a_refund_was_rejected_and_why(claims):
     messages = _until(claims, "issue_refund", "Refund CLM-1042")
     call = messages[-1].tool_calls[0]
     rejected = ChatMessage.from_tool("the case goes to the legal department first", origin=call, error=True)
-    reply = scripted.reply([*messages, rejected], claims.agent.tools)
+    messages = [*messages, rejected]
+    reply = scripted.reply(messages, claims.agent.tools)
+    (note,) = reply.tool_calls
+    assert note.tool_name == "take_note"
+    reply = scripted.reply(
+        [*messages, reply, ChatMessage.from_tool("Noted.", origin=note)], claims.agent.tools
+    )
     assert reply.tool_calls == []
     assert reply.text == (
         "I am sorry: the refund of $500.00 on claim CLM-1042 was not made. "
@@ -276,7 +296,7 @@ def test_a_refund_that_a_person_lowered_is_told_as_it_was_paid(claims):
         ChatMessage.from_tool('{"refund": "RF-0009", "amount": "450.00"}', origin=edited),
     ]
     reply = scripted.reply(messages, claims.agent.tools)
-    assert [call.tool_name for call in reply.tool_calls] == ["send_letter"]
+    assert [call.tool_name for call in reply.tool_calls] == ["send_letter", "complete_step"]
     assert "We have refunded $450.00" in reply.tool_calls[0].arguments["text"]
 
 
@@ -330,7 +350,7 @@ def test_every_call_has_an_id_of_its_own(claims):
     claims.say("Refund CLM-1042")
     claims.say("Look up CLM-1042")
     ids = [call.id for message in claims.history for call in message.tool_calls]
-    assert len(ids) == len(set(ids)) == 7
+    assert len(ids) == len(set(ids)) == 11
 
 
 def test_usage_grows_with_the_conversation(claims):

@@ -20,20 +20,22 @@ HOUR = 3600.0
 CLAIMS_PROMPT = """\
 You work at the claims desk of a small insurance company. Look things up before you answer, several at once
 where you can, and say where an answer comes from. A refund is for a deductible that was withheld and is
-waived: look up the claim and its policy, search the knowledge base and check the deductible first, refund
-exactly what is due, then confirm it by letter. When a person rejects a refund, tell the customer why. Ask
-when you do not know which claim or policy is meant.
+waived: look up the claim and its policy, search the knowledge base and check the deductible first, make a
+plan, refund exactly what is due, then confirm it by letter, completing each step. When a person rejects a
+refund, tell the customer why. Ask when you do not know which claim or policy is meant.
 Unless they say otherwise, the customer is the holder of policy {{ policy_number or 'POL-8801' }}."""
 
 RESEARCH_PROMPT = """\
-You work at the research desk of a small insurance company. List the sources, read each of them with
-slow_research, one at a time, and then report what they say, naming the source of each statement."""
+You work at the research desk of a small insurance company. List the sources, make a plan
+with a step for each, read them with slow_research one at a time, completing each step, and then report what
+they say, naming the source of each statement."""
 
 LETTERS_PROMPT = """\
 You write letters for a small insurance company. Look up the policy, then send the letter that is asked for.
 If the printing service did not confirm a letter, say so; never send it twice by yourself."""
 
 READING = ToolPolicy(idempotent=True, cache_ttl=300)
+MEMORY = dict.fromkeys(("make_plan", "complete_step", "take_note"), ToolPolicy(idempotent=True))
 LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the customer")
 
 
@@ -46,6 +48,7 @@ LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the custom
         "look_up_claim": READING,
         "check_deductible": READING,
         "search_knowledge": ToolPolicy(idempotent=True, cache_ttl=24 * HOUR),
+        **MEMORY,
         "issue_refund": ToolPolicy(approval=True, approval_ttl=HOUR, effect="moves money, cannot be undone"),
         "send_letter": LETTER,
     },
@@ -56,6 +59,7 @@ def claims_desk() -> "Agent":
     from haystack.tools import tool
 
     from agentstate.demo import tools
+    from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 
     return Agent(
         chat_generator=_model(),
@@ -72,8 +76,9 @@ def claims_desk() -> "Agent":
             ),
             tool(tools.issue_refund),
             tool(tools.send_letter),
+            *memory_tools(),
         ],
-        state_schema={"docs": {"type": list[Document]}},
+        state_schema={"docs": {"type": list[Document]}, **MEMORY_SCHEMA},
         max_agent_steps=20,
     )
 
@@ -82,18 +87,20 @@ def claims_desk() -> "Agent":
     "research",
     title="Research desk",
     description="Reads every source the company has, one after the other, and reports. Slow on purpose.",
-    policies={"list_sources": READING, "slow_research": ToolPolicy(idempotent=True, timeout=60)},
+    policies={"list_sources": READING, "slow_research": ToolPolicy(idempotent=True, timeout=60), **MEMORY},
 )
 def research_desk() -> "Agent":
     from haystack.components.agents import Agent
     from haystack.tools import tool
 
     from agentstate.demo import tools
+    from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 
     return Agent(
         chat_generator=_model(),
         system_prompt=RESEARCH_PROMPT,
-        tools=[tool(tools.list_sources), tool(tools.slow_research)],
+        tools=[tool(tools.list_sources), tool(tools.slow_research), *memory_tools()],
+        state_schema=MEMORY_SCHEMA,
         max_agent_steps=40,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import flatten_tools_or_toolsets
 
-from agentstate.demo import ledger, scripts
+from agentstate.demo import intents, ledger, scripts
 from agentstate.demo import tools as demo_tools
 from agentstate.demo.request import Ask, Request
 
@@ -49,7 +49,7 @@ def reply(messages: list[ChatMessage], tools: "ToolsType | None" = None) -> Chat
         ids = _call_ids(messages)
         calls = [ToolCall(ask.tool, ask.arguments, id=next(ids)) for ask in wanted]
     else:
-        text, calls = "\n\n".join(told) or scripts.small_talk(request), []
+        text, calls = "\n\n".join(told) or intents.small_talk(request), []
     return ChatMessage.from_assistant(text, tool_calls=calls, meta={"usage": _usage(messages, text, calls)})
 
 
@@ -59,17 +59,18 @@ def _next(request: Request) -> tuple[list[Ask], list[str]]:
     Everything is read before anything is done: calls with an effect wait until no script wants to look anything
     up. Then they are one script's at a time.
     """
-    asks: list[list[Ask]] = []
+    reading: list[Ask] = []
+    doing: list[list[Ask]] = []
     told: list[str] = []
     taken: Counter[str] = Counter()
-    for script in scripts.chosen(request):
+    for script in intents.chosen(request):
         open_asks, words = _advance(script, request, taken)
-        asks += [open_asks] if open_asks else []
-        told += [words] if words else []
-    reading = [ask for batch in asks for ask in batch if not ask.effect]
-    if reading:
-        return [ask for number, ask in enumerate(reading) if ask not in reading[:number]], told
-    return (asks[0] if asks else []), list(dict.fromkeys(told))
+        if any(ask.effect for ask in open_asks):
+            doing.append(open_asks)
+        else:
+            reading += [ask for ask in open_asks if ask not in reading]
+        told += [words] if words and words not in told else []
+    return reading or next(iter(doing), []), told
 
 
 def _advance(script: scripts.Script, request: Request, taken: Counter[str]) -> tuple[list[Ask], str]:

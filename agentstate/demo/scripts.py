@@ -5,87 +5,14 @@ It keeps nothing: it is run from its start for each reply, and stops at the firs
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 from agentstate.demo.request import Answer, Ask, Request
 
 Script = Generator[list[Ask], list[Answer], str]
 
-ABLE_TO = {
-    "look_up_claim": "look up a claim",
-    "look_up_policy": "look up a policy",
-    "check_deductible": "check a deductible",
-    "search_knowledge": "search the knowledge base",
-    "issue_refund": "refund a deductible",
-    "send_letter": "send a letter",
-    "slow_research": "research our sources",
-}
-
-_GENERAL = (
-    r"\b(explain|rules?|knowledge|appeal\w*|(is|are|what is) \w+ cover\w*|does (it|insurance) cover"
-    r"|how (do|does|long|can|much|many|is|are)|when (is|are|do|does)"
-    r"|what (happens|if|counts|do (i|we|you) need|is an?))\b"
-)
-_REFUND = r"\b(refund|reimburse|money back|pay (me |it )?back|repay)"
-_LETTER = r"\b(letter|write to|in writing|by post)\b"
-_RESEARCH = r"\b(research|investigate|study|sources?|report on)\b"
-_POLICY = r"\b(policy|policies|premium|insured|renew\w*|status|cover\w*)\b"
 _WORDING = r"\b(?:saying|says?|tell(?:ing)? (?:her|him|them|me)|confirming)(?: that)?:? (.+)"
-_SMALL_TALK = (
-    r"^\W*(hi|hello|hey|good (morning|afternoon|evening|day)|thanks|thank you|bye|goodbye|great|ok|okay)\b"
-)
-
-
-def chosen(request: Request) -> list[Script]:
-    """The scripts for what the request asks for; none for what is not understood."""
-    scripts: list[Script] = []
-
-    def choose(tool: str, script: Callable[..., Script], *arguments: Any) -> None:
-        if tool in request.tools:
-            scripts.append(script(request, *arguments))
-
-    if request.says(_RESEARCH):
-        choose("slow_research", research)
-    named = request.claims or request.policies
-    general = request.says(_GENERAL)
-    if general and not named and not request.says(r"\b(my|mine)\b"):
-        choose("search_knowledge", knowledge)
-        return scripts
-    if request.says(_REFUND):
-        choose("issue_refund", refund)
-    else:
-        for number in request.claims:
-            choose("look_up_claim", claim, number)
-        if request.says(r"\bdeductible"):
-            choose("check_deductible", deductible)
-        elif request.says(r"\bclaims?\b") and not named:
-            choose("look_up_claim", claim)
-        if request.says(_LETTER):
-            choose("send_letter", letter)
-        elif request.policies:
-            for number in request.policies:
-                choose("look_up_policy", policy, number)
-        elif not scripts and request.says(_POLICY):
-            choose("look_up_policy", policy)
-    if general or request.says(r"\bcover"):
-        choose("search_knowledge", knowledge)
-    return scripts
-
-
-def small_talk(request: Request) -> str:
-    """What to say where no script fits."""
-    able = [words for tool, words in ABLE_TO.items() if tool in request.tools]
-    offer = ", ".join(able[:-1]) + (" or " if len(able) > 1 else "") + able[-1] if able else "talk"
-    if re.search(r"\b(never mind|forget (it|that))\b", request.latest, re.IGNORECASE):
-        return "All right, I leave it at that."
-    if re.search(_SMALL_TALK, request.latest, re.IGNORECASE):
-        if re.search(r"\b(thanks|thank you|bye|goodbye)\b", request.latest, re.IGNORECASE):
-            return "You are welcome. Write again whenever something else comes up."
-        return f"Hello! I can {offer}. What may I do for you?"
-    return (
-        f"I am not sure what you mean. I can {offer}; numbers look like CLM-1042 and POL-8801. Which is it?"
-    )
 
 
 def policy(request: Request, number: str = "") -> Script:
@@ -96,8 +23,8 @@ def policy(request: Request, number: str = "") -> Script:
     if not (record := found.record):
         return found.text
     return (
-        f"Policy {record['number']} ({record['product']}, {record['holder']}) is {record['status']}; it is valid "
-        f"until {record['valid_until']}, the premium is {record['premium']}, the deductible "
+        f"Policy {record['number']} ({record['product']}, {record['holder']}) is {record['status']} and renews "
+        f"{record['renews']}. The premium is {record['premium']}, the deductible "
         f"{dollars(record['deductible'])}. It covers {', '.join(record['covers'])}, and not "
         f"{', '.join(record['excludes'])}. Claims on it: {', '.join(record['claims']) or 'none'}."
     )
@@ -161,7 +88,8 @@ def refund(request: Request) -> Script:
 
 def _refund_one(request: Request, number: str) -> Script:
     if before := request.done_before("issue_refund", claim_number=number):
-        return f"The deductible on {number} was refunded already: {before['refund']}, ${before['amount']}."
+        amount = dollars(float(before["amount"]))
+        return f"The deductible on {number} was refunded already: {before['refund']}, {amount}."
     first = [
         Ask("look_up_claim", {"claim_number": number}),
         *(Ask("look_up_policy", {"policy_number": named}) for named in request.policies),
@@ -181,17 +109,25 @@ def _refund_one(request: Request, number: str) -> Script:
         return f"There is nothing to refund on claim {number}: {why}."
     reason = f"Deductible waived: {checked.record['waived_because']}"
     exactly = {"claim_number": number, "amount": due, "reason": reason}
+    pay, confirm = f"Refund {dollars(due)} on {number}", f"Confirm it to {holder.record['holder']} by letter"
+    note = f"{number}: {dollars(due)} were withheld. {reason}."
+    yield _remember(request, make_plan={"goal": pay, "steps": [pay, confirm]}, take_note={"text": note})
     (paid,) = yield [Ask("issue_refund", exactly, effect=True)]
     if paid.error:
-        return (
-            f"I am sorry: the refund of {dollars(due)} on claim {number} was not made. {sentence(paid.text)}"
-        )
+        why = f"the refund of {dollars(due)} on claim {number} was not made. {sentence(paid.text)}"
+        yield _remember(request, take_note={"text": sentence(why)})
+        return f"I am sorry: {why}"
     amount, reference = dollars(due), paid.text
     if paid.record:
-        amount, reference = f"${paid.record['amount']}", paid.record["refund"]
+        amount, reference = dollars(float(paid.record["amount"])), paid.record["refund"]
     words = f"We have refunded {amount} on your claim {number}. {sentence(reason)}"
     confirmation = {**about, "subject": f"Refund on your claim {number}", "text": words}
-    (sent,) = yield [Ask("send_letter", confirmation, effect=True)]
+    sent, *_ = yield [
+        Ask("send_letter", confirmation, effect=True),
+        *_remember(request, complete_step={"step": pay}),
+    ]
+    if not sent.error:
+        yield _remember(request, complete_step={"step": confirm})
     outcome = _letter_outcome(holder.record["holder"], sent)
     return f"{amount} are refunded on claim {number} ({reference}). {outcome}"
 
@@ -234,15 +170,25 @@ def research(request: Request) -> Script:
     if listed.error or not isinstance(listed.value, list):
         return f"I could not read the list of sources. {sentence(listed.text)}"
     named = set(re.findall(r"\bS\d\d\b", request.text))
-    ids = [source["id"] for source in listed.value if not named or source["id"] in named]
-    findings, failed = [], []
-    for number in ids:
-        (read,) = yield [Ask("slow_research", {"source": number})]
+    titles = {source["id"]: source["title"] for source in listed.value if not named or source["id"] in named}
+    goal = request.text.partition("\n")[0]
+    yield _remember(request, make_plan={"goal": goal, "steps": list(titles.values())})
+    findings, failed, memory = [], [], list[Ask]()
+    for number, title in titles.items():
+        read, *_ = yield [Ask("slow_research", {"source": number}), *memory]
         if read.record:
-            findings.append(f"- {read.record['finding']} ({read.record['title']})")
+            findings.append(f"- {read.record['finding']} ({title})")
+            memory = _remember(request, complete_step={"step": title})
         else:
             failed.append(f"- {number} could not be read: {sentence(read.text)}")
-    return "\n".join([f"I have read {len(findings)} of {len(ids)} sources. They say:", *findings, *failed])
+            memory = _remember(request, take_note={"text": f"{title} could not be read."})
+    yield memory
+    return "\n".join([f"I have read {len(findings)} of {len(titles)} sources. They say:", *findings, *failed])
+
+
+def _remember(request: Request, **asks: dict[str, Any]) -> list[Ask]:
+    """Calls of the working memory's tools, where the agent has them."""
+    return [Ask(tool, arguments) for tool, arguments in asks.items() if tool in request.tools]
 
 
 def _which_claim(request: Request) -> Script:
