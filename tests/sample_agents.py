@@ -287,6 +287,25 @@ def hooked() -> Agent:
     return long_run(3, hooks={"before_run": [greet], "after_run": [sign]})
 
 
+@component
+class Attentive:
+    """A model that tells what it was asked with."""
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self, messages: list[ChatMessage], tools: Any = None, generation_kwargs: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        names = ",".join(sorted(tool.name for tool in tools or []))
+        effect(f"model({generation_kwargs},{names})")
+        if any(message.tool_call_results for message in messages):
+            return {"replies": [ChatMessage.from_assistant(f"Asked with {generation_kwargs} and {names}.")]}
+        return {"replies": [ChatMessage.from_assistant(tool_calls=[ToolCall("fast", {"q": "a"}, id="a1")])]}
+
+
+def attentive() -> Agent:
+    return Agent(chat_generator=Attentive(), tools=[fast, slow])
+
+
 def refunds() -> Agent:
     return Agent(
         chat_generator=scripted(

@@ -206,3 +206,23 @@ def test_killed_while_tools_run_it_never_runs_one_twice_that_is_not_idempotent()
         ran = Counter(what for what in sample_agents.effects if what.startswith(("refund", "fast")))
         assert all(times == 1 for times in ran.values()), f"write {number}: {ran}"
     assert doubts > 0
+
+
+@pytest.mark.parametrize("dies_at", [None, 1, 2, 3, 4, 5])
+def test_generation_kwargs_and_the_choice_of_tools_survive_a_kill(dies_at):
+    options = {"generation_kwargs": {"temperature": 0.2, "seed": 7}, "tools": ["fast"]}
+    plain = sample_agents.attentive().run([ChatMessage.from_user("hi")], **options)
+    sample_agents.effects.clear()
+    durable = make_durable(sample_agents.attentive(), policies={"fast": ToolPolicy(idempotent=True)})
+    first = Mortal.open(say="hi", inputs=options)
+    assert isinstance(first, Mortal)
+    first.dies_at, first.committed = dies_at or 0, True
+
+    try:
+        outcome = run(durable, first)
+    except (Killed, LeaseLost):
+        outcome = run(durable, MemoryJournal.open(first.store))
+
+    assert first.store.outcome["final_answer"] == plain["last_message"].text
+    assert set(sample_agents.effects) == {"model({'temperature': 0.2, 'seed': 7},fast)", "fast(a)"}
+    assert outcome.status == "idle"
