@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agentstate.durable.journal import ENDED
 from sessions_app import restore
-from sessions_app.actions.base import branch_of, check, commit, given, lock, require, settle
+from sessions_app.actions.base import branch_of, check, commit, given, lock, require, settle, storable
 from sessions_app.actions.history import leave, next_number
 from sessions_app.errors import Invalid, NotFound
 from sessions_app.models import (
@@ -27,17 +27,19 @@ from sessions_app.models import (
     Checkpoint,
     Message,
     ModelCall,
+    Phase,
     Session,
     StateValue,
     Status,
     ToolCall,
     WaitingFor,
 )
-from sessions_app.packing import fill_texts
+from sessions_app.packing import RESULT_OF, fill_texts
 from sessions_app.roles import Actor
 
 Json = Any
 MEMORY_KEY = "working_memory"
+TAG = "$type"
 
 
 @dataclass
@@ -63,10 +65,13 @@ def edit_state(
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
-    """Give state keys other values (plain JSON, as `queries` shows them).
+    """Give state keys other values, encoded as `StateValue` stores them.
 
-    :raises Invalid: for a key that the session does not have, or a value of another type than the present one's.
+    :raises Invalid: for a key that the session does not have, a value of another type than the present one's, or one
+        that no database could store. An empty value has no type: anything may take its place.
     """
+    require(actor, "repair")
+    values = storable("The state", values)
     bench = _begin(actor, session_id, reason, expected_version)
     present = restore.state_of(bench.old, bench.base)
     for key, value in values.items():
@@ -74,8 +79,13 @@ def edit_state(
             raise Invalid(
                 f"There is no state key {key!r}. There are: {', '.join(sorted(present)) or 'none'}."
             )
-        if key in present and _kind(present[key]) != _kind(value):
-            raise Invalid(f"{key} must be {_kind(present[key])}, not {_kind(value)}.")
+        was = present.get(key)
+        if was is not None and kind(was) != kind(value):
+            raise Invalid(f"{key} must be {kind(was)}, not {kind(value)}.")
+        if strange := _tags(value) - _tags(was):
+            raise Invalid(
+                f"{key} holds nothing of the type {min(strange)!r} now, so its new value cannot either."
+            )
     bench.state = {key: value for key, value in values.items() if present.get(key) != value}
     if not bench.state:
         raise Invalid("Nothing was changed.")
@@ -97,6 +107,7 @@ def edit_memory(
 
     :raises Invalid: for a completed step that the plan does not have.
     """
+    require(actor, "repair")
     strange = [step for step in completed if step not in plan]
     if strange:
         raise Invalid(f"The plan has no step {strange[0]!r}, so it cannot be completed.")
@@ -124,6 +135,7 @@ def replace_message(
 
     :raises NotFound: if the model does not see a message at this position.
     """
+    require(actor, "repair")
     text = given("The text", text)
     bench = _begin(actor, session_id, reason, expected_version)
     context = restore.context_of(bench.old, bench.base)
@@ -140,7 +152,7 @@ def replace_message(
         position=bench.session.position,
         role=message.role,
         text=text,
-        body={key: value for key, value in message.body.items() if key != "result_of"},
+        body=_with_room(message),
         author=actor.name,
         created_at=bench.now,
     )
@@ -166,6 +178,7 @@ def answer_call(
 
     :param call_id: The row's primary key.
     """
+    require(actor, "repair")
     if (result is None) == (skip is None):
         raise Invalid("Choose one: enter the call's result, or skip it.")
     text = given("The result" if result is not None else "The message to the model", result or skip or "")
@@ -190,7 +203,6 @@ def answer_call(
 
 
 def _begin(actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None) -> _Bench:
-    require(actor, "repair")
     reason = given("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, "repair")
@@ -219,7 +231,7 @@ def _finish(bench: _Bench, actor: Actor, reason: str, what: str, data: dict[str,
     checkpoint = _checkpoint(bench)
     _carry_over(bench)
     session.branch = bench.new
-    if base.kind == Checkpoint.Kind.END:
+    if base.kind == Checkpoint.Kind.END and session.phase == Phase.DONE and not session.inbox.exists():
         settle(session, Status.IDLE)
     else:
         _rest(bench, why=reason.strip())
@@ -306,7 +318,35 @@ def _rest(bench: _Bench, *, why: str) -> None:
         session.phase_since = bench.now
 
 
-def _kind(value: Json) -> str:
+def _with_room(message: Message) -> dict[str, Json]:
+    """The message's body with one place for other words: its text, or its tool's result, whatever stood there."""
+    body = {key: value for key, value in message.body.items() if key != RESULT_OF}
+    content = [dict(part) for part in body.get("content", ())]
+    for part in content:
+        if "tool_call_result" in part:
+            part["tool_call_result"] = {**part["tool_call_result"], "result": None}
+            break
+        if "text" in part:
+            part["text"] = None
+            break
+    else:
+        content.insert(0, {"text": None})
+    return {**body, "content": content}
+
+
+def _tags(value: Json) -> set[str]:
+    """The types, beyond those of plain JSON, of what the encoded value holds."""
+    if isinstance(value, list):
+        return {tag for item in value for tag in _tags(item)}
+    if not isinstance(value, dict):
+        return set()
+    return {tag for item in value.values() for tag in _tags(item)} | (
+        {str(value[TAG])} if TAG in value else set()
+    )
+
+
+def kind(value: Json) -> str:
+    """What an encoded value is, in words."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -317,5 +357,5 @@ def _kind(value: Json) -> str:
         return "text"
     if isinstance(value, list):
         return "a list"
-    tag = value.get("$type") if isinstance(value, dict) else None
+    tag = value.get(TAG) if isinstance(value, dict) else None
     return f"a {tag}" if tag else "an object"
