@@ -128,7 +128,9 @@ def test_it_is_protected_against_forgery(act):
     client = Client(enforce_csrf_checks=True)
     client.force_login(builders.user("operator"))
     session = builders.STATES[POSSIBLE[act][0]]()
-    assert client.post(address(session, act), typed(session, act)).status_code == 403
+    answer = client.post(address(session, act), typed(session, act))
+    assert answer.status_code == 403
+    assert "send it again" in answer.content.decode()
     _unchanged(session)
 
 

@@ -20,14 +20,15 @@ from sessions_app.views.common import Request, desk, number, page, wants_part
 def approvals(request: Request) -> HttpResponse:
     """The approvals inbox. With ``seen`` (how many were open, and the newest) it answers 204 while nothing changed."""
     now = timezone.now()
-    tool = request.GET.get("tool", "")
+    tool, after = request.GET.get("tool", ""), number(request.GET.get("after"))
     newest = approval_queries.waiting(now).order_by("-pk").values_list("pk", flat=True).first()
     mark = f"{approval_queries.number(now)}-{newest or 0}"
     if request.GET.get("seen") == mark:
         return HttpResponse(status=204)
     context = {
-        "page": approval_queries.page(now, after=number(request.GET.get("after")), tool=tool),
+        "page": approval_queries.page(now, after=after, tool=tool),
         "tool": tool,
+        "after": after,
         "mark": mark,
         "may_approve": "" if Actor.of(request.user).may("approve") else "Your role does not allow this.",
         "now": now,
