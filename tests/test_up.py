@@ -3,12 +3,14 @@
 import re
 import signal
 import socket
-from contextlib import contextmanager
+import sqlite3
+from contextlib import closing, contextmanager
 
 import httpx
 import pytest
 
 from tests.processes import MANAGE, environment, run, running
+from tests.services import wait_for
 
 UP = (*MANAGE, "up", "--port", "0")
 ADDRESS = r"AgentState is at (http://[\d.:]+)/"
@@ -17,9 +19,25 @@ PASSWORD = r"with the password (\S+)"
 
 @pytest.fixture
 def env(sqlite_url, tmp_path):
+    """A project of one's own. Its one module of agents registers none, so no demo sessions are made."""
     return environment(
-        DATABASE_URL=sqlite_url, STATIC_ROOT=str(tmp_path / "static"), SECRET_KEY="for these tests"
+        DATABASE_URL=sqlite_url,
+        STATIC_ROOT=str(tmp_path / "static"),
+        SECRET_KEY="for these tests",
+        AGENTSTATE_AGENTS="agentstate",
     )
+
+
+@pytest.fixture
+def demo_env(env, tmp_path):
+    """With the demo's agents and sessions, and times at which a lost worker is soon missed."""
+    return env | {
+        "AGENTSTATE_AGENTS": "agentstate.demo.agents",
+        "AGENTSTATE_DEMO_DIR": str(tmp_path / "demo"),
+        "AGENTSTATE_LEASE_SECONDS": "1",
+        "AGENTSTATE_HEARTBEAT_SECONDS": "0.3",
+        "AGENTSTATE_SWEEP_SECONDS": "0.3",
+    }
 
 
 @contextmanager
@@ -74,15 +92,36 @@ def test_it_stops_within_five_seconds_and_without_a_traceback(env, signum):
     assert "Traceback" not in up.output
 
 
+def statuses(env, agent):
+    """The statuses of the agent's sessions, as the database has them."""
+    with closing(sqlite3.connect(env["DATABASE_URL"].removeprefix("sqlite:///"))) as database:
+        rows = database.execute("SELECT status FROM sessions_app_session WHERE agent = ?", [agent])
+        return [status for (status,) in rows]
+
+
 @pytest.mark.slow
-def test_after_sigkill_it_starts_again_on_the_same_database(env):
-    with running(UP, env) as first:
+def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
+    with running(UP, demo_env) as first:
         first.wait_for_output(ADDRESS)
+        wait_for(lambda: statuses(demo_env, "research") == ["running"], "the long research to run")
         first.send(signal.SIGKILL)
         assert first.wait() == -signal.SIGKILL
-    with running(UP, env) as second:
-        address = second.wait_for_output(ADDRESS)[1]
-        assert httpx.get(f"{address}/login/").status_code == 200
+    assert statuses(demo_env, "research") == ["running"]
+    with running(UP, demo_env) as second:
+        second.wait_for_output(ADDRESS)
+        wait_for(lambda: statuses(demo_env, "research") == ["idle"], "the research to end", 60)
+    assert len(statuses(demo_env, "claims")) > 5
+
+
+@pytest.mark.slow
+def test_what_runs_is_handed_back_at_its_next_step_when_stopped(demo_env):
+    with running(UP, demo_env) as up:
+        up.wait_for_output(ADDRESS)
+        wait_for(lambda: statuses(demo_env, "research") == ["running"], "the long research to run")
+        up.send(signal.SIGTERM)
+        assert up.wait(5) == 0
+    assert statuses(demo_env, "research") == ["queued"]
+    assert "Traceback" not in up.output
 
 
 @pytest.mark.slow

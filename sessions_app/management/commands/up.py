@@ -32,6 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
+        from agentstate.demo.seed import seed
         from sessions_app import embedded, tasks
         from sessions_app.publish import publish_agents
 
@@ -51,14 +52,11 @@ class Command(BaseCommand):
                 self._make_demo_users()
             for problem in publish_agents():
                 self.stderr.write(problem)
-            with embedded.worker() as worker:
-                if not no_demo:
-                    self._fill_the_desk()
-                with embedded.sweeping(tasks.sweep):
-                    self._say(
-                        f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)"
-                    )
-                    embedded.serve(listening, get_wsgi_application())
+            if not no_demo:
+                seed()
+            with embedded.worker() as worker, embedded.sweeping(tasks.sweep):
+                self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
+                embedded.serve(listening, get_wsgi_application())
         if worker.is_alive():
             self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
             os._exit(0)
@@ -89,13 +87,6 @@ class Command(BaseCommand):
             self._say(f"Sign in as {who}, with the password {password} (shown this once).")
         else:
             self._say(f"Sign in as {who}. Forgotten the password? manage.py changepassword supervisor")
-
-    def _fill_the_desk(self) -> None:
-        from agentstate.demo.seed import seed
-        from sessions_app.models import Session
-
-        if not Session.objects.exists():
-            seed()
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
