@@ -36,8 +36,8 @@ def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tu
                 text = result["result"]
             result["result"] = None
             break
-    for key in ("meta", "name"):
-        if not rest.get(key):
+    for key, none in (("meta", {}), ("name", None)):
+        if rest.get(key) == none:
             rest.pop(key, None)
     return role, text, rest
 

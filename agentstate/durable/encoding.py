@@ -17,11 +17,19 @@ from haystack.dataclasses import ByteStream, ChatMessage, Document, GeneratedAns
 
 Json = Any
 TAG = "$type"
+MAX_DEPTH = 100
+# Python neither writes nor reads longer numbers as decimal text.
+MAX_BITS = 13_000
+
+
+def _timedelta(parts: Json) -> timedelta:
+    return timedelta(*parts) if isinstance(parts, list) else timedelta(seconds=parts)
+
 
 _TAGGED: dict[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = {
     "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "date": (date, date.isoformat, date.fromisoformat),
-    "timedelta": (timedelta, timedelta.total_seconds, lambda seconds: timedelta(seconds=seconds)),
+    "timedelta": (timedelta, lambda value: [value.days, value.seconds, value.microseconds], _timedelta),
     "decimal": (Decimal, str, Decimal),
     "uuid": (UUID, str, UUID),
     "bytes": (bytes, lambda value: b64encode(value).decode("ascii"), b64decode),
@@ -35,13 +43,16 @@ _NESTED = {"document", "message", "bytestream", "answer"}
 
 
 class NotStorable(TypeError):
-    """A value of a type that cannot be stored; `path` says where in the whole it is."""
+    """A value that cannot be stored; `path` says where in the whole it is."""
 
-    def __init__(self, path: str, value: object) -> None:
+    def __init__(self, path: str, value: object, why: str = "") -> None:
         self.path = path
+        what = f"{path} holds a {type(value).__module__}.{type(value).__qualname__}"
         super().__init__(
-            f"{path} holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be stored. "
-            "Keep text, numbers, booleans, lists, dicts, dates, Decimal, UUID, bytes, Document or ChatMessage there."
+            f"{what} {why}, which cannot be stored."
+            if why
+            else f"{what}, which cannot be stored. Keep text, numbers, booleans, lists, dicts, dates, Decimal, UUID, "
+            "bytes, Document or ChatMessage there."
         )
 
 
@@ -84,12 +95,16 @@ def decode(data: Json) -> Any:
     tag, value = data[TAG], data["value"]
     if tag == "float":
         return float(value)
+    if tag == "int":
+        return int(value, 16)
     if tag == "dict":
-        return {_key(decode(key)): decode(item) for key, item in value}
+        return {decode(key): decode(item) for key, item in value}
     if tag == "tuple":
         return tuple(decode(item) for item in value)
     if tag == "set":
-        return {_key(decode(item)) for item in value}
+        return {decode(item) for item in value}
+    if tag == "frozenset":
+        return frozenset(decode(item) for item in value)
     if tag not in _TAGGED:
         raise ValueError(
             f"Stored data has the unknown type {tag!r}: it was written by a newer version, or by hand."
@@ -101,58 +116,94 @@ class _Encoder:
     def __init__(self, *, lossy: bool) -> None:
         self.lossy = lossy
         self.lost = False
+        self._inside: set[int] = set()
 
     def encode(self, value: Any, path: str) -> Json:
-        if value is None or value is True or value is False or type(value) is int:
+        if value is None or value is True or value is False:
             return value
+        if type(value) is int:
+            return value if value.bit_length() < MAX_BITS else {TAG: "int", "value": hex(value)}
         if isinstance(value, str):
-            text = clean_text(str(value) if type(value) is not str else value)
+            # Not str(value): that of an Enum, say, is its name.
+            text = clean_text(str.__str__(value))
             self.lost |= text != value
             return text
         if type(value) is float:
             return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+        if id(value) in self._inside:
+            return self._text(value, path, "that contains itself")
+        if len(self._inside) >= MAX_DEPTH:
+            return self._text(value, path, f"{MAX_DEPTH} levels deep")
+        self._inside.add(id(value))
+        try:
+            return self._whole(value, path)
+        finally:
+            self._inside.discard(id(value))
+
+    def _whole(self, value: Any, path: str) -> Json:
         if type(value) is list:
             return [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
         if type(value) is dict:
             return self._mapping(value, path)
         if type(value) is tuple:
-            return {
-                TAG: "tuple",
-                "value": [self.encode(item, f"{path}[{i}]") for i, item in enumerate(value)],
-            }
+            items = [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return {TAG: "tuple", "value": items}
         if type(value) in (set, frozenset):
-            return {TAG: "set", "value": [self.encode(item, path) for item in sorted(value, key=repr)]}
+            members = [self._hashable(item, path) for item in sorted(value, key=_text_of)]
+            return {TAG: type(value).__name__, "value": members}
         tag = _TAG_OF.get(type(value))
         if tag is not None:
             data = _TAGGED[tag][1](value)
             return {TAG: tag, "value": self.encode(data, path) if tag in _NESTED else data}
-        return self._other(value, path)
+        if self.lossy:
+            # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
+            as_dict = getattr(value, "to_dict", None)
+            if callable(as_dict) and not isinstance(value, type):
+                try:
+                    told = self.encode(as_dict(), path)
+                except Exception:  # noqa: S110 - a stranger's to_dict may fail in any way; its text is still there
+                    pass
+                else:
+                    self.lost = True
+                    return told
+        return self._text(value, path)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
         if TAG not in value and all(type(key) is str for key in value):
             return {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
         pairs = [
-            [self.encode(key, path), self.encode(item, f"{path}[{key!r}]")] for key, item in value.items()
+            [self._hashable(key, path), self.encode(item, f"{path}[{_text_of(key)}]")]
+            for key, item in value.items()
         ]
         return {TAG: "dict", "value": pairs}
 
-    def _other(self, value: Any, path: str) -> Json:
-        if not self.lossy:
-            raise NotStorable(path, value)
-        self.lost = True
-        # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
-        as_dict = getattr(value, "to_dict", None)
-        if callable(as_dict) and not isinstance(value, type):
+    def _hashable(self, value: Any, path: str) -> Json:
+        """A key or a member: what it comes back as has to be hashable, too."""
+        if isinstance(value, tuple | frozenset) or type(value) in _TAG_OF or _is_plain(value):
+            data = self.encode(value, path)
             try:
-                return self.encode(as_dict(), path)
-            except Exception:  # noqa: S110 - a stranger's to_dict may fail in any way; its text is still there
-                pass
-        return clean_text(str(value))
+                hash(decode(data))
+            except TypeError:
+                return self._text(value, path)
+            return data
+        return self._text(value, path)
+
+    def _text(self, value: Any, path: str, why: str = "") -> Json:
+        if not self.lossy:
+            raise NotStorable(path, value, why)
+        self.lost = True
+        return clean_text(_text_of(value))
 
 
-def _key(value: Any) -> Any:
-    """Keys and members have to be hashable: a list that stands for a tuple becomes one again."""
-    return tuple(value) if isinstance(value, list) else value
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _text_of(value: Any) -> str:
+    try:
+        return repr(value) if isinstance(value, str) else str(value)
+    except Exception:  # a stranger's text may fail in any way, or have no bottom
+        return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
 def message_body(message: ChatMessage) -> dict[str, Json]:

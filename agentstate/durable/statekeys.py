@@ -89,7 +89,7 @@ def difference(before: Json, after: Json) -> dict[str, Json] | None:
         isinstance(before, list)
         and isinstance(after, list)
         and len(after) >= len(before)
-        and after[: len(before)] == before
+        and _same(before, after[: len(before)])
     ):
         return {"extend": after[len(before) :]} if len(after) > len(before) else None
     return None if _same(before, after) else {"set": after}

@@ -1,0 +1,191 @@
+"""A conversation is stored once, however hooks rewrite it, and read back as the model saw it."""
+
+from collections.abc import Iterable
+
+from haystack.dataclasses import ChatMessage
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentstate.durable.conversation import Change, Conversation
+from agentstate.durable.encoding import message_body, message_from
+
+user, assistant = ChatMessage.from_user, ChatMessage.from_assistant
+
+
+class Stored:
+    """What a journal does with the changes: bodies by position, and the positions that the model sees."""
+
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.position = 0
+        self.messages: dict[int, ChatMessage] = {}
+        self.context: list[int] = []
+        self.inbox: dict[int, ChatMessage] = {}
+
+    def put(self, message: ChatMessage) -> int:
+        self.position += 1
+        self.messages[self.position] = message_from(message_body(message))
+        return self.position
+
+    def reply(self, message: ChatMessage) -> None:
+        """Stored between two commits, as a model's reply is."""
+        position = self.put(message)
+        self.context.append(position)
+        self.conversation.stored(message, position)
+
+    def commit(self, live: list[ChatMessage], fold: Iterable[ChatMessage] = ()) -> Change:
+        change = self.conversation.change(live)
+        positions = [
+            self.put(
+                self.inbox.pop(new.inbox_id) if new.inbox_id is not None else message_from(new.body or {})
+            )
+            for new in change.messages
+        ]
+        if change.context is None:
+            self.context += positions
+        else:
+            self.context = [positions[-place - 1] if place < 0 else place for place in change.context]
+        folded = [(self.put(message), message) for message in fold]
+        self.context += [position for position, _ in folded]
+        self.conversation.committed(change, positions, folded)
+        live += [message for _, message in folded]
+        self.position += 1  # the checkpoint's own
+        return change
+
+    def seen(self) -> list[ChatMessage]:
+        return [self.messages[position] for position in self.context]
+
+    def restart(self) -> list[ChatMessage]:
+        """Go on in another process."""
+        live = self.seen()
+        self.conversation = Conversation()
+        self.conversation.start_from(live, self.context)
+        return live
+
+
+def test_messages_are_stored_once_and_only_once() -> None:
+    stored, live = Stored(), [user("hi")]
+    assert len(stored.commit(live).messages) == 1
+    live.append(assistant("hello"))
+    stored.reply(live[-1])
+    live.append(user("and?"))
+    change = stored.commit(live)
+    assert (len(change.messages), change.context) == (1, None)
+    assert stored.commit(live).messages == []
+    assert stored.seen() == live
+
+
+def test_words_said_twice_are_two_messages() -> None:
+    stored, live = Stored(), [user("again")]
+    stored.commit(live)
+    live.append(user("again"))
+    stored.commit(live)
+    live.append(assistant("ok"))
+    stored.reply(live[-1])
+    live.append(assistant("ok"))
+    change = stored.commit(live)
+    assert (len(change.messages), change.context) == (1, None)
+    assert stored.seen() == live
+    assert len(set(stored.context)) == 4
+
+
+def test_a_context_cut_short_names_what_is_left_and_stores_only_what_is_new() -> None:
+    stored, live = Stored(), [user(str(n)) for n in range(6)]
+    stored.commit(live)
+    live = [live[0], assistant("they counted"), *live[4:]]
+    change = stored.commit(live)
+    assert change.context == [1, -1, 5, 6]
+    assert len(change.messages) == 1
+    assert stored.seen() == live
+    live.append(user("go on"))
+    assert stored.commit(live).context is None
+
+
+def test_an_equal_copy_of_a_stored_message_is_that_message() -> None:
+    stored, live = Stored(), [user("a"), user("b"), user("c")]
+    stored.commit(live)
+    change = stored.commit([user("c"), user("a")])
+    assert (change.messages, change.context) == ([], [3, 1])
+
+
+def test_a_message_from_the_inbox_is_taken_out_of_it_also_where_it_repeats_words() -> None:
+    stored = Stored()
+    live = [user("yes")]
+    stored.commit(live)
+    again = user("yes")
+    stored.inbox[7] = again
+    stored.conversation.from_inbox(again, 7)
+    live.append(again)
+    change = stored.commit(live)
+    assert [new.inbox_id for new in change.messages] == [7]
+    assert stored.inbox == {}
+    assert stored.commit(live).messages == []
+
+
+def test_a_message_from_the_inbox_that_a_hook_dropped_stays_there() -> None:
+    stored = Stored()
+    first, second = user("one"), user("two")
+    for number, message in enumerate((first, second)):
+        stored.inbox[number] = message
+        stored.conversation.from_inbox(message, number)
+    stored.commit([second])
+    assert list(stored.inbox) == [0]
+
+
+texts = st.sampled_from(["a", "b", "c"])
+acts = st.one_of(
+    st.tuples(st.just("append"), texts),
+    st.tuples(st.just("reply"), texts),
+    st.tuples(st.just("fold"), texts),
+    st.tuples(st.just("inbox"), texts),
+    st.tuples(st.just("drop"), st.integers(0, 9)),
+    st.tuples(st.just("copy"), st.integers(0, 9)),
+    st.tuples(st.just("move"), st.integers(0, 9)),
+    st.tuples(st.just("rewrite"), st.integers(0, 9)),
+    st.tuples(st.just("commit"), st.none()),
+    st.tuples(st.just("restart"), st.none()),
+)
+
+
+@given(st.lists(acts, max_size=30))
+def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
+    script: list[tuple[str, object]],
+) -> None:
+    stored: Stored = Stored()
+    live: list[ChatMessage] = []
+    dirty = False
+    for number, (act, value) in enumerate(script):
+        at = value % len(live) if isinstance(value, int) and live else None
+        match act:
+            case "append":
+                live.append(user(str(value)))
+            case "reply":
+                # The step's checkpoint goes before it.
+                stored.commit(live)
+                live.append(assistant(str(value)))
+                stored.reply(live[-1])
+            case "inbox":
+                message = user(str(value))
+                stored.inbox[number] = message
+                stored.conversation.from_inbox(message, number)
+                live.append(message)
+            case "fold":
+                stored.commit(live, [user(str(value))])
+            case "drop" if at is not None:
+                del live[at]
+            case "copy" if at is not None:
+                live.insert(0, message_from(message_body(live[at])))
+            case "move" if at is not None:
+                live.append(live.pop(at))
+            case "rewrite" if at is not None:
+                live[at] = user(f"{live[at].text}!")
+            case "commit":
+                stored.commit(live)
+            case "restart":
+                stored.commit(live)
+                live = stored.restart()
+        dirty = act not in ("reply", "fold", "commit", "restart")
+    if dirty:
+        stored.commit(live)
+    assert stored.seen() == live
+    assert stored.inbox.keys() <= {number for number, (act, _) in enumerate(script) if act == "inbox"}

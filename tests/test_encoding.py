@@ -1,0 +1,325 @@
+"""What is stored comes back as it was, names no code, and fits into every database."""
+
+import json
+import math
+from base64 import b64encode
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from haystack import Document
+from haystack.dataclasses import ByteStream, ChatMessage, GeneratedAnswer, ReasoningContent, ToolCall
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentstate.durable.encoding import (
+    NotStorable,
+    clean_text,
+    decode,
+    encode,
+    encode_lossy,
+    message_body,
+    message_from,
+    stable,
+)
+
+Json = Any
+
+# What PostgreSQL's JSON takes: no NUL characters, no lone surrogates.
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
+hashable = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    texts,
+    st.datetimes(timezones=st.sampled_from([None, UTC, timezone(timedelta(hours=-3, minutes=-30))])),
+    st.dates(),
+    st.timedeltas(),
+    st.decimals(allow_nan=False),
+    st.uuids(),
+    st.binary(max_size=20),
+)
+keys = st.recursive(hashable, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=3)
+documents = st.builds(Document, content=texts, meta=st.dictionaries(texts, hashable, max_size=2))
+messages = st.one_of(
+    st.builds(ChatMessage.from_user, texts),
+    st.builds(
+        lambda text, arguments: ChatMessage.from_assistant(
+            text, tool_calls=[ToolCall("t", arguments, id="c1")], reasoning=ReasoningContent("hm")
+        ),
+        texts,
+        st.dictionaries(texts, st.integers() | texts, max_size=2),
+    ),
+)
+values = st.recursive(
+    hashable | documents | messages | st.frozensets(keys, max_size=3) | st.sets(keys, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(texts | st.just("$type"), inner, max_size=3)
+        | st.dictionaries(keys, inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def through_a_database(data: Json) -> Json:
+    """What JSON makes of it on the way."""
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(
+            any(same(key, its) and same(item, other[its]) for its in other) for key, item in one.items()
+        )
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float):
+        return repr(one) == repr(other)
+    return bool(one == other)
+
+
+@given(values)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    assert same(decode(through_a_database(encode(value))), value)
+
+
+@given(values)
+def test_nothing_is_lost_of_what_can_be_stored(value: Any) -> None:
+    assert encode_lossy(value) == (encode(value), False)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1e16,
+        1e23,
+        -0.0,
+        5e-324,
+        1.7976931348623157e308,
+        math.inf,
+        -math.inf,
+        10**5000,
+        frozenset({frozenset({1}), (2, frozenset())}),
+        {frozenset({1}): 2},
+        timedelta.max,
+        timedelta(days=99999, microseconds=1),
+        {"$type": "tuple", "value": [1]},
+        [ByteStream(b"\x00\xff", meta={"n": 1}, mime_type="a/b")],
+        GeneratedAnswer("yes", "really?", [Document(content="d")], {"n": 1}),
+    ],
+    ids=lambda value: repr(value)[:30] if not isinstance(value, int) else "huge",
+)
+def test_odd_values_come_back_as_they_were(value: Any) -> None:
+    assert same(decode(through_a_database(encode(value))), value)
+
+
+def test_nan_comes_back_as_nan() -> None:
+    assert math.isnan(decode(through_a_database(encode({"n": math.nan})))["n"])
+
+
+class Colour(str, Enum):  # noqa: UP042 - that its text is not its value is the point
+    RED = "red"
+
+
+class Shouted(str):
+    def __str__(self) -> str:
+        return self.upper()
+
+
+def test_a_kind_of_text_is_stored_as_its_text_and_not_as_what_it_prints() -> None:
+    assert encode([Colour.RED, Shouted("hey")]) == ["red", "hey"]
+
+
+@dataclass
+class Order:
+    number: int
+
+    def __repr__(self) -> str:
+        return f"Order(number={self.number})"
+
+
+class Stubborn:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text for you")
+
+
+class Told:
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def to_dict(self) -> Any:
+        if isinstance(self.told, Exception):
+            raise self.told
+        return self.told
+
+    def __str__(self) -> str:
+        return "told"
+
+
+@pytest.mark.parametrize(
+    "value, path, kind",
+    [
+        (Order(1), "the value", "Order"),
+        ({"a": [1, Order(2)]}, "the value['a'][1]", "Order"),
+        ((Order(1),), "the value[0]", "Order"),
+        ({Order: 1}, "the value", "type"),
+        ([OrderedDict()], "the value[0]", "OrderedDict"),
+        (Told({}), "the value", "Told"),
+        (lambda: 1, "the value", "function"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_cannot_be_stored_is_refused_naming_the_place(value: Any, path: str, kind: str) -> None:
+    with pytest.raises(NotStorable) as refused:
+        encode(value)
+    assert refused.value.path == path
+    assert f"{path} holds a " in str(refused.value)
+    assert kind in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ({"order": Order(7)}, {"order": "Order(number=7)"}),
+        (Told({"n": Order(1)}), {"n": "Order(number=1)"}),
+        (Told(RuntimeError("no")), "told"),
+        ([Stubborn()], ["<tests.test_encoding.Stubborn>"]),
+        ({Order: 1}, {"<class 'tests.test_encoding.Order'>": 1}),
+        ({Told({"n": 1}): 1}, {"told": 1}),
+        ({(1, Order): 1}, {(1, "<class 'tests.test_encoding.Order'>"): 1}),
+        ("a\x00b\ud800c", "a\ufffdb?c"),
+        (OrderedDict(a=1), "OrderedDict([('a', 1)])"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_a_tool_returns_beyond_that_is_kept_as_text_and_flagged(value: Any, expected: Any) -> None:
+    data, lossy = encode_lossy(value)
+    assert lossy
+    assert decode(through_a_database(data)) == expected
+
+
+def cyclic() -> list[Any]:
+    items: list[Any] = [1]
+    items.append({"again": items})
+    return items
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+class Mirror:
+    def to_dict(self) -> dict[str, Any]:
+        return {"me": self}
+
+    def __str__(self) -> str:
+        return "a mirror"
+
+
+@pytest.mark.parametrize(
+    "value", [cyclic(), deep(500), deep(100_000), Mirror()], ids=["cyclic", "deep", "very deep", "mirror"]
+)
+def test_what_contains_itself_or_has_no_bottom_is_cut_off_and_flagged(value: Any) -> None:
+    data, lossy = encode_lossy(value)
+    assert lossy
+    assert len(json.dumps(data)) < 2000
+    decode(data)
+    with pytest.raises(NotStorable):
+        encode(value)
+
+
+def test_a_value_used_twice_does_not_contain_itself() -> None:
+    shared = [1]
+    assert decode(encode([shared, shared, {"a": shared}])) == [[1], [1], {"a": [1]}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{Told({"n": 1}): 1}, {Told({"n": 1})}, {Order}, {frozenset({Order}): 2}, {(Told([]), 1)}],
+    ids=["key", "member", "class", "frozenset", "tuple"],
+)
+def test_whatever_was_stored_can_be_read_again(value: Any) -> None:
+    """A key has to be hashable when it comes back."""
+    data, _ = encode_lossy(value)
+    assert len(decode(through_a_database(data))) == 1
+
+
+@given(st.text())
+def test_clean_text_fits_into_every_database_and_is_stable(text: str) -> None:
+    clean = clean_text(text)
+    assert "\x00" not in clean
+    clean.encode()
+    assert clean_text(clean) == clean
+    assert len(clean) == len(text)
+
+
+def test_stored_data_names_no_code() -> None:
+    for tag in ("os.system", "Order", "tests.test_encoding.Order", "object"):
+        with pytest.raises(ValueError, match="unknown type"):
+            decode({"$type": tag, "value": ["true"]})
+
+
+def test_a_message_comes_back_whole() -> None:
+    message = ChatMessage.from_assistant(
+        "text",
+        meta={"usage": {"prompt_tokens": 3}, "model": "m"},
+        tool_calls=[ToolCall("t", {"q": [1, {"a": None}]}, id="c1", extra={"index": 0})],
+        reasoning=ReasoningContent("because", extra={"signature": "s"}),
+    )
+    result = ChatMessage.from_tool("12", origin=message.tool_calls[0], error=True)
+    for each in (message, result, ChatMessage.from_user("hi", name="ann")):
+        assert message_from(through_a_database(message_body(each))) == each
+
+
+def test_what_a_messages_meta_holds_beyond_json_does_not_stop_it() -> None:
+    message = ChatMessage.from_assistant("x", meta={"at": datetime(2026, 1, 2, tzinfo=UTC), "raw": Order(1)})
+    back = message_from(through_a_database(message_body(message)))
+    assert back.meta["at"] == datetime(2026, 1, 2, tzinfo=UTC)
+    assert back.text == "x"
+
+
+def test_only_what_nobody_changes_in_place_counts_as_stable() -> None:
+    assert all(map(stable, [None, 1, "x", b"y", 1.5, datetime.now(UTC), Document(content="d")]))
+    assert not any(map(stable, [[], {}, set(), Order(1), bytearray()]))
+
+
+def test_the_stored_form_is_plain_and_does_not_change() -> None:
+    """Sessions that are stored already have to be read by every later version."""
+    stored = {
+        "when": {"$type": "datetime", "value": "2026-01-02T03:04:05+00:00"},
+        "day": {"$type": "date", "value": "2026-01-02"},
+        "pair": {"$type": "tuple", "value": [1, {"$type": "decimal", "value": "1.50"}]},
+        "ids": {"$type": "set", "value": ["a"]},
+        "raw": {"$type": "bytes", "value": b64encode(b"\x00").decode()},
+        "by": {"$type": "dict", "value": [[1, "one"]]},
+        "odd": {"$type": "float", "value": "inf"},
+        "key": {"$type": "uuid", "value": "00000000-0000-0000-0000-000000000007"},
+        "span": {"$type": "timedelta", "value": [1, 2, 3]},
+    }
+    value = {
+        "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "day": date(2026, 1, 2),
+        "pair": (1, Decimal("1.50")),
+        "ids": {"a"},
+        "raw": b"\x00",
+        "by": {1: "one"},
+        "odd": math.inf,
+        "key": UUID(int=7),
+        "span": timedelta(1, 2, 3),
+    }
+    assert same(decode(stored), value)
+    assert encode(value) == stored

@@ -1,0 +1,115 @@
+"""Messages become rows and come back whole, and no text is stored twice."""
+
+import json
+from typing import Any
+
+import pytest
+from haystack.dataclasses import ChatMessage, ImageContent, ReasoningContent, TextContent, ToolCall
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentstate.durable.encoding import message_body, message_from
+from sessions_app.models import Message
+from sessions_app.packing import fill_texts, pack, results_of, unpack
+from tests import builders
+
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=30)
+calls = st.builds(
+    ToolCall,
+    tool_name=st.sampled_from(["look", "pay"]),
+    arguments=st.dictionaries(texts, st.integers() | texts, max_size=2),
+    id=st.sampled_from(["c1", "c2"]),
+)
+names = st.none() | st.sampled_from(["ann", ""])
+messages = st.one_of(
+    st.builds(ChatMessage.from_user, texts, name=names, meta=st.dictionaries(texts, texts, max_size=1)),
+    st.builds(ChatMessage.from_system, texts),
+    st.builds(
+        ChatMessage.from_assistant,
+        texts | st.none(),
+        tool_calls=st.lists(calls, min_size=1, max_size=2),
+        reasoning=st.none() | st.builds(ReasoningContent, texts),
+    ),
+    st.builds(ChatMessage.from_tool, texts, origin=calls, error=st.booleans()),
+    st.builds(
+        ChatMessage.from_tool,
+        st.lists(st.builds(TextContent, texts), min_size=1, max_size=2),
+        origin=calls,
+        error=st.booleans(),
+    ),
+)
+
+
+def row(message: ChatMessage, results: dict[str, tuple[int, str]] | None = None) -> Message:
+    role, text, rest = pack(message_body(message), results)
+    return Message(role=role, text=text, body=json.loads(json.dumps(rest)))
+
+
+@given(messages, st.dictionaries(st.sampled_from(["c1", "c2"]), texts, max_size=2))
+def test_a_message_comes_back_whole(message: ChatMessage, told: dict[str, str]) -> None:
+    in_ledger = {call_id: (number, text) for number, (call_id, text) in enumerate(told.items(), 10)}
+    packed = row(message, in_ledger)
+    assert message_from(unpack(packed, dict(in_ledger.values()))) == message
+    assert packed.role == message.role.value
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ChatMessage.from_user(
+            content_parts=["look at", ImageContent("aGk=", "image/png", validation=False), "this"]
+        ),
+        ChatMessage.from_assistant("", tool_calls=[ToolCall("t", {}, id="c1")]),
+        ChatMessage.from_tool([TextContent("a"), TextContent("b")], origin=ToolCall("t", {}, id="c1")),
+        ChatMessage.from_tool("", origin=ToolCall("t", {}, id=None)),
+    ],
+    ids=["parts", "empty text", "parts of a result", "no id"],
+)
+def test_odd_messages_come_back_whole(message: ChatMessage) -> None:
+    assert message_from(unpack(row(message))) == message
+
+
+@given(messages)
+def test_the_words_stand_in_the_text_and_nowhere_else(message: ChatMessage) -> None:
+    marked = "\u2603 the words"
+    body = message_body(message)
+    for part in body["content"]:
+        if isinstance(part.get("text"), str):
+            part["text"] = marked
+            break
+        if isinstance((part.get("tool_call_result") or {}).get("result"), str):
+            part["tool_call_result"]["result"] = marked
+            break
+    else:
+        return
+    _, text, rest = pack(body)
+    assert text == marked
+    assert marked not in json.dumps(rest, ensure_ascii=False)
+
+
+def test_a_result_that_the_ledger_holds_is_not_stored_again() -> None:
+    message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
+    packed = row(message, {"c1": (7, "a long result")})
+    assert (packed.text, packed.body["result_of"]) == ("", 7)
+    assert "long" not in json.dumps(packed.body)
+    assert row(message, {"c1": (7, "another result")}).text == "a long result"
+    assert row(message, {"c2": (7, "a long result")}).text == "a long result"
+
+
+@pytest.mark.django_db
+def test_the_text_of_many_messages_costs_one_query(django_assert_num_queries: Any) -> None:
+    history = builders.asked()
+    for number in range(3):
+        history.reply("", [("lookup_policy", {"policy": f"POL-{number}"})])
+        history.finish(history.calls[-1], f"policy {number}")
+        history.checkpoint("step")
+    found = list(Message.objects.visible_on(history.branch).order_by("position"))
+    with django_assert_num_queries(1):
+        fill_texts(history.branch, found)
+    assert [message.text for message in found if message.role == "tool"] == [
+        "policy 0",
+        "policy 1",
+        "policy 2",
+    ]
+    with django_assert_num_queries(0):
+        assert results_of(history.branch, found[:2]) == {}
