@@ -167,4 +167,5 @@ def test_the_delay_is_what_the_environment_says(monkeypatch, told, seconds):
     if told is not None:
         monkeypatch.setenv("AGENTSTATE_DEMO_DELAY", told)
     tools.delay()
-    assert waited == [seconds]
+    tools.slow_research("S01")
+    assert waited == [seconds, 5 * seconds]

@@ -20,9 +20,9 @@ PolicyNumber = Annotated[str, "The policy's number, such as POL-8801"]
 ClaimNumber = Annotated[str, "The claim's number, such as CLM-1042"]
 
 
-def delay() -> None:
+def delay(times: int = 1) -> None:
     """Wait as long as a slow service or model would: `AGENTSTATE_DEMO_DELAY` seconds, 0.6 unless set."""
-    time.sleep(float(os.environ.get("AGENTSTATE_DEMO_DELAY") or 0.6))
+    time.sleep(times * float(os.environ.get("AGENTSTATE_DEMO_DELAY") or 0.6))
 
 
 def look_up_policy(policy_number: PolicyNumber) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def slow_research(source: Annotated[str, "The id of one source, such as S01"]) -
     """Read one source from end to end and say what it found. Slow."""
     for row in records.sources():
         if row["id"] == source.strip().upper():
-            delay()
+            delay(times=5)
             return row
     raise LookupError(f"There is no source {source.strip()}. list_sources tells which there are.")
 
