@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from haystack import component
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
 
@@ -226,3 +227,25 @@ def test_generation_kwargs_and_the_choice_of_tools_survive_a_kill(dies_at):
     assert first.store.outcome["final_answer"] == plain["last_message"].text
     assert set(sample_agents.effects) == {"model({'temperature': 0.2, 'seed': 7},fast)", "fast(a)"}
     assert outcome.status == "idle"
+
+
+def test_a_message_to_a_run_that_stopped_before_the_model_answered_is_read_before_it_is_asked_again():
+    seen: list[list[str]] = []
+
+    @component
+    class Unwell:
+        @component.output_types(replies=list[ChatMessage])
+        def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+            seen.append([message.text or "" for message in messages])
+            if len(seen) == 1:
+                raise ValueError("The request was refused.")
+            return {"replies": [ChatMessage.from_assistant("Better.")]}
+
+    durable = make_durable(Agent(chat_generator=Unwell()))
+    journal = MemoryJournal.open(say="Something forbidden.")
+    assert run(durable, journal).why == "ValueError: The request was refused."
+
+    outcome = run(durable, MemoryJournal.open(journal.store, say="Then something else."))
+
+    assert outcome.status == "idle"
+    assert seen == [["Something forbidden."], ["Something forbidden.", "Then something else."]]

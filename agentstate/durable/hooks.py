@@ -78,6 +78,8 @@ class Gate(DurableHook):
             else:
                 run.commit("step", state, settled=settled)
             run.prepared = run.replied = False
+        elif run.unread and not run.replied and not run.prepared:
+            run.commit("step", state)
         if not run.let_go and run.signals.stop_request:
             run.release(requested_stop(run))
         if run.let_go:

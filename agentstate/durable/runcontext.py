@@ -106,6 +106,7 @@ class RunContext:
         self.holds = holds
         self._held: _Held | None = None
         self.replied = bool(snapshot.replies)
+        self.unread = not self.fresh_turn and bool(snapshot.inbox)
         self.progressed = False
         self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
         self._seq: dict[str, int] = {}
