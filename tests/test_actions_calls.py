@@ -4,11 +4,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.forms.models import model_to_dict
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.errors import Invalid, Moved, NotFound, Refused
-from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall, WaitingFor
+from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.models import (
+    Allowance,
+    Approval,
+    CallStatus,
+    Checkpoint,
+    Session,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
 from sessions_app.roles import Actor
 from tests import builders
 
@@ -362,3 +372,153 @@ def test_a_call_that_nobody_was_asked_about_needs_no_approval() -> None:
         actions.approve(
             actor=builders.SYSTEM, session_id=session.pk, call_id=ToolCall.objects.latest("position").pk
         )
+
+
+# A call that has been run already, on a tail that was left behind
+
+
+def repeated(status: str = CallStatus.DONE) -> tuple[Session, Approval, ToolCall]:
+    """A refund was given, the session was rewound to before it, and the model asks for it again."""
+    history = builders.refunding()
+    before = history.calls[-1]
+    if status == CallStatus.DONE:
+        history.finish(before, {"refunded": 120})
+        ToolCall.objects.filter(pk=before.pk).update(state={"paid": 120}, lossy=True)
+    elif status == CallStatus.FAILED:
+        history.finish(before, error="Timeout")
+    else:
+        history.doubt(before)
+    first = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    history.rest("paused")
+    actions.rewind(
+        actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=first.pk, reason="another way"
+    )
+    history.session = fresh(history.session)
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    approval = history.ask(history.calls[-1], repeats=before)
+    before.refresh_from_db()
+    return (
+        history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="It was run before."),
+        approval,
+        before,
+    )
+
+
+def reuse(session: Session, approval: Approval, **how: Any) -> Session:
+    return actions.reuse(
+        **{"actor": builders.SYSTEM, "session_id": session.pk, "call_id": approval.call_id, **how}
+    )
+
+
+def test_the_result_on_record_answers_a_call_that_has_been_run_before(woken: list[str]) -> None:
+    session, approval, before = repeated()
+    old = model_to_dict(before)
+    reuse(session, approval, reason="The money is there")
+    approval.refresh_from_db()
+    before.refresh_from_db()
+    call, session = approval.call, fresh(session)
+    assert (call.status, call.result, call.state, call.lossy) == (
+        CallStatus.DONE,
+        {"refunded": 120},
+        {"paid": 120},
+        True,
+    )
+    assert (call.decided_by, call.attempt) == (builders.SYSTEM.name, 0)
+    assert call.ended_at is not None
+    assert (approval.decision, approval.decided_by) == ("reused", builders.SYSTEM.name)
+    assert session.status == Status.QUEUED
+    assert woken == [str(session.pk)]
+    assert model_to_dict(before) == old
+    event = session.events.last()
+    assert event is not None
+    assert (event.kind, event.reason) == ("reused", "The money is there")
+    assert (event.data["tool"], event.data["from"]) == ("issue_refund", before.position)
+
+
+@pytest.mark.parametrize("status", [CallStatus.FAILED, CallStatus.DOUBT])
+def test_without_a_result_on_record_there_is_nothing_to_reuse(status: str) -> None:
+    session, approval, _ = repeated(status)
+    with pytest.raises(Invalid, match="no result on record"):
+        reuse(session, approval)
+    approval.refresh_from_db()
+    assert approval.decision == ""
+
+
+def test_a_call_that_repeats_none_cannot_be_answered_from_the_record() -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(Invalid, match="no result on record"):
+        reuse(session, Approval.objects.get())
+    assert fresh(session).status == Status.WAITING
+
+
+def test_a_call_that_has_been_run_before_may_run_again_or_be_rejected() -> None:
+    session, approval, _ = repeated()
+    approve(session, approval)
+    approval.refresh_from_db()
+    assert (approval.decision, approval.call.status) == ("approved", CallStatus.PLANNED)
+    session, approval, _ = repeated()
+    actions.reject(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=approval.call_id, message="It is paid."
+    )
+    approval.refresh_from_db()
+    assert (approval.decision, approval.call.status) == ("rejected", CallStatus.PLANNED)
+
+
+def test_of_two_who_answer_it_the_second_is_told_who_was_first() -> None:
+    session, approval, _ = repeated()
+    ann = builders.actor("operator")
+    reuse(session, approval, actor=ann)
+    for late in (reuse, approve):
+        with pytest.raises(Moved, match=f"answered with the result on record by {ann.name}"):
+            late(session, approval)
+    approval.call.refresh_from_db()
+    assert approval.call.status == CallStatus.DONE
+
+
+def test_reusing_a_result_needs_the_right_to_approve_and_the_session_as_it_was_seen() -> None:
+    session, approval, _ = repeated()
+    with pytest.raises(Forbidden):
+        reuse(session, approval, actor=builders.actor("viewer"))
+    with pytest.raises(Moved, match="changed since"):
+        reuse(session, approval, expected_version=session.version - 1)
+    approval.refresh_from_db()
+    assert approval.decision == ""
+
+
+# A tool that is allowed for the rest of the session
+
+
+def test_a_tool_is_allowed_for_the_rest_of_the_session() -> None:
+    session, (first, second) = two_to_approve()
+    ann = builders.actor("operator")
+    approve(session, first, actor=ann, for_session=True)
+    allowance = Allowance.objects.get()
+    assert (allowance.session, allowance.tool, allowance.granted_by) == (session, "issue_refund", ann.name)
+    event = fresh(session).events.last()
+    assert event is not None
+    assert event.data["for_session"] is True
+    # What had been asked for already is still answered one by one.
+    second.refresh_from_db()
+    assert second.decision == ""
+    assert fresh(session).status == Status.WAITING
+
+
+def test_a_tool_is_allowed_once_and_by_whoever_did_so_first() -> None:
+    session, (first, second) = two_to_approve()
+    ann = builders.actor("operator")
+    approve(session, first, actor=ann, for_session=True)
+    approve(session, second, for_session=True)
+    assert Allowance.objects.get().granted_by == ann.name
+
+
+def test_a_yes_to_one_call_allows_no_other() -> None:
+    session = builders.waiting_for_approval()
+    approve(session, Approval.objects.get())
+    assert not Allowance.objects.exists()
+
+
+def test_a_refused_yes_allows_nothing() -> None:
+    session = builders.waiting_for_approval()
+    with pytest.raises(Invalid):
+        approve(session, Approval.objects.get(), edited={"amount": "all"}, for_session=True)
+    assert not Allowance.objects.exists()

@@ -18,6 +18,7 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import runcontext
+from agentstate.durable.journal import ENDED
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -47,6 +48,8 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         record = run.call(tool_call_id)
         if record is not None and record.approval is not None:
             answer = record.approval
+        elif record is not None and record.status in ENDED:
+            return go_on  # somebody has answered for it: it does not run
         elif tool_name in run.allowed or not self.policy.should_ask(tool_name, tool_description, tool_params):
             return go_on
         else:

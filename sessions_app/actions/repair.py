@@ -285,11 +285,12 @@ def _carry_over(bench: _Bench) -> None:
 
 
 def _copy_approval(approval: Approval, call: ToolCall) -> None:
+    yes = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
+    if call.status in ENDED and approval.decision not in yes:
+        return  # a person has answered for the call: nobody's yes is wanted, and no old no counts
     fields = model_to_dict(
         approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]
     )
-    if call.status in ENDED and approval.decision == "":
-        return
     Approval.objects.create(
         session_id=approval.session_id,
         call=call,
