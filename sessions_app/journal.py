@@ -102,8 +102,11 @@ class OrmJournal:
             messages = [] if new.aside else list(new.messages)
             own = 1 + len(messages) + len(new.calls)
             before = len(checkpoint.messages) + 1 if checkpoint else 0
-            fence = self._fence(before + own, new.progress, attempt=1, updated_at=new.ended_at)
-            committed = self._write_checkpoint(checkpoint, fence, fence.position - own) if checkpoint else None
+            also = {"definition": checkpoint.definition} if checkpoint else {}
+            fence = self._fence(before + own, new.progress, attempt=1, updated_at=new.ended_at, **also)
+            committed = (
+                self._write_checkpoint(checkpoint, fence, fence.position - own) if checkpoint else None
+            )
             first = fence.position - own + 1
             rowsql.insert(
                 ModelCall,
@@ -227,7 +230,13 @@ class OrmJournal:
         return fence
 
     def _checkpoint(self, new: NewCheckpoint) -> Committed:
-        fence = self._fence(len(new.messages) + 1, new.progress, definition=new.definition, attempt=1, updated_at=timezone.now())
+        fence = self._fence(
+            len(new.messages) + 1,
+            new.progress,
+            definition=new.definition,
+            attempt=1,
+            updated_at=timezone.now(),
+        )
         fold = self._inbox(excluding=new.messages) if fence.inbox and new.kind == "step" and new.fold else []
         if fold:
             fence = self._fence(len(fold))

@@ -23,6 +23,7 @@ from agentstate.durable.encoding import (
     decode,
     encode,
     encode_lossy,
+    encode_result,
     message_body,
     message_from,
     stable,
@@ -126,6 +127,61 @@ def test_odd_values_come_back_as_they_were(value: Any) -> None:
 
 def test_nan_comes_back_as_nan() -> None:
     assert math.isnan(decode(through_a_database(encode({"n": math.nan})))["n"])
+
+
+def numbers(data: Json) -> list[float]:
+    """The floats in the stored JSON."""
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list):
+        return [number for item in data for number in numbers(item)]
+    return [data] if isinstance(data, float) else []
+
+
+@given(st.floats())
+def test_no_float_is_stored_that_a_database_may_give_back_as_something_else(value: float) -> None:
+    # PostgreSQL keeps numbers as decimals: 1e+23 comes back as a whole number, -0.0 as 0.0.
+    for number in numbers(encode([value])):
+        assert math.isfinite(number)
+        assert repr(number) != "-0.0"
+        assert "e+" not in repr(number)
+
+
+def as_postgres_gives_it_back(data: Json) -> Json:
+    if isinstance(data, list):
+        return [as_postgres_gives_it_back(item) for item in data]
+    if isinstance(data, dict):
+        keys = sorted(data, key=lambda key: (len(key.encode()), key.encode()))
+        return {key: as_postgres_gives_it_back(data[key]) for key in keys}
+    return data
+
+
+results = st.recursive(
+    st.none() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts | st.just("$type"), inner, max_size=4),
+)
+
+
+@given(results)
+def test_a_result_comes_back_in_the_order_of_its_keys(value: Any) -> None:
+    data, lossy = encode_result(value)
+    assert not lossy
+    assert repr(decode(as_postgres_gives_it_back(data))) == repr(value)
+
+
+def test_a_document_is_stored_as_a_document_in_a_result_too() -> None:
+    document = Document(content="c", meta={"title": "t", "page": 3, "a": 1})
+    data, _ = encode_result([document])
+    assert data[0]["$type"] == "document"
+    assert data[0]["value"]["content"] == "c"
+    [back] = decode(as_postgres_gives_it_back(data))
+    assert back == document
+    assert list(back.meta) == ["title", "page", "a"]
+
+
+def test_a_result_is_stored_plainly_where_its_order_is_not_lost() -> None:
+    for value in ({"a": 1, "b": {"c": 2, "dd": 3}}, [{"x": 1}], {}, "text"):
+        assert encode_result(value) == (value, False)
 
 
 class Colour(str, Enum):  # noqa: UP042 - that its text is not its value is the point

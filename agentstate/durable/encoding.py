@@ -1,7 +1,8 @@
 """Python values to plain JSON and back, by a closed list of types.
 
 What is stored never names code: a value that is not plain JSON carries a tag from `_TAGGED`, and nothing else is ever
-built from stored data. Text is made fit for every database: no NUL characters, no lone surrogates.
+built from stored data. All is made fit for every database: no NUL characters or lone surrogates in text, no number
+that one may give back as another (PostgreSQL's jsonb makes 1e+23 a whole number, and -0.0 0.0).
 """
 
 import dataclasses
@@ -81,8 +82,14 @@ def encode_lossy(value: Any) -> tuple[Json, bool]:
     return encoder.encode(value, "the result"), encoder.lost
 
 
+def encode_result(value: Any) -> tuple[Json, bool]:
+    """Like `encode_lossy`, and keeps the order of keys, which a database may change: the model is shown it as text."""
+    encoder = _Encoder(lossy=True, ordered=True)
+    return encoder.encode(value, "the result"), encoder.lost
+
+
 def decode(data: Json) -> Any:
-    """The value that `encode` was given.
+    """The value that was given to be encoded.
 
     :raises ValueError: for a tag that is not on the list.
     """
@@ -97,6 +104,8 @@ def decode(data: Json) -> Any:
         return float(value)
     if tag == "int":
         return int(value, 16)
+    if tag == "ordered":
+        return {key: decode(value[key]) for key in data["keys"]}
     if tag == "dict":
         return {decode(key): decode(item) for key, item in value}
     if tag == "tuple":
@@ -113,8 +122,9 @@ def decode(data: Json) -> Any:
 
 
 class _Encoder:
-    def __init__(self, *, lossy: bool) -> None:
+    def __init__(self, *, lossy: bool, ordered: bool = False) -> None:
         self.lossy = lossy
+        self.ordered = ordered
         self.lost = False
         self._inside: set[int] = set()
 
@@ -129,7 +139,7 @@ class _Encoder:
             self.lost |= text != value
             return text
         if type(value) is float:
-            return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+            return value if _is_kept(value) else {TAG: "float", "value": repr(value)}
         if id(value) in self._inside:
             return self._text(value, path, "that contains itself")
         if len(self._inside) >= MAX_DEPTH:
@@ -154,7 +164,9 @@ class _Encoder:
         tag = _TAG_OF.get(type(value))
         if tag is not None:
             data = _TAGGED[tag][1](value)
-            return {TAG: tag, "value": self.encode(data, path) if tag in _NESTED else data}
+            if tag in _NESTED:
+                data = {key: self.encode(item, f"{path}.{key}") for key, item in data.items()}
+            return {TAG: tag, "value": data}
         if self.lossy:
             # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
             as_dict = getattr(value, "to_dict", None)
@@ -170,7 +182,10 @@ class _Encoder:
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
         if TAG not in value and all(type(key) is str for key in value):
-            return {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
+            data = {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
+            if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
+                return {TAG: "ordered", "keys": list(data), "value": data}
+            return data
         pairs = [
             [self._hashable(key, path), self.encode(item, f"{path}[{_text_of(key)}]")]
             for key, item in value.items()
@@ -193,6 +208,16 @@ class _Encoder:
             raise NotStorable(path, value, why)
         self.lost = True
         return clean_text(_text_of(value))
+
+
+def _is_kept(value: float) -> bool:
+    """Whether every database gives the number back as it is, as plain JSON."""
+    return -1e16 < value < 1e16 and (value != 0 or math.copysign(1, value) > 0)
+
+
+def _as_postgres_orders(key: str) -> tuple[int, bytes]:
+    data = key.encode()
+    return len(data), data
 
 
 def _is_plain(value: Any) -> bool:

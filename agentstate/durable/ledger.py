@@ -20,7 +20,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import runcontext
 from agentstate.durable.cache import cache_key
 from agentstate.durable.context import current_key
-from agentstate.durable.encoding import NotStorable, clean_text, decode, encode_lossy
+from agentstate.durable.encoding import NotStorable, clean_text, decode, encode_lossy, encode_result
 from agentstate.durable.journal import ENDED, CallEnd, CallRecord, Stop
 from agentstate.durable.runcontext import Parked, RunContext
 from agentstate.durable.statekeys import apply, difference
@@ -125,7 +125,7 @@ def _invoke(
         current_key.reset(token)
         runcontext._current.reset(outside)
 
-    data, lossy = encode_lossy(result)
+    data, lossy = encode_result(result)
     end = CallEnd("done", run.now(), result=data, lossy=lossy, state=_written(run, state, before))
     _end(run, record, end, started)
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:

@@ -40,7 +40,9 @@ class FileStore(Store):
             )
 
     def close(self) -> None:
-        self._file.close()
+        with self.lock:
+            self.epoch += 1  # whoever still runs on it in this process has lost it
+            self._file.close()
 
 
 class FileJournal(MemoryJournal):

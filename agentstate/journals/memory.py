@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentstate.durable.journal import (
+    ENDED,
     ApprovalRecord,
     Base,
     CallEnd,
@@ -106,7 +107,8 @@ class Store:
             self.state[key] = [*self.state[key], *change["extend"]] if "extend" in change else change["set"]
         for settled in record["settled"]:
             call = self.calls[settled["position"]]
-            self.calls[call.position] = replace(call, status=settled["status"], error=settled["error"])
+            if call.status not in ENDED:
+                self.calls[call.position] = replace(call, status=settled["status"], error=settled["error"])
         self.checkpoints.append(
             {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}
         )

@@ -1,0 +1,136 @@
+"""One session in each of the journal's adapters, steered in the same way: for tests that hold for all of them."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.db.models import F
+from django.utils import timezone
+
+from agentstate.durable.journal import Journal
+from agentstate.journals import FileJournal, MemoryJournal
+from agentstate.journals.memory import Store
+from sessions_app import actions, leases
+from sessions_app.journal import OrmJournal
+from sessions_app.models import Branch, InboxMessage, Session, Status
+from tests import builders
+from tests.builders import SYSTEM
+
+Json = Any
+TOOLS = [builders.tool("pay", properties={"n": {"type": "integer"}}), builders.tool("look")]
+
+
+class MemoryBook:
+    def __init__(self, inputs: dict[str, Json] | None = None) -> None:
+        self.inputs = inputs or {}
+        self.store = Store("session")
+        self.journal: MemoryJournal
+
+    def open(self, say: str = "") -> Journal:
+        """The session's journal at its next epoch, as a new process would get it."""
+        inputs = None if self.store.epoch else self.inputs
+        self.journal = MemoryJournal.open(self.store, say=say, inputs=inputs)
+        return self.journal
+
+    def say(self, text: str) -> None:
+        self.journal.say(text)
+
+    def approve(self, call_id: str, edited: dict[str, Json] | None = None) -> None:
+        self.journal.decide(call_id, approve=True, arguments=edited)
+
+    def reject(self, call_id: str, message: str) -> None:
+        self.journal.decide(call_id, approve=False, message=message)
+
+    def decide(self, call_id: str, **how: Any) -> None:
+        self.journal.decide(call_id, **how)
+
+    def told(self) -> dict[str, str]:
+        """What everybody is told of the session."""
+        stopped, outcome = self.store.stopped, self.store.outcome
+        return {
+            "status": self.store.status,
+            **{name: stopped[name] for name in ("waiting_for", "why", "error") if stopped},
+            **outcome,
+        }
+
+    def fence(self) -> None:
+        """What still runs of the present epoch may write no more."""
+        self.store.epoch += 1
+
+    def close(self) -> None:
+        pass
+
+
+class FileBook(MemoryBook):
+    def __init__(self, path: Path, inputs: dict[str, Json] | None = None) -> None:
+        super().__init__(inputs)
+        self.path = path
+        self.file: FileJournal | None = None
+
+    def open(self, say: str = "") -> Journal:
+        self.close()
+        inputs = None if self.path.exists() else self.inputs
+        self.journal = self.file = FileJournal.open(self.path, say=say, inputs=inputs)
+        self.store = self.file.store
+        return self.journal
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+class OrmBook:
+    def __init__(self, inputs: dict[str, Json] | None = None, agent: str = "contract") -> None:
+        builders.agent(agent, tools=TOOLS)
+        self.session = Session.objects.create(agent=agent, inputs=inputs or {})
+        self.pk = self.session.pk
+        Session.objects.filter(pk=self.pk).update(
+            branch=Branch.objects.create(session=self.session, number=1),
+            phase="planning",
+            previous_phase="idle",
+        )
+
+    def fresh(self) -> Session:
+        return Session.objects.select_related("branch").get(pk=self.pk)
+
+    def claim(self) -> leases.Claim:
+        now = timezone.now()
+        Session.objects.filter(pk=self.pk).update(
+            status=Status.QUEUED, next_run_at=now, lease_expires_at=None, waiting_for="", attempt=0
+        )
+        claim = leases.claim(self.pk, "tests", now + timedelta(seconds=1))
+        assert claim is not None
+        return claim
+
+    def open(self, say: str = "") -> Journal:
+        if say:
+            self.say(say)
+        return OrmJournal(self.claim())
+
+    def say(self, text: str) -> None:
+        InboxMessage.objects.create(session_id=self.pk, text=text)
+
+    def approve(self, call_id: str, edited: dict[str, Json] | None = None) -> None:
+        actions.approve(actor=SYSTEM, session_id=self.pk, call_id=call_id, edited=edited)
+
+    def reject(self, call_id: str, message: str) -> None:
+        actions.reject(actor=SYSTEM, session_id=self.pk, call_id=call_id, message=message)
+
+    def decide(self, call_id: str, *, skip: str = "", **how: Any) -> None:
+        if skip:
+            how["skip"] = skip
+        actions.decide(actor=SYSTEM, session_id=self.pk, call_id=call_id, reason="looked it up", **how)
+
+    def told(self) -> dict[str, str]:
+        session = self.fresh()
+        names = ("status", "waiting_for", "why", "error", "final_answer", "exit_reason")
+        return {name: getattr(session, name) for name in names}
+
+    def fence(self) -> None:
+        Session.objects.filter(pk=self.pk).update(epoch=F("epoch") + 1)
+
+    def close(self) -> None:
+        pass
+
+
+Book = MemoryBook | OrmBook

@@ -1,0 +1,683 @@
+"""What every journal guarantees: what was written is read back by the next epoch, and an old epoch writes nothing."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentstate.durable.encoding import decode, encode, encode_result
+from agentstate.durable.journal import (
+    ApprovalRecord,
+    Ask,
+    CallEnd,
+    FailedCall,
+    Journal,
+    LeaseLost,
+    NewCall,
+    NewCheckpoint,
+    NewMessage,
+    NewReply,
+    Progress,
+    Settled,
+    Signals,
+    Snapshot,
+    Stop,
+)
+from tests.books import Book, FileBook, MemoryBook, OrmBook
+
+Json = Any
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+PLANNING = Progress("planning", "idle", AT, {"edges": {"idle>planning": 1}})
+EXECUTING = Progress("executing", "planning", AT, {"steps": 1, "model_seconds": 0.5})
+DONE = Progress("done", "reflecting", AT, {"steps": 2})
+FOLLOWUP = Progress("planning", "done", AT, {"steps": 2, "edges": {"done>planning": 1}})
+Make = Callable[..., Book]
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("orm", marks=pytest.mark.django_db)])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Makes sessions in one of the adapters."""
+    if request.param == "orm":
+        request.getfixturevalue("db")
+    made: list[Book] = []
+
+    def one(inputs: dict[str, Json] | None = None) -> Book:
+        kinds: dict[str, Callable[[], Book]] = {
+            "memory": lambda: MemoryBook(inputs),
+            "file": lambda: FileBook(tmp_path / f"{len(made)}.jsonl", inputs),
+            "orm": lambda: OrmBook(inputs),
+        }
+        made.append(kinds[request.param]())
+        return made[-1]
+
+    yield one
+    for book in made:
+        book.close()
+
+
+@pytest.fixture
+def book(make: Make) -> Book:
+    return make()
+
+
+def said(role: str, text: str) -> dict[str, Json]:
+    return {"role": role, "meta": {}, "name": None, "content": [{"text": text}]}
+
+
+def message(text: str, role: str = "user") -> NewMessage:
+    return NewMessage(said(role, text))
+
+
+def checkpoint(kind: str = "step", *texts: str, **fields: Any) -> NewCheckpoint:
+    options: dict[str, Any] = {"step": 0, "progress": PLANNING, "definition": "d1", **fields}
+    return NewCheckpoint(kind=kind, messages=[message(text) for text in texts], **options)  # type: ignore[arg-type]
+
+
+def reply(*texts: str, calls: tuple[NewCall, ...] = (), seq: int = 0, **fields: Any) -> NewReply:
+    options: dict[str, Any] = {"name": "agent", "progress": EXECUTING if calls else PLANNING, **fields}
+    return NewReply(
+        seq=seq,
+        messages=[said("assistant", text) for text in texts],
+        started_at=AT,
+        ended_at=AT + timedelta(seconds=1),
+        calls=calls,
+        **options,
+    )
+
+
+def pay(number: int) -> NewCall:
+    return NewCall(f"c{number}", "pay", {"n": number})
+
+
+def seen(snapshot: Snapshot) -> list[str]:
+    """The words of the context."""
+    assert snapshot.base is not None
+    return [stored.body["content"][0]["text"] for stored in snapshot.base.context]
+
+
+def words(snapshot: Snapshot) -> list[str]:
+    """The words of the inbox."""
+    return [item.body["content"][0]["text"] for item in snapshot.inbox]
+
+
+def begun(book: Book, *texts: str, **fields: Any) -> Journal:
+    """A journal with a turn begun."""
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("start", *(texts or ("hi",)), **fields))
+    return journal
+
+
+def called(book: Book, *numbers: int) -> tuple[Journal, list[int]]:
+    """A journal with a reply that asks for calls, and their positions."""
+    journal = begun(book)
+    commit = journal.reply(reply("I pay.", calls=tuple(map(pay, numbers or (1,)))))
+    return journal, [record.position for record in commit.calls]
+
+
+# Reading back
+
+
+def test_a_new_session_has_its_inputs_and_its_inbox_and_nothing_else(make: Make) -> None:
+    book = make({"state": {"who": "Ann"}})
+    snapshot = book.open(say="hello").load()
+    assert snapshot.inputs == {"state": {"who": "Ann"}}
+    assert words(snapshot) == ["hello"]
+    assert (snapshot.base, snapshot.replies, snapshot.calls, snapshot.allowed) == (None, (), (), frozenset())
+
+
+@pytest.mark.parametrize("kind", ["start", "step", "prepared", "end"])
+def test_a_checkpoint_is_read_back_whole(book: Book, kind: str) -> None:
+    journal = begun(book)
+    commit = journal.checkpoint(
+        checkpoint(
+            kind,
+            "and",
+            step=7,
+            progress=replace(PLANNING, totals={"steps": 3, "seconds": {"planning": 0.5}}),
+            state={"name": {"set": "Ann"}},
+            counters={"step_count": 7, "token_usage": {"prompt_tokens": 12}, "context_tokens": None},
+            tools=("pay", "look"),
+            definition="d2",
+        )
+    )
+    snapshot = book.open().load()
+    base = snapshot.base
+    assert base is not None
+    assert (base.kind, base.step, base.tools, base.definition) == (kind, 7, ("pay", "look"), "d2")
+    assert base.counters == {"step_count": 7, "token_usage": {"prompt_tokens": 12}, "context_tokens": None}
+    assert base.state == {"name": "Ann"}
+    assert seen(snapshot) == ["hi", "and"]
+    assert base.context[-1].position == commit.positions[0] < base.position
+    assert snapshot.definition == "d2"
+    assert snapshot.progress == replace(PLANNING, totals={"steps": 3, "seconds": {"planning": 0.5}})
+
+
+def test_tools_that_stay_the_same_are_read_back_at_every_later_checkpoint(book: Book) -> None:
+    journal = begun(book, tools=("search",))
+    for tools in [("search",), ("search", "found"), ("search", "found"), ("search", "found")]:
+        journal.checkpoint(checkpoint("step", tools=tools))
+        journal = book.open()
+        base = journal.load().base
+        assert base is not None
+        assert base.tools == tools
+
+
+def test_positions_grow_and_are_never_given_twice(book: Book) -> None:
+    journal = book.open()
+    journal.load()
+    given: list[int] = []
+    for number in range(3):
+        given += journal.checkpoint(checkpoint("step", f"a{number}", f"b{number}")).positions
+        commit = journal.reply(reply("one", "two", calls=(pay(1), pay(2))), checkpoint("step", f"c{number}"))
+        assert commit.checkpoint is not None
+        given += [*commit.checkpoint.positions, *commit.positions, *(call.position for call in commit.calls)]
+        given += [record.position for record in journal.plan([pay(3)])]
+        journal = book.open()
+        base = journal.load().base
+        assert base is not None
+        assert base.position not in given
+    assert given == sorted(set(given))
+
+
+def test_without_a_context_the_model_sees_what_it_saw_and_all_that_came_since(book: Book) -> None:
+    journal = begun(book)
+    journal.reply(reply("hello"))
+    journal.checkpoint(checkpoint("step", "and?"))
+    journal.reply(reply("well"), checkpoint("step"))
+    assert seen(book.open().load()) == ["hi", "hello", "and?"]
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("step"))
+    assert seen(book.open().load()) == ["hi", "hello", "and?", "well"]
+
+
+def test_a_context_holds_until_the_next_one(book: Book) -> None:
+    journal = begun(book, "one", "two", "three")
+    first = journal.load().base
+    assert first is not None
+    one, _, three = [stored.position for stored in first.context]
+    commit = journal.checkpoint(checkpoint("prepared", "short", "long", context=[three, -2, one, -1]))
+    assert seen(book.open().load()) == ["three", "long", "one", "short"]
+    journal = book.open()
+    journal.load()
+    journal.reply(reply("hello"))
+    journal.checkpoint(checkpoint("step", "more"))
+    assert seen(book.open().load()) == ["three", "long", "one", "short", "hello", "more"]
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("step", context=[commit.positions[0]]))
+    journal.checkpoint(checkpoint("step", "last"))
+    assert seen(book.open().load()) == ["short", "last"]
+
+
+def test_an_empty_context_is_not_the_whole_of_it(book: Book) -> None:
+    journal = begun(book, "one")
+    journal.checkpoint(checkpoint("step", context=[]))
+    assert seen(book.open().load()) == []
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("step", "two"))
+    assert seen(book.open().load()) == ["two"]
+
+
+def test_state_is_the_sum_of_what_changed(book: Book) -> None:
+    journal = begun(book, state={"docs": {"set": [1]}, "name": {"set": "Ann"}, "gone": {"set": 1}})
+    journal.checkpoint(checkpoint("step", state={"docs": {"extend": [2, 3]}, "gone": {"set": None}}))
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("prepared", state={"docs": {"extend": [4]}, "late": {"set": []}}))
+    journal.checkpoint(checkpoint("step", state={"late": {"extend": ["x"]}}))
+    base = book.open().load().base
+    assert base is not None
+    assert base.state == {"docs": [1, 2, 3, 4], "name": "Ann", "gone": None, "late": ["x"]}
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("step", state={"docs": {"set": ["anew"]}}))
+    journal.checkpoint(checkpoint("step", state={"docs": {"extend": ["more"]}}))
+    base = book.open().load().base
+    assert base is not None
+    assert base.state["docs"] == ["anew", "more"]
+
+
+def test_replies_and_asides_are_read_back_until_the_step_is_over(book: Book) -> None:
+    journal = begun(book)
+    commit = journal.reply(reply("They talked.", name="summary", aside=True))
+    journal.reply(reply("one", "two"))
+    journal.checkpoint(checkpoint("prepared"))
+    journal.reply(reply("again", seq=1))
+    snapshot = book.open().load()
+    assert [(r.name, r.seq, [m.body for m in r.messages]) for r in snapshot.replies] == [
+        ("summary", 0, [said("assistant", "They talked.")]),
+        ("agent", 0, [said("assistant", "one"), said("assistant", "two")]),
+        ("agent", 1, [said("assistant", "again")]),
+    ]
+    # What was said aside is no part of the conversation.
+    assert seen(snapshot) == ["hi", "one", "two"]
+    assert commit.calls == ()
+    journal = book.open()
+    journal.load()
+    journal.checkpoint(checkpoint("step"))
+    snapshot = book.open().load()
+    assert snapshot.replies == ()
+    assert seen(snapshot) == ["hi", "one", "two", "again"]
+
+
+def test_a_reply_and_the_checkpoint_of_its_step_are_one_commit(book: Book) -> None:
+    journal = begun(book, state={"n": {"set": 1}})
+    journal.reply(reply("one"))
+    commit = journal.reply(
+        reply("two", calls=(pay(1),)), checkpoint("step", "between", step=1, state={"n": {"set": 2}})
+    )
+    snapshot = book.open().load()
+    base = snapshot.base
+    assert base is not None
+    assert commit.checkpoint is not None
+    assert (base.step, base.state, seen(snapshot)) == (1, {"n": 2}, ["hi", "one", "between"])
+    assert [r.messages[0].body for r in snapshot.replies] == [said("assistant", "two")]
+    assert [call.call_id for call in snapshot.calls] == ["c1"]
+    assert commit.checkpoint.positions[0] < base.position < commit.positions[0] < commit.calls[0].position
+    assert snapshot.progress == EXECUTING
+
+
+def test_the_definition_of_a_checkpoint_that_came_with_a_reply_is_the_sessions(book: Book) -> None:
+    journal = begun(book, definition="d1")
+    journal.reply(reply("one"))
+    journal.reply(reply("two"), checkpoint("step", definition="d2"))
+    assert book.open().load().definition == "d2"
+
+
+# Tool calls
+
+
+def test_a_call_is_read_back_in_every_status(book: Book) -> None:
+    journal, places = called(book, 0, 1, 2, 3, 4)
+    for place in places[1:]:
+        journal.start_call(place, sent={"n": 9} if place == places[1] else None, at=AT)
+    journal.finish_call(
+        places[2], CallEnd("done", AT, result={"paid": True}, state={"n": {"set": 1}}), EXECUTING
+    )
+    journal.finish_call(places[3], CallEnd("failed", AT, error="no money"), EXECUTING)
+    journal.finish_call(places[4], CallEnd("done", AT, result=None, lossy=True, cached=True))
+    calls = book.open().load().calls
+    assert [call.position for call in calls] == places
+    assert [call.status for call in calls] == ["planned", "started", "done", "failed", "done"]
+    assert [call.attempt for call in calls] == [0, 1, 1, 1, 1]
+    assert [call.sent for call in calls] == [None, {"n": 9}, None, None, None]
+    assert [call.arguments for call in calls] == [{"n": n} for n in range(5)]
+    assert (calls[2].result, calls[2].state) == ({"paid": True}, {"n": {"set": 1}})
+    assert (calls[3].error, calls[3].result) == ("no money", None)
+    assert len({call.idempotency_key for call in calls}) == 5
+
+
+def test_a_call_that_is_started_again_keeps_its_key_and_counts_its_attempts(book: Book) -> None:
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    first = book.open()
+    [before] = first.load().calls
+    first.start_call(place, sent=None, at=AT)
+    [after] = book.open().load().calls
+    assert (before.attempt, after.attempt) == (1, 2)
+    assert before.idempotency_key == after.idempotency_key
+
+
+def test_calls_that_a_hook_added_are_read_back_behind_the_models(book: Book) -> None:
+    journal, _ = called(book, 1)
+    [added] = journal.plan([NewCall("extra", "look", {})])
+    calls = book.open().load().calls
+    assert [(call.call_id, call.tool) for call in calls] == [("c1", "pay"), ("extra", "look")]
+    assert calls[1] == added
+
+
+def test_calls_are_read_back_until_the_step_is_over(book: Book) -> None:
+    journal, [place] = called(book)
+    journal.checkpoint(checkpoint("prepared"))
+    assert len(book.open().load().calls) == 1
+    journal = book.open()
+    journal.load()
+    journal.start_call(place, sent=None, at=AT)
+    journal.finish_call(place, CallEnd("done", AT, result="paid"), EXECUTING)
+    journal.checkpoint(checkpoint("step"))
+    assert book.open().load().calls == ()
+
+
+def test_a_call_that_somebody_answered_for_is_settled_with_the_checkpoint(book: Book) -> None:
+    journal, [first, second] = called(book, 1, 2)
+    journal.start_call(first, sent=None, at=AT)
+    journal.finish_call(first, CallEnd("done", AT, result="paid"))
+    settled = [Settled(first, "failed", "too late"), Settled(second, "failed", "no such tool")]
+    journal.checkpoint(checkpoint("prepared", settled=settled))
+    calls = book.open().load().calls
+    # What has ended already is not changed again.
+    assert [(call.status, call.error) for call in calls] == [("done", ""), ("failed", "no such tool")]
+
+
+def test_calls_of_many_threads_are_all_recorded(book: Book) -> None:
+    journal, places = called(book, *range(8))
+    together = threading.Barrier(8, timeout=30)
+
+    def one(place: int) -> None:
+        together.wait()
+        try:
+            journal.start_call(place, sent=None, at=AT)
+            journal.finish_call(place, CallEnd("done", AT, result=place), EXECUTING)
+        finally:
+            journal.thread_done()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, places))
+    assert [(call.status, call.result) for call in book.open().load().calls] == [("done", p) for p in places]
+
+
+def test_nothing_is_left_behind_where_nobody_went_back(book: Book) -> None:
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    assert journal.repeats("pay", {"n": 1}) is None
+
+
+# People
+
+
+def ask(place: int, number: int = 1) -> Ask:
+    return Ask(place, "pay", {"n": number}, "f" * 64)
+
+
+def test_approvals_are_asked_for_and_answered(book: Book) -> None:
+    journal, places = called(book, 1, 2, 3)
+    asks = tuple(ask(place, number) for number, place in enumerate(places, 1))
+    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="pay needs a yes.", asks=asks))
+    told = book.told()
+    assert (told["status"], told["waiting_for"], told["why"]) == ("waiting", "approval", "pay needs a yes.")
+    book.approve("c1")
+    book.approve("c2", edited={"n": 20})
+    book.reject("c3", "not that one")
+    calls = book.open().load().calls
+    assert [call.approval for call in calls] == [
+        ApprovalRecord("approved"),
+        ApprovalRecord("approved", {"n": 20}),
+        ApprovalRecord("rejected", None, "not that one"),
+    ]
+    assert [call.status for call in calls] == ["planned"] * 3
+
+
+def test_an_answer_is_not_lost_when_the_others_are_asked_for_again(book: Book) -> None:
+    journal, [first, second] = called(book, 1, 2)
+    asks = (ask(first, 1), ask(second, 2))
+    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="?", asks=asks))
+    book.approve("c1")
+    journal = book.open()
+    calls = journal.load().calls
+    assert [call.approval and call.approval.decision for call in calls] == ["approved", ""]
+    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="?", asks=(ask(second, 2),)))
+    calls = book.open().load().calls
+    assert [call.approval and call.approval.decision for call in calls] == ["approved", ""]
+
+
+def test_calls_in_doubt_are_decided(book: Book) -> None:
+    journal, places = called(book, 1, 2, 3, 4)
+    for place in places:
+        journal.start_call(place, sent=None, at=AT)
+    journal.stop(Stop("waiting", "in_doubt", waiting_for="doubt", why="?", doubts=tuple(places)))
+    assert [call.status for call in book.open().load().calls] == ["doubt"] * 4
+    journal = book.open()
+    journal.load()
+    journal.stop(Stop("waiting", "in_doubt", waiting_for="doubt", why="?", doubts=tuple(places)))
+    book.decide("c1", result="it was paid")
+    book.decide("c2", again=True)
+    book.decide("c3", skip="leave it")
+    calls = book.open().load().calls
+    assert [call.status for call in calls] == ["done", "planned", "skipped", "doubt"]
+    assert (calls[0].result, calls[2].error) == ("it was paid", "leave it")
+
+
+def test_the_inbox_is_taken_in_by_name_or_folded_in_at_a_step(book: Book) -> None:
+    journal = book.open(say="first")
+    book.say("second")
+    first, second = journal.load().inbox
+    new = replace(checkpoint("start"), messages=[NewMessage(inbox_id=first.id), message("mine")])
+    commit = journal.checkpoint(new)
+    assert commit.signals.inbox
+    assert commit.folded == ()
+    snapshot = book.open().load()
+    assert (seen(snapshot), words(snapshot)) == (["first", "mine"], ["second"])
+    assert snapshot.inbox == (second,)
+
+    journal = book.open()
+    journal.load()
+    left = journal.checkpoint(checkpoint("step", fold=False))
+    assert (left.folded, left.signals.inbox) == ((), True)
+    assert journal.checkpoint(checkpoint("prepared")).folded == ()
+    taken = journal.checkpoint(checkpoint("step", "before"))
+    assert [stored.body for stored in taken.folded] == [said("user", "second")]
+    assert taken.folded[0].position > taken.positions[0]
+    assert seen(book.open().load()) == ["first", "mine", "before", "second"]
+    assert words(book.open().load()) == []
+
+
+def test_what_is_folded_in_is_seen_behind_a_context_too(book: Book) -> None:
+    journal = begun(book, "one", "two")
+    base = journal.load().base
+    assert base is not None
+    book.say("news")
+    journal.checkpoint(checkpoint("step", "short", context=[base.context[0].position, -1]))
+    assert seen(book.open().load()) == ["one", "short", "news"]
+
+
+def test_every_commit_tells_of_a_message_that_came_meanwhile(book: Book) -> None:
+    journal, [place] = called(book)
+    assert journal.start_call(place, sent=None, at=AT) == Signals()
+    book.say("wait")
+    assert journal.finish_call(place, CallEnd("done", AT, result="paid")).inbox
+    assert journal.reply(reply("ok")).signals.inbox
+
+
+# Letting go
+
+
+def end(journal: Journal, **fields: Any) -> None:
+    stop = Stop("idle", "finished", final_answer="All done.", exit_reason="text")
+    journal.checkpoint(checkpoint("end", progress=DONE, stop=stop, followup=FOLLOWUP, **fields))
+
+
+def reflecting(book: Book) -> Journal:
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    journal.finish_call(
+        place,
+        CallEnd("done", AT, result="paid"),
+        replace(EXECUTING, phase="reflecting", previous="executing"),
+    )
+    return journal
+
+
+def test_the_end_of_a_turn_lets_go_in_the_same_commit(book: Book) -> None:
+    end(reflecting(book))
+    told = book.told()
+    assert (told["status"], told["final_answer"], told["exit_reason"]) == ("idle", "All done.", "text")
+    snapshot = book.open(say="and now?").load()
+    assert snapshot.base is not None
+    assert (snapshot.base.kind, snapshot.progress, words(snapshot)) == ("end", DONE, ["and now?"])
+
+
+def test_a_turn_that_ends_with_a_message_unread_goes_on_with_it(book: Book) -> None:
+    journal = reflecting(book)
+    book.say("one more thing")
+    end(journal)
+    told = book.told()
+    assert (told["status"], told["final_answer"]) == ("queued", "All done.")
+    snapshot = book.open().load()
+    assert (snapshot.progress, words(snapshot)) == (FOLLOWUP, ["one more thing"])
+    assert snapshot.base is not None
+    assert snapshot.base.kind == "end"
+
+
+def test_a_message_that_the_end_itself_takes_in_is_not_unread(book: Book) -> None:
+    journal = reflecting(book)
+    book.say("by the way")
+    [item] = journal.load().inbox
+    new = checkpoint("end", progress=DONE, stop=Stop("idle", "finished"), followup=FOLLOWUP)
+    journal.checkpoint(replace(new, messages=[NewMessage(inbox_id=item.id)]))
+    assert book.told()["status"] == "idle"
+    assert book.open().load().progress == DONE
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        Stop("queued"),
+        Stop("queued", "retry", why="The model failed.", delay=30.0),
+        Stop("paused", "paused"),
+        Stop("waiting", "gave_up", waiting_for="retries", why="5 times"),
+        Stop("idle", "failed", error="ValueError: no", progress=Progress("error", "planning", AT, {})),
+        Stop("cancelled", "cancelled"),
+    ],
+    ids=lambda stop: f"{stop.status} {stop.event}",
+)
+def test_letting_go_leaves_the_status_and_why(book: Book, stop: Stop) -> None:
+    journal = begun(book)
+    if stop.status != "cancelled":
+        failed = FailedCall("agent", 0, "TimeoutError: slow", AT, AT)
+        stop = replace(stop, failed=failed)
+    journal.stop(stop)
+    told = book.told()
+    assert (told["status"], told["waiting_for"], told["error"]) == (stop.status, stop.waiting_for, stop.error)
+    assert told["why"] == stop.why
+    snapshot = book.open().load()
+    assert snapshot.progress == (stop.progress or PLANNING)
+    # A model call that failed is no reply.
+    assert (seen(snapshot), snapshot.replies) == (["hi"], ())
+
+
+def test_a_slice_ends_with_its_checkpoint(book: Book) -> None:
+    journal = begun(book)
+    journal.reply(reply("one"))
+    journal.checkpoint(checkpoint("step", step=1, stop=Stop("queued")))
+    assert book.told()["status"] == "queued"
+    assert seen(book.open().load()) == ["hi", "one"]
+
+
+# One writer
+
+WRITES: dict[str, Callable[[Journal, int], Any]] = {
+    "load": lambda journal, place: journal.load(),
+    "checkpoint": lambda journal, place: journal.checkpoint(checkpoint("step", "late")),
+    "fold": lambda journal, place: journal.checkpoint(checkpoint("step")),
+    "reply": lambda journal, place: journal.reply(reply("late")),
+    "reply with its checkpoint": lambda journal, place: journal.reply(
+        reply("late"), checkpoint("step", "late")
+    ),
+    "plan": lambda journal, place: journal.plan([pay(9)]),
+    "start_call": lambda journal, place: journal.start_call(place, sent=None, at=AT),
+    "finish_call": lambda journal, place: journal.finish_call(
+        place, CallEnd("done", AT, result="late"), EXECUTING
+    ),
+    "stop": lambda journal, place: journal.stop(Stop("idle", "failed", error="late")),
+    "end": lambda journal, place: end(journal),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_journal_whose_epoch_is_over_changes_nothing(book: Book, write: str) -> None:
+    old, [place] = called(book)
+    book.say("unread")
+    before = book.open().load()
+    with pytest.raises(LeaseLost):
+        WRITES[write](old, place)
+    new = book.open()
+    assert new.load() == before
+    new.checkpoint(checkpoint("step", "mine", fold=False))
+    with pytest.raises(LeaseLost):
+        WRITES[write](old, place)
+    assert seen(book.open().load()) == ["hi", "I pay.", "mine"]
+
+
+# Values
+
+
+ODD = {
+    "zebra": 1,
+    "ant": {"zz": 1, "b": [], "a": {}},
+    "B": None,
+    "": "",
+    "big": 1e23,
+    "large": 1e16,
+    "zero": -0.0,
+    "one": 1.0,
+    "tiny": 5e-324,
+    "long": 10**30,
+    "text": "\u2028 \U0001f600 \\u0000 \" ' \x7f",
+    "tagged": {"$type": "tuple", "value": [1]},
+    "pair": (1, {2: b"3"}),
+}
+
+
+def test_odd_values_come_back_as_they_were(book: Book) -> None:
+    data = encode(ODD)
+    journal = begun(book, state={"odd": {"set": data}}, counters={"z": 1.0, "a": 2})
+    body = {"role": "assistant", "meta": {"odd": data}, "name": None, "content": [{"text": "x"}]}
+    commit = journal.reply(replace(reply(calls=(NewCall("c1", "pay", data),)), messages=[body]))
+    [call] = commit.calls
+    journal.start_call(call.position, sent=data, at=AT)
+    journal.finish_call(call.position, CallEnd("done", AT, result=data, state={"odd": {"set": data}}))
+    snapshot = book.open().load()
+    [record] = snapshot.calls
+    [then] = snapshot.replies
+    assert snapshot.base is not None
+    assert record.state is not None
+    stored = [
+        snapshot.base.state["odd"],
+        record.arguments,
+        record.sent,
+        record.result,
+        record.state["odd"]["set"],
+    ]
+    for found in [*stored, then.messages[0].body["meta"]["odd"]]:
+        assert found == data
+        assert {key: repr(value) for key, value in decode(found).items() if key != "ant"} == {
+            key: repr(value) for key, value in ODD.items() if key != "ant"
+        }
+    assert snapshot.base.counters == {"z": 1.0, "a": 2}
+
+
+def test_a_result_is_shown_to_the_model_as_the_same_text_when_it_is_replayed(book: Book) -> None:
+    """What the model sees of a result is its JSON, so the order of its keys is part of it."""
+    data, _ = encode_result(ODD)
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    journal.finish_call(place, CallEnd("done", AT, result=data))
+    [record] = book.open().load().calls
+    assert repr(decode(record.result)) == repr(ODD)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "x" * 10_000_000, None, False, 0, [], {}, encode(math.nan), "null", '"', "\\"],
+    ids=lambda v: str(v)[:9],
+)
+def test_any_result_comes_back_as_it_was(book: Book, value: Json) -> None:
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    journal.finish_call(place, CallEnd("done", AT, result=value))
+    [record] = book.open().load().calls
+    assert record.status == "done"
+    assert record.result == value
+    assert type(record.result) is type(value)
+
+
+def test_a_tools_result_in_the_conversation_is_the_one_in_the_ledger(book: Book) -> None:
+    journal, [place] = called(book)
+    journal.start_call(place, sent=None, at=AT)
+    journal.finish_call(place, CallEnd("done", AT, result="a long result"))
+    origin = {"tool_name": "pay", "arguments": {"n": 1}, "id": "c1", "extra": None}
+    part = {"tool_call_result": {"result": "a long result", "origin": origin, "error": False}}
+    body: dict[str, Json] = {"role": "tool", "meta": {}, "name": None, "content": [part]}
+    journal.checkpoint(replace(checkpoint("step"), messages=[NewMessage(body)]))
+    base = book.open().load().base
+    assert base is not None
+    assert base.context[-1].body == body
