@@ -34,6 +34,7 @@ def demo_env(env, tmp_path):
     return env | {
         "AGENTSTATE_AGENTS": "agentstate.demo.agents",
         "AGENTSTATE_DEMO_DIR": str(tmp_path / "demo"),
+        "AGENTSTATE_DEMO_DELAY": "0.2",
         "AGENTSTATE_LEASE_SECONDS": "1",
         "AGENTSTATE_HEARTBEAT_SECONDS": "0.3",
         "AGENTSTATE_SWEEP_SECONDS": "0.3",
