@@ -75,7 +75,7 @@ def header(session: Session, actor: Actor, now: datetime) -> Header:
     waiting = list(
         ToolCall.objects.filter(branch=session.branch)
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
-        .select_related("approval__repeats")
+        .select_related("approval__repeats__branch")
         .defer("result", "state")
         .order_by("position")
     )
@@ -207,6 +207,6 @@ def _about_call(waiting: list[ToolCall], now: datetime) -> Banner:
     return Banner(
         "waiting",
         f"{call.tool} waits for a person:",
-        f"{arguments(approval.arguments, 90)}. {when}{lapses}.{others}",
+        f"{arguments(approval.arguments, 90).rstrip('.')} · {when}{lapses}.{others}",
         anchor,
     )
