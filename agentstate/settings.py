@@ -7,6 +7,7 @@ HTTP on this machine. A wrong value is refused at start with a sentence that say
 import contextlib
 import logging
 import os
+import re
 import secrets
 import tempfile
 from pathlib import Path
@@ -55,6 +56,32 @@ def _seconds(name: str, default: float) -> float:
     return value
 
 
+def _context_windows() -> dict[str, int]:
+    """Tokens by agent key; "" stands for every other agent."""
+    windows = {}
+    for entry in _names("AGENTSTATE_CONTEXT_WINDOW", ""):
+        agent, _, tokens = entry.rpartition("=")
+        if not tokens.strip().isdecimal() or int(tokens) == 0:
+            raise ImproperlyConfigured(
+                f"AGENTSTATE_CONTEXT_WINDOW must be a number of tokens, or AGENT=TOKENS for one agent, not {entry!r}."
+            )
+        windows[agent.strip()] = int(tokens)
+    return windows
+
+
+def _patterns(name: str) -> list[str]:
+    """Regular expressions, one in each line."""
+    patterns = [line for line in env.str(name, "").splitlines() if line.strip()]
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ImproperlyConfigured(
+                f"{name}: {pattern!r} is no regular expression: {error}. Write one in each line."
+            ) from error
+    return patterns
+
+
 def _redis_url() -> str:
     url: str = env.str("REDIS_URL", "")
     if url and not url.startswith(("redis://", "rediss://")):
@@ -100,6 +127,9 @@ try:
     AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
     AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
+    AGENTSTATE_CONTEXT_WINDOW = _context_windows()
+    AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS", "")
+    AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 

@@ -144,13 +144,21 @@ class RewindForm(CheckpointForm):
 class ForkForm(CheckpointForm):
     act, button, done = "fork", "Fork", "This is the fork: it goes its own way from here."
 
+    replace = forms.IntegerField(required=False, widget=forms.HiddenInput)
     message = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="Another message to go on with. With one, the fork runs at once.",
     )
     title = forms.CharField(required=False, max_length=200)
-    field_order = ("version", "checkpoint", "message", "title", "run_on", "reason")
+    field_order = ("version", "checkpoint", "replace", "message", "title", "run_on", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self["replace"].value() not in (None, ""):
+            said = self.fields["message"]
+            said.label, said.required = "Said instead", True
+            said.help_text = "The model sees only this, not what was said before. The fork runs at once."
 
 
 class MessageForm(ActForm):

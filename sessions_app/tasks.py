@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from sessions_app import leases
+from sessions_app import leases, searchindex
 from sessions_app.leases import Heartbeat
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ def sweep() -> None:
     for session_id in leases.sweep():
         # The next sweep finds what is still due, so these must not pile up while every worker is busy.
         _send(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS)
+    searchindex.update()
 
 
 def wake(session_id: UUID) -> None:

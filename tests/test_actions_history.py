@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sessions_app import actions, leases
+from sessions_app import actions, leases, restore
 from sessions_app.actions.history import LEFT_FIELDS
-from sessions_app.errors import NotFound, Refused
+from sessions_app.errors import Invalid, NotFound, Refused
 from sessions_app.models import Branch, Checkpoint, InboxMessage, Message, Phase, Session, Status, ToolCall
 from tests import builders
 from tests.builders import SYSTEM, branch_of
@@ -451,3 +451,75 @@ def test_random_rewinds_undos_and_forks_show_what_copying_lists_would() -> None:
     run_state_machine_as_test(
         Histories, settings=settings(max_examples=30, stateful_step_count=20, deadline=None)
     )
+
+
+def _seen(session: Session) -> list[tuple[str, str]]:
+    """What the model sees when the session goes on."""
+    base = restore.read(session, builders.branch_of(session)).base
+    assert base is not None
+    return [(m.body["role"], m.body["content"][0].get("text", "")) for m in base.context]
+
+
+def test_a_fork_with_other_words_in_a_messages_place_shows_the_model_only_those() -> None:
+    source = builders.done()
+    start = Checkpoint.objects.get(branch=source.branch, kind="start")
+    asked = Message.objects.get(branch=source.branch, role="user")
+    fork = actions.fork(
+        actor=SYSTEM,
+        session_id=source.pk,
+        checkpoint_id=start.pk,
+        replace=asked.position,
+        message="Is my roof covered by POL-8?",
+        reason="She meant the roof",
+    )
+    assert _seen(fork) == [
+        ("system", "You help with insurance claims."),
+        ("user", "Is my roof covered by POL-8?"),
+    ]
+    assert (fork.status, fork.phase, fork.inbox.count()) == ("queued", "planning", 0)
+    assert fork.position == max(fork.events.values_list("position", flat=True))
+    # The source is as it was.
+    source.refresh_from_db()
+    assert _seen(source)[1] == ("user", "Is my windscreen covered by POL-7?")
+
+
+def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
+    source = builders.done()
+    step = Checkpoint.objects.get(branch=source.branch, kind="step")
+    asked = Message.objects.get(branch=source.branch, role="user")
+    fork = actions.fork(
+        actor=SYSTEM,
+        session_id=source.pk,
+        checkpoint_id=step.pk,
+        replace=asked.position,
+        message="Just look POL-7 up",
+        reason="Shorter",
+    )
+    assert [role for role, _ in _seen(fork)] == ["system", "user", "assistant", "tool"]
+    assert _seen(fork)[1] == ("user", "Just look POL-7 up")
+
+
+@pytest.mark.parametrize(
+    "kind, place, message, error",
+    [
+        ("start", "user", "", "Write the message that is said instead"),
+        ("start", "system", "Hello", "sees no user's message"),
+        ("start", "nowhere", "Hello", "sees no user's message"),
+        ("end", "user", "Hello", "A turn that is over"),
+    ],
+)
+def test_words_that_stand_in_nobodys_place_make_no_fork(
+    kind: str, place: str, message: str, error: str
+) -> None:
+    source = builders.done()
+    rows = dict(Message.objects.filter(branch=source.branch).values_list("role", "position"))
+    with pytest.raises((Invalid, NotFound), match=error):
+        actions.fork(
+            actor=SYSTEM,
+            session_id=source.pk,
+            checkpoint_id=Checkpoint.objects.get(branch=source.branch, kind=kind).pk,
+            replace=rows.get(place, 10_000),
+            message=message,
+            reason="Another way",
+        )
+    assert Session.objects.count() == 1

@@ -44,6 +44,9 @@ def load(monkeypatch, tmp_path):
         ({"AGENTSTATE_SLICE_SECONDS": "nan"}, "AGENTSTATE_SLICE_SECONDS"),
         ({"AGENTSTATE_SWEEP_SECONDS": "soon"}, 'Environment variable "AGENTSTATE_SWEEP_SECONDS" invalid'),
         ({"AGENTSTATE_MAX_ATTEMPTS": "0"}, "AGENTSTATE_MAX_ATTEMPTS must be at least 1, not 0."),
+        ({"AGENTSTATE_CONTEXT_WINDOW": "claims=big"}, "AGENT=TOKENS for one agent, not 'claims=big'."),
+        ({"AGENTSTATE_CONTEXT_WINDOW": "0"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
+        ({"AGENTSTATE_MASK_PATTERNS": "ok\n(a"}, "AGENTSTATE_MASK_PATTERNS: '(a' is no regular expression"),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
@@ -65,6 +68,18 @@ def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):
         "desk.agents",
         "claims.agents",
     ]
+
+
+def test_context_windows_are_set_for_all_agents_or_for_one(load):
+    assert load()["AGENTSTATE_CONTEXT_WINDOW"] == {}
+    windows = load(AGENTSTATE_CONTEXT_WINDOW="128000, claims=32000")["AGENTSTATE_CONTEXT_WINDOW"]
+    assert windows == {"": 128_000, "claims": 32_000}
+
+
+def test_what_is_hidden_is_set_by_names_and_by_one_pattern_in_each_line(load):
+    settings = load(AGENTSTATE_MASK_KEYS="iban, card_number", AGENTSTATE_MASK_PATTERNS="a{1,2}\n\n[b]")
+    assert settings["AGENTSTATE_MASK_KEYS"] == ["iban", "card_number"]
+    assert settings["AGENTSTATE_MASK_PATTERNS"] == ["a{1,2}", "[b]"]
 
 
 def test_sqlite_queues_its_writers_and_syncs_each_commit(load):

@@ -9,6 +9,7 @@ and change nothing.
 from sessions_app.actions.calls import approve, decide, reject, reuse
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.repair import answer_call, edit_memory, edit_state, replace_message
+from sessions_app.actions.reveal import reveal
 from sessions_app.actions.steer import assign, cancel, pause, resume
 from sessions_app.actions.talk import send_message, start
 
@@ -26,6 +27,7 @@ __all__ = [
     "replace_message",
     "resume",
     "reuse",
+    "reveal",
     "rewind",
     "send_message",
     "start",

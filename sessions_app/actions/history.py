@@ -13,6 +13,7 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from sessions_app import restore
 from sessions_app.actions.base import (
     begin_turn_if_over,
     branch_of,
@@ -24,8 +25,17 @@ from sessions_app.actions.base import (
     require,
     settle,
 )
-from sessions_app.errors import NotFound
-from sessions_app.models import Branch, Checkpoint, InboxMessage, Phase, Session, SessionTag, Status
+from sessions_app.errors import Invalid, NotFound
+from sessions_app.models import (
+    Branch,
+    Checkpoint,
+    InboxMessage,
+    Message,
+    Phase,
+    Session,
+    SessionTag,
+    Status,
+)
 from sessions_app.roles import Actor
 from sessions_app.rules import shows
 from sessions_app.tasks import wake
@@ -123,6 +133,7 @@ def fork(
     checkpoint_id: int,
     reason: str,
     message: str = "",
+    replace: int | None = None,
     title: str = "",
     run: bool = False,
     expected_version: int | None = None,
@@ -132,13 +143,18 @@ def fork(
     It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it
     is idle.
 
+    :param message: What is said next; or, with `replace`, what was said instead.
+    :param replace: The position of the user's message that the model sees `message` in place of.
     :returns: The new session.
-    :raises NotFound: for a checkpoint that no branch of this session shows.
+    :raises NotFound: for a checkpoint that no branch of this session shows, and if the model sees no user's message
+        at `replace` there.
     """
     require(actor, "fork")
     reason = given("The reason", reason)
     message = fit("The message", message)
     title = fit("The title", title, 200)
+    if replace is not None and not message:
+        raise Invalid("Write the message that is said instead.")
     source = lock(session_id, expected_version)
     checkpoint, parent = _find(source, checkpoint_id)
     check(source, "fork", checkpoint=checkpoint)
@@ -166,13 +182,69 @@ def fork(
     SessionTag.objects.bulk_create(
         SessionTag(session=fork, name=name) for name in source.tags.values_list("name", flat=True)
     )
-    if message:
+    if replace is not None:
+        _say_instead(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
+    elif message:
         InboxMessage.objects.create(session=fork, text=message, author=actor.user)
     _stand_at(fork, checkpoint, now)
     _rest(fork, checkpoint, run=run or bool(message), why=reason, now=now)
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
     commit(source, "forked", actor, reason, {**point, "to": str(fork.pk)})
     return commit(fork, "forked", actor, reason, {**point, "from": str(source.pk)})
+
+
+def _say_instead(
+    fork: Session,
+    checkpoint: Checkpoint,
+    position: int,
+    text: str,
+    *,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+) -> None:
+    """Begin the fork with a checkpoint of its own, where the model sees other words in a user's message's place."""
+    if checkpoint.kind == Checkpoint.Kind.END:
+        raise Invalid("A turn that is over reads no message again. Fork from the start of a step of it.")
+    branch = branch_of(fork)
+    context = restore.context_of(branch, checkpoint)
+    if not any(message.position == position and message.role == Message.Role.USER for message in context):
+        raise NotFound(f"The model sees no user's message {position} at this checkpoint.")
+    place = fork.position + 1
+    Message.objects.create(
+        branch=branch,
+        position=place,
+        role=Message.Role.USER,
+        text=text,
+        body={"content": [{"text": None}]},
+        author=actor.name,
+        created_at=now,
+    )
+    Checkpoint.objects.create(
+        branch=branch,
+        position=place + 1,
+        kind=checkpoint.kind,
+        step=checkpoint.step,
+        phase=checkpoint.phase,
+        context=restore.ranges(
+            place if message.position == position else message.position for message in context
+        ),
+        context_at=place + 1,
+        keys=checkpoint.keys,
+        counters=checkpoint.counters,
+        tools=list(restore.tools_of(branch, checkpoint)),
+        totals=checkpoint.totals,
+        definition=checkpoint.definition,
+        created_at=now,
+    )
+    fork.position = place + 1
+    commit(
+        fork,
+        "repaired",
+        actor,
+        reason,
+        {"what": "message", "position": position, "by": place, "role": "user"},
+    )
 
 
 def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Count
 
 from sessions_app import rules
-from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, Session, ToolCall
+from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, Session, ToolCall
 
 PAGE = 100
 _HEAVY = ("context", "keys", "counters", "tools", "totals")
@@ -43,8 +43,11 @@ def find(session: Session, branch: Branch, pk: int) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
+    """``replace`` is the position of the message that is to be said in other words, where it is about that."""
+
     what: str
     checkpoint: Checkpoint
+    replace: int | None = None
 
 
 def suggestions(session: Session, branch: Branch) -> list[Suggestion]:
@@ -73,6 +76,27 @@ def suggestions(session: Session, branch: Branch) -> list[Suggestion]:
     if end is not None:
         found.append(Suggestion("the end of the last turn", end))
     return [suggestion for suggestion in found if suggestion is not None]
+
+
+def replaceable(branch: Branch) -> Suggestion | None:
+    """The last thing that a user said, with the first place from which it can be said differently."""
+    said = _last(Message.objects.visible_on(branch).filter(role=Message.Role.USER))
+    if said is None:
+        return None
+    start = (
+        Checkpoint.objects.visible_on(branch, after=said)
+        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
+        .defer(*_HEAVY)
+        .order_by("position")
+        .first()
+    )
+    return Suggestion("the last message, in other words", start, said) if start else None
+
+
+def words_at(branch: Branch, position: int) -> str:
+    """What the user said there; "" if it was nobody."""
+    said = Message.objects.visible_on(branch).filter(position=position, role=Message.Role.USER)
+    return said.values_list("text", flat=True).first() or ""
 
 
 def _at(what: str, branch: Branch, position: int) -> Suggestion | None:

@@ -78,6 +78,12 @@ class Command(BaseCommand):
         _add_checkpoint(fork)
         fork.add_argument("--title", default="")
         fork.add_argument("--message", default="", help="say this first; the fork then runs at once")
+        fork.add_argument(
+            "--replace",
+            type=int,
+            metavar="POSITION",
+            help="the model sees --message in place of the user's message at this position, see `agent show`",
+        )
         fork.add_argument("--run", action="store_true", help="run the fork at once")
         fork.add_argument("--reason", default="forked on the command line")
 
@@ -125,7 +131,8 @@ class Command(BaseCommand):
         )
 
     def fork(self, options: Options) -> None:
-        fork = actions.fork(**_common(options), title=options["title"], message=options["message"])
+        how = {name: options[name] for name in ("title", "message", "replace")}
+        fork = actions.fork(**_common(options), **how)
         self.stdout.write(str(fork.pk))
 
     def decide(self, options: Options) -> None:

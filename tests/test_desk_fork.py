@@ -1,0 +1,57 @@
+"""Forking on the desk with other words in the place of what the user said."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app import restore
+from sessions_app.models import Checkpoint, Message, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
+    session = builders.done()
+    address = f"/sessions/{session.pk}/fork/"
+    text = operator.get(address).content.decode()
+    query = re.search(
+        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*><b>The last message, in other words', text
+    )
+    assert query
+    sheet = operator.get(address + query[1].replace("&amp;", "&")).content.decode()
+    # The old words stand in the field, to be changed.
+    assert "Is my windscreen covered by POL-7?</textarea>" in sheet
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', sheet))
+    answer = operator.post(
+        address, fields | {"message": "Is my roof covered?", "reason": "She meant the roof"}
+    )
+    assert answer.status_code == 302, answer.content.decode()
+    fork = Session.objects.select_related("branch").exclude(pk=session.pk).get()
+    base = restore.read(fork, builders.branch_of(fork)).base
+    assert base is not None
+    assert [message.body["content"][0]["text"] for message in base.context[1:]] == ["Is my roof covered?"]
+    assert fork.status == "queued"
+    assert operator.get(answer["Location"]).status_code == 200
+
+
+def test_nothing_is_replaced_by_nothing(operator):
+    session = builders.done()
+    start = Checkpoint.objects.get(branch=session.branch, kind="start")
+    asked = Message.objects.get(branch=session.branch, role="user")
+    fields = {"version": session.version, "checkpoint": start.pk, "replace": asked.position, "message": " "}
+    answer = operator.post(f"/sessions/{session.pk}/fork/", fields | {"reason": "She meant the roof"})
+    assert answer.status_code == 400
+    assert Session.objects.count() == 1
+
+
+def test_a_rewind_does_not_offer_other_words(operator):
+    text = operator.get(f"/sessions/{builders.done().pk}/rewind/").content.decode()
+    assert "in other words" not in text

@@ -1,0 +1,228 @@
+"""Hidden values are hidden everywhere in what is shown, and whoever reveals them is on record."""
+
+import json
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app import actions
+from sessions_app.errors import Forbidden, Invalid, NotFound
+from sessions_app.masking import HIDDEN, Mask
+from sessions_app.models import Event, Message, Session, StateValue, ToolCall
+from tests import builders
+
+MASK = Mask.of(["iban", "Card-Number", "password"], [r"\b\d{4} \d{4} \d{4}\b", r"[\w.]+@[\w.]+\w"])
+
+
+def test_a_hidden_key_hides_its_whole_value_however_deep():
+    value = {
+        "claim": "CLM-1042",
+        "iban": "DE89",
+        "payee": {"name": "Ada", "card_number": {"first": "4111", "rest": [1, 2]}},
+        "tries": [{"IBAN": 17}, {"iban": None}, {"other": {"Password": ["a", "b"]}}],
+    }
+    assert MASK.json(value) == {
+        "claim": "CLM-1042",
+        "iban": HIDDEN,
+        "payee": {"name": "Ada", "card_number": HIDDEN},
+        "tries": [{"IBAN": HIDDEN}, {"iban": HIDDEN}, {"other": {"Password": HIDDEN}}],
+    }
+    assert value["iban"] == "DE89"
+
+
+def test_a_pattern_hides_its_matches_in_every_text_also_in_names():
+    value = ["to ada@example.org, card 4111 1111 1111", {"x": {"ada@example.org": "bob@example.org"}}]
+    assert MASK.json(value) == [f"to {HIDDEN}, card {HIDDEN}", {"x": {HIDDEN: HIDDEN}}]
+
+
+def test_a_number_that_matches_is_hidden_and_no_other_value_changes_its_type():
+    mask = Mask.of([], [r"^\d{6}$"])
+    assert mask.json([123456, 12, 1.5, True, None, "123456", []]) == [HIDDEN, 12, 1.5, True, None, HIDDEN, []]
+
+
+def test_tagged_values_are_hidden_by_the_name_they_lie_under():
+    value = {"iban": {"$type": "decimal", "value": "12"}, "limit": {"$type": "decimal", "value": "12"}}
+    assert MASK.json(value) == {"iban": HIDDEN, "limit": value["limit"]}
+
+
+def test_mappings_that_are_stored_in_another_form_are_hidden_too():
+    ordered = {"$type": "ordered", "keys": ["iban", "a"], "value": {"a": 1, "iban": "DE89"}}
+    pairs = {"$type": "dict", "value": [["iban", "DE89"], [1, {"iban": "DE89"}], ["a", "ada@example.org"]]}
+    assert MASK.json(ordered)["value"] == {"a": 1, "iban": HIDDEN}
+    assert MASK.json(pairs)["value"] == [["iban", HIDDEN], [1, {"iban": HIDDEN}], ["a", HIDDEN]]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ('{"iban": "DE89 3704", "a": 1}', '{"iban": "••••", "a": 1}'),
+        ('{"iban":12,"a":1}', '{"iban":••••,"a":1}'),
+        ('{"iban":null}', '{"iban":••••}'),
+        (
+            'Result: {"card_number": {"first": "41\\"11", "rest": [1]}, "a": 1}.',
+            'Result: {"card_number": ••••, "a": 1}.',
+        ),
+        ('{"card number": {"first": "4111", "re', '{"card number": ••••'),
+        ('{"iban": "DE89 37', '{"iban": "••••"'),
+        ("{'iban': 'DE\\'89', 'a': 1}", "{'iban': '••••', 'a': 1}"),
+        (r'"{\"iban\": \"DE89\", \"a\": 1}"', r'"{\"iban\": ••••, \"a\": 1}"'),
+        ("iban=DE89&a=1", "iban=••••&a=1"),
+        ("IBAN: DE89 3704 0044\nName: Ada", "IBAN: ••••\nName: Ada"),
+        ("The card number: 4111 1111, for Ada", "The card number: ••••, for Ada"),
+        ("iban: 4111 1111", "iban: ••••"),
+        ("password=a,b,c d", "password=••••"),
+        ("cardnumber:", "cardnumber:"),
+        ("my iban is secret", "my iban is secret"),
+        ("xiban: 1, iban2: 2, x-iban: 3", "xiban: 1, iban2: 2, x-iban: 3"),
+        ("", ""),
+    ],
+)
+def test_what_follows_a_hidden_name_in_a_text_is_hidden(text, shown):
+    assert MASK.text(text) == shown
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["iban", "a", "b c", "plain"]), inner),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.sampled_from([None, 2]), st.booleans())
+def test_no_shape_of_json_lets_a_hidden_value_through(value, indent, as_text):
+    secret = {"outer": [{"iban": ["s3cret", value, "s3cret"]}, value], "after": "seen"}
+    shown = MASK.text(json.dumps(secret, indent=indent)) if as_text else json.dumps(MASK.json(secret))
+    assert "s3cret" not in shown
+    assert "seen" in shown
+
+
+@given(JSON)
+def test_without_anything_to_hide_everything_is_shown(value):
+    assert Mask.none().json(value) is value
+    assert not Mask.none().hides(value)
+
+
+def test_it_says_whether_there_is_something_to_reveal():
+    assert MASK.hides({"a": [{"iban": "x"}]})
+    assert MASK.hides("iban: x")
+    assert not MASK.hides({"a": ["b"]})
+
+
+def test_what_was_left_hidden_in_a_form_is_as_it_was():
+    original = {"iban": "DE89", "amount": 12, "to": ["ada@example.org", "Ada"], "note": "x"}
+    typed = {"iban": HIDDEN, "amount": 20, "to": [HIDDEN, "Bob"], "new": 1}
+    assert MASK.restore(typed, original) == {
+        "iban": "DE89",
+        "amount": 20,
+        "to": ["ada@example.org", "Bob"],
+        "new": 1,
+    }
+    assert MASK.restore("DE12", original["iban"]) == "DE12"
+    assert MASK.restore({"iban": "DE12"}, original) == {"iban": "DE12"}
+
+
+def test_an_item_may_be_taken_from_a_list_with_hidden_ones():
+    original = ["ada@example.org", "Ada", 0]
+    assert MASK.restore([HIDDEN, 0], original) == ["ada@example.org", 0]
+    assert MASK.restore(["new", *MASK.json(original)], original) == ["new", *original]
+
+
+@pytest.mark.parametrize(
+    "typed, original",
+    [
+        (f"to {HIDDEN} and Bob", "to ada@example.org"),
+        ({"iban": f"{HIDDEN}1"}, {"iban": "DE89"}),
+        ({"b": HIDDEN}, {"iban": "DE89"}),
+        ({HIDDEN: 2}, {"ada@example.org": 1}),
+        ([HIDDEN], ["ada@example.org", "bob@example.org"]),
+        ({"a": {"deep": [HIDDEN]}}, {"a": 1}),
+    ],
+)
+def test_a_hidden_value_is_never_stored_as_its_mask(typed, original):
+    with pytest.raises(Invalid, match="cannot be changed in part"):
+        MASK.restore(typed, original)
+
+
+@given(JSON)
+def test_a_form_that_nobody_touched_changes_nothing(value):
+    secret = {"iban": value, "list": [value, {"iban": value}], "to": "ada@example.org"}
+    assert MASK.restore(MASK.json(secret), secret) == secret
+
+
+@pytest.mark.django_db
+def test_rows_are_hidden_in_memory_only_and_without_a_query(django_assert_num_queries):
+    call = builders.History()
+    call.checkpoint("start")
+    call.reply("Mail ada@example.org", [("pay", {"iban": "DE89", "amount": 1})])
+    call.finish(call.calls[0], {"iban": "DE89"}, error="iban: DE89")
+    StateValue.objects.create(branch=call.branch, position=99, key="Password", value={"a": 1})
+    (tool,), (value,) = ToolCall.objects.defer("state"), StateValue.objects.all()
+    message = Message.objects.get(role="assistant")
+    with django_assert_num_queries(0):
+        MASK.rows([tool, value, message])
+    assert (tool.arguments, tool.result, tool.error) == (
+        {"iban": HIDDEN, "amount": 1},
+        {"iban": HIDDEN},
+        f"iban: {HIDDEN}",
+    )
+    assert value.value == HIDDEN
+    assert message.text == f"Mail {HIDDEN}"
+    tool.refresh_from_db()
+    assert tool.arguments["iban"] == "DE89"
+
+
+@pytest.mark.django_db
+def test_a_session_is_hidden_by_the_names_of_its_fields_too():
+    session = builders.done(customer="Ada", title="From ada@example.org")
+    Mask.of(["customer"], [r"\S+@\S+"]).row(session)
+    assert (session.customer, session.title) == (HIDDEN, f"From {HIDDEN}")
+    assert session.why == ""
+
+
+@pytest.mark.django_db
+def test_values_are_hidden_from_all_and_only_some_are_offered_to_look(settings):
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    settings.AGENTSTATE_MASK_PATTERNS = ["s3cr[e3]t"]
+    for role, may_reveal in (("viewer", False), ("operator", False), ("supervisor", True)):
+        mask = Mask.for_user(builders.user(role))
+        assert mask.may_reveal is may_reveal
+        assert mask.json({"iban": 1, "b": "s3cret"}) == {"iban": HIDDEN, "b": HIDDEN}
+    assert not Mask.for_user(AnonymousUser()).may_reveal
+
+
+@pytest.mark.django_db
+def test_revealing_is_on_record_and_disturbs_nobody():
+    actor = builders.actor("supervisor")
+    before = builders.running()
+    actions.reveal(actor=actor, session_id=before.pk, what="call 17", reason="Customer asked on the phone")
+    after = Session.objects.get(pk=before.pk)
+    event = Event.objects.get(kind="revealed")
+    assert (event.actor, event.actor_name, event.reason) == (
+        actor.user,
+        actor.name,
+        "Customer asked on the phone",
+    )
+    assert event.data == {"what": "call 17"}
+    assert event.position == after.position == before.position + 1
+    assert (after.version, after.updated_at) == (before.version, before.updated_at)
+    assert after.change == before.change + 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_only_those_who_may_can_reveal(role):
+    session = builders.done()
+    with pytest.raises(Forbidden):
+        actions.reveal(actor=builders.actor(role), session_id=session.pk, what="call 17")
+    assert not Event.objects.filter(kind="revealed").exists()
+
+
+@pytest.mark.django_db
+def test_a_reveal_says_what():
+    session = builders.done()
+    with pytest.raises(Invalid, match="What to reveal is missing"):
+        actions.reveal(actor=builders.SYSTEM, session_id=session.pk, what=" ")
+    with pytest.raises(NotFound):
+        actions.reveal(actor=builders.SYSTEM, session_id="nowhere", what="call 17")

@@ -1,0 +1,353 @@
+"""Sessions are found by what was said in them, a few seconds later, and no search text is ever an error."""
+
+import threading
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sessions_app import actions, search, searchindex, tasks
+from sessions_app.masking import Mask
+from sessions_app.models import Checkpoint, Message, Session, ToolCall
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+NOTHING_HIDDEN = Mask.none()
+
+
+@pytest.fixture
+def index():
+    """Adds what is new to the index. What the sweep does."""
+
+    def update():
+        assert searchindex.update() is False
+
+    return update
+
+
+def found(text):
+    return set(search.sessions(Session.objects.all(), text))
+
+
+def parts(session, text, mask=NOTHING_HIDDEN):
+    return [hit.parts for hit in search.hits(session, text, mask=mask)]
+
+
+def marked(session, text):
+    return [[piece for piece, is_match in hit if is_match] for hit in parts(session, text)]
+
+
+def test_what_was_said_is_found_once_the_sweep_has_been_there():
+    session = builders.done()
+    other = builders.asked()
+    other.user("My roof leaks.")
+    assert found("roof") == set()
+    tasks.sweep()
+    assert found("roof") == {other.session}
+    assert found("windscreen") == {session, other.session}
+
+
+def test_calls_are_found_by_name_arguments_and_result(index):
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": {"number": "POL-77"}, "copies": 3})])
+    history.finish(history.calls[0], {"status": "lapsed", "lines": ["first\nsecond"]})
+    builders.asked()
+    index()
+    for text in (
+        "lookup_policy",
+        "lookup",
+        "pol-77",
+        "77",
+        "lapsed",
+        "status",
+        "second",
+        "3",
+        "lookup lapsed",
+    ):
+        assert found(text) == {history.session}, text
+
+
+def test_a_call_is_found_while_it_waits_and_by_its_result_once_it_has_ended(index):
+    history = builders.refunding()
+    index()
+    assert found("issue_refund") == {history.session}
+    history.finish(history.calls[0], {"receipt": "R-55"})
+    index()
+    index()
+    assert found("issue_refund 1042 R-55") == {history.session}
+    assert marked(history.session, "issue_refund") == [["issue_refund"]]
+
+
+def test_a_call_is_found_by_its_error_and_by_what_ran_instead_of_what_was_asked(index):
+    history = builders.refunding()
+    history.finish(
+        history.calls[0], error="PaymentGatewayError: closed", sent={"claim": "CLM-9", "amount": 1}
+    )
+    index()
+    assert found("paymentgatewayerror") == found("clm-9") == found("clm-1042") == {history.session}
+
+
+def test_a_result_is_found_in_whatever_form_it_is_stored(index):
+    history = builders.refunding()
+    ordered = {
+        "$type": "ordered",
+        "keys": ["receipt", "due"],
+        "value": {"due": {"$type": "date", "value": "2026-05-01"}},
+    }
+    history.finish(history.calls[0], [ordered, {"$type": "dict", "value": [[1, "courier"]]}])
+    index()
+    assert found("courier") == found("2026-05-01") == found("due 2026") == {history.session}
+
+
+def test_every_word_must_be_in_the_same_message(index):
+    history = builders.History()
+    history.user("The windscreen is broken.")
+    history.user("The mirror too.")
+    index()
+    assert found("windscreen broken") == {history.session}
+    assert found("broken windscreen") == {history.session}
+    assert found("windscreen mirror") == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["windsc", "is winds", "WINDSCREEN", '"my windscreen"', "CLM-1042", "clm 1042", "müller", "muller"],
+)
+def test_ways_to_ask_for_what_was_said(text, index):
+    history = builders.History()
+    history.user("Müller here: is my windscreen (claim CLM-1042) covered?")
+    index()
+    assert found(text) == {history.session}
+
+
+@pytest.mark.parametrize(
+    "text", ["windscreens", "wi", '"windscreen my"', "1042-CLM", "LM-1042", "--", "*", '""']
+)
+def test_what_was_not_said_is_not_found(text, index):
+    history = builders.History()
+    history.user("Is my windscreen (claim CLM-1042) covered?")
+    index()
+    assert found(text) == set()
+    assert parts(history.session, text) == []
+
+
+def test_a_blank_search_leaves_every_session_in():
+    session = builders.asked().session
+    assert found(" ") == {session}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(st.text(max_size=60))
+@example('"')
+@example("a OR NOT b AND (c")
+@example("words: a* ^b NEAR(c d, 2) {col}: -x")
+@example("a & !b | (c <-> d) :*")
+@example("it's \\' '' \\")
+@example("\x00 a\x00b")
+@example("\ud800 a \udfff")
+@example("%s %(x)s %")
+@example("²½ ﬁ ß İ 한글 शब्द")
+@example("x" * 5000)
+def test_no_text_is_an_error(text):
+    found(text)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40))
+@example("ﬁ ß İ Å")
+@example("x" * 5000)
+@example(" ".join(f"w{n}" for n in range(20_000)))
+def test_whatever_was_said_can_be_stored_and_is_found_by_itself(text):
+    words = search.tokens(text)[: search.MOST_WORDS]
+    history = builders.History()
+    history.user(text)
+    assert searchindex.update(seconds=60) is False
+    if words:
+        assert history.session in found(" ".join(words))
+
+
+def test_what_a_rewind_left_behind_is_found_and_said_to_be_out_of_sight(index):
+    session = builders.rewound()
+    index()
+    assert found("covers") == {session}
+    (hit,) = search.hits(session, "covers", mask=NOTHING_HIDDEN)
+    assert (hit.visible, hit.branch, hit.kind) == (False, 1, "message")
+    assert all(hit.visible for hit in search.hits(session, "lookup_policy", mask=NOTHING_HIDDEN))
+
+
+def test_a_fork_is_found_by_what_it_shares_and_not_by_what_its_source_said_later(index):
+    history = builders.looked_up()
+    fork = actions.fork(
+        actor=builders.SYSTEM,
+        session_id=history.session.pk,
+        checkpoint_id=Checkpoint.objects.get(branch=history.branch, kind="step").pk,
+        reason="Try another way",
+    )
+    history.session.refresh_from_db()
+    history.user("Never mind the umbrella.")
+    index()
+    assert found("windscreen") == {history.session, fork}
+    assert found("umbrella") == {history.session}
+    again = Session.objects.select_related("branch").get(pk=fork.pk)
+    assert [hit.anchor for hit in search.hits(again, "windscreen", mask=NOTHING_HIDDEN)] == ["m3"]
+    assert search.hits(again, "umbrella", mask=NOTHING_HIDDEN) == []
+
+
+def test_a_fork_of_a_fork_is_found_too(index):
+    fork = builders.forked()
+    assert fork.forked_from is not None
+    again = actions.fork(
+        actor=builders.SYSTEM,
+        session_id=fork.pk,
+        checkpoint_id=fork.forked_from.pk,
+        reason="And another",
+    )
+    index()
+    assert again in found("windscreen")
+
+
+def test_a_tool_result_is_found_once_and_a_repaired_one_by_its_new_words(index):
+    history = builders.looked_up()
+    result = Message.objects.get(branch=history.branch, role="tool")
+    actions.replace_message(
+        actor=builders.SYSTEM,
+        session_id=history.rest("paused").pk,
+        position=result.position,
+        text="The policy is suspended.",
+        reason="It had lapsed",
+    )
+    index()
+    session = Session.objects.select_related("branch").get(pk=history.session.pk)
+    assert marked(session, "active") == [["active"]]
+    assert marked(session, "suspended") == [["suspended"]]
+
+
+def test_a_hit_shows_the_words_in_their_surroundings(index):
+    history = builders.History()
+    history.user("x " * 100 + "is my <b>windscreen</b> covered? " + "y " * 100)
+    index()
+    (hit,) = parts(history.session, "my windsc")
+    assert [piece for piece, is_match in hit if is_match] == ["my", "windscreen"]
+    assert "".join(piece for piece, _ in hit).strip("…xy ") == "is my <b>windscreen</b> covered?"
+    assert hit[0] == hit[-1] == ("…", False)
+
+
+def test_hits_come_newest_first_with_a_bounded_number_of_queries(index, django_assert_num_queries):
+    history = builders.asked()
+    for number in range(30):
+        history.user(f"windscreen {number}")
+    index()
+    session = Session.objects.select_related("branch").get(pk=history.session.pk)
+    with django_assert_num_queries(3):
+        hits = search.hits(session, "windscreen", mask=NOTHING_HIDDEN, limit=5)
+    assert [hit.row.position for hit in hits] == sorted((hit.row.position for hit in hits), reverse=True)
+    assert len(hits) == 5
+
+
+def test_hidden_values_are_neither_shown_nor_confirmed_by_a_hit(index):
+    history = builders.asked()
+    history.reply(calls=[("pay", {"iban": "DE8937", "to": "Ada"})])
+    history.user("My account is DE8937, thanks.")
+    index()
+    mask = Mask.of(["iban"], [r"DE\d+"])
+    assert parts(history.session, "de8937", mask) == []
+    (hit,) = parts(history.session, "pay ada", mask)
+    assert "DE8937" not in str(hit)
+
+
+def test_it_composes_with_other_filters(index):
+    session = builders.done()
+    builders.paused()
+    index()
+    assert list(search.sessions(Session.objects.filter(status="idle"), "windscreen")) == [session]
+    assert set(Session.objects.filter(search.said("nowhere") | search.said("covers"))) == {session}
+
+
+def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
+    monkeypatch.setattr(searchindex, "BATCH", 3)
+    sessions = {builders.done() for _ in range(4)} | {builders.running()}
+    assert searchindex.update(seconds=0) is True
+    index()
+    assert found("windscreen") == found("lookup_policy") == sessions
+
+
+def test_adding_again_changes_nothing(index):
+    session = builders.done()
+    index()
+    before = marked(session, "windscreen")
+    index()
+    assert marked(session, "windscreen") == before
+    assert found("windscreen") == {session}
+
+
+def test_a_session_that_is_deleted_is_not_found(index):
+    session = builders.waiting_for_approval()
+    index()
+    Session.objects.filter(pk=session.pk).update(branch=None)
+    session.delete()
+    index()
+    assert found("windscreen") == found("issue_refund") == set()
+
+
+def test_the_index_can_be_made_anew(index):
+    session = builders.waiting_for_approval()
+    index()
+    searchindex.rebuild()
+    assert found("windscreen") == set()
+    index()
+    assert found("windscreen") == found("issue_refund") == {session}
+
+
+if connection.vendor == "postgresql":
+    # SQLite commits rows in the order of their keys.
+    def test_a_row_that_is_committed_after_one_with_a_higher_key_is_found(index):
+        history = builders.asked()
+        late = history.user("My roof leaks.")
+        Message.objects.filter(pk=late.pk).delete()
+        history.user("And the cellar is wet.")
+        index()
+        late.save(force_insert=True)
+        index()
+        assert found("roof") == {history.session}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_processes_may_add_at_the_same_time(monkeypatch):
+    monkeypatch.setattr(searchindex, "BATCH", 2)
+    sessions = {builders.waiting_for_approval() for _ in range(4)}
+    threads = [threading.Thread(target=_update_in_thread) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found("windscreen") == sessions
+    for session in sessions:
+        assert marked(session, "issue_refund") == [["issue_refund"]]
+    ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
+    assert searchindex.update() is False
+    assert found("issue_refund") == sessions
+
+
+def _update_in_thread():
+    try:
+        while searchindex.update():
+            pass
+    finally:
+        connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_after_a_flush_old_words_are_not_taken_for_new_rows():
+    builders.done()
+    assert searchindex.update() is False
+    call_command("flush", interactive=False, verbosity=0)
+    call_command("migrate", verbosity=0)
+    history = builders.History()
+    for number in range(3):
+        history.user(f"roof {number}")
+    assert searchindex.update() is False
+    assert found("windscreen") == set()
+    assert found("roof") == {history.session}
