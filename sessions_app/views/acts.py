@@ -121,6 +121,8 @@ def _initial(request: Request, session: Session, branch: Branch) -> dict[str, An
         "checkpoint": number(request.GET.get("checkpoint")),
         "call_id": number(request.GET.get("call")),
         "assignee": session.assignee,
+        "replace": (replace := number(request.GET.get("replace"))),
+        "message": checkpoints.words_at(branch, replace) if replace is not None else "",
     }
     if request.resolver_match is not None and request.resolver_match.kwargs["name"] in REPAIRS:
         initial |= repairing.initial(branch, request.GET)
@@ -187,7 +189,10 @@ def _about_checkpoint(
 ) -> dict[str, Any]:
     if chosen is None:
         return {
-            "suggestions": checkpoints.suggestions(session, branch),
+            "suggestions": [
+                *checkpoints.suggestions(session, branch),
+                *([other] if isinstance(form, ForkForm) and (other := checkpoints.replaceable(branch)) else []),
+            ],
             "newest": checkpoints.page(branch, limit=15).checkpoints,
         }
     about: dict[str, Any] = {"checkpoint": chosen}
