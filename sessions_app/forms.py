@@ -74,6 +74,7 @@ class ActForm(forms.Form):
     rule: ClassVar[str] = ""
     button: ClassVar[str]
     done: ClassVar[str]
+    impossible = ""  # why there is nothing to do, where the rules cannot tell
 
     version = forms.IntegerField(widget=forms.HiddenInput)
 
@@ -211,6 +212,13 @@ class ReuseForm(CallForm):
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
 
+class WithdrawForm(ActForm):
+    act, button, done = "withdraw", "Ask again", "From its next step on it is asked for again."
+
+    tool = forms.CharField(widget=forms.HiddenInput, max_length=200)
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+
 class RejectForm(CallForm):
     act, button, done = "reject", "Reject", "Rejected. The agent has been told."
 
@@ -271,6 +279,7 @@ FORMS: dict[str, type[ActForm]] = {
         ApproveForm,
         RejectForm,
         ReuseForm,
+        WithdrawForm,
         DecideForm,
     )
 }

@@ -21,10 +21,12 @@ from sessions_app.models import (
     ToolCall,
 )
 from sessions_app.models.rows import BranchRow
-from sessions_app.packing import results_of, unpack
+from sessions_app.packing import RESULT_OF, results_of, unpack
 
 Json = Any
 NEVER_RAN = (CallStatus.PLANNED, CallStatus.REJECTED, CallStatus.SKIPPED, CallStatus.FAILED)
+# More calls than one reply asks for.
+MOST_CALLS = 200
 Row = TypeVar("Row", bound=BranchRow)
 
 
@@ -128,6 +130,33 @@ def tools_of(branch: Branch, checkpoint: Checkpoint) -> tuple[str, ...]:
     if checkpoint.tools is None:
         row = last_visible(Checkpoint, branch, upto=checkpoint.position, without=Q(tools=None))
     return tuple(row.tools or ()) if row is not None else ()
+
+
+def call_told_by(branch: Branch, message: Message) -> ToolCall | None:
+    """The call whose result a tool's message is; None for other messages."""
+    calls = ToolCall.objects.visible_on(branch, upto=message.position)
+    if (place := message.body.get(RESULT_OF)) is not None:
+        return calls.filter(position=place).first()
+    call_id = _told(message)
+    return calls.filter(call_id=call_id).order_by("-position").first() if call_id is not None else None
+
+
+def told_of(branch: Branch, call: ToolCall) -> Message | None:
+    """The message by which the model was told of the call's end, at the step boundary after it."""
+    rows = Message.objects.visible_on(branch, after=call.position).filter(role=Message.Role.TOOL)
+    for message in rows.order_by("position")[:MOST_CALLS]:
+        if message.body.get(RESULT_OF) == call.position or _told(message) == call.call_id:
+            return message
+    return None
+
+
+def _told(message: Message) -> str | None:
+    """The id of the call whose result the message is; None for other messages."""
+    for part in message.body.get("content", ()):
+        told = part.get("tool_call_result")
+        if isinstance(told, dict):
+            return str((told.get("origin") or {}).get("id") or "")
+    return None
 
 
 def left_behind(branch: Branch, tool: str, arguments: Json) -> ToolCall | None:

@@ -23,6 +23,7 @@ PERMISSION = {
     "fork": "fork_session",
     "approve": "approve_call",
     "reject": "approve_call",
+    "withdraw": "approve_call",
     "decide": "decide_call",
     "assign": "assign_session",
     "repair": "repair_session",

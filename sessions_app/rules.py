@@ -202,6 +202,7 @@ _RULES: dict[str, Callable[[_Facts], str | None]] = {
     "decide": _decide,
     "approve": _answer,
     "reject": _answer,
+    "withdraw": _always,
     "assign": _always,
     "repair": _repair,
 }

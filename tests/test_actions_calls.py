@@ -522,3 +522,35 @@ def test_a_refused_yes_allows_nothing() -> None:
     with pytest.raises(Invalid):
         approve(session, Approval.objects.get(), edited={"amount": "all"}, for_session=True)
     assert not Allowance.objects.exists()
+
+
+def test_an_allowance_is_withdrawn() -> None:
+    session, (first, _) = two_to_approve()
+    approve(session, first, for_session=True)
+    ann = builders.actor("operator")
+    actions.withdraw(actor=ann, session_id=session.pk, tool="issue_refund", reason="Too many of them")
+    assert not Allowance.objects.exists()
+    event = fresh(session).events.last()
+    assert event is not None
+    assert (event.kind, event.reason, event.data) == (
+        "withdrawn",
+        "Too many of them",
+        {"tool": "issue_refund"},
+    )
+    with pytest.raises(NotFound, match="issue_refund is not allowed"):
+        actions.withdraw(actor=ann, session_id=session.pk, tool="issue_refund")
+
+
+def test_only_who_may_approve_withdraws_and_only_what_they_saw() -> None:
+    session, (first, _) = two_to_approve()
+    approve(session, first, for_session=True)
+    with pytest.raises(Forbidden):
+        actions.withdraw(actor=builders.actor("viewer"), session_id=session.pk, tool="issue_refund")
+    with pytest.raises(Moved):
+        actions.withdraw(
+            actor=builders.SYSTEM,
+            session_id=session.pk,
+            tool="issue_refund",
+            expected_version=session.version,
+        )
+    assert Allowance.objects.exists()

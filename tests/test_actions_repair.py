@@ -162,8 +162,17 @@ def answer_call(session: Session, **how: Any) -> Session:
     )
 
 
+def answer_step(session: Session, **how: Any) -> Session:
+    if "results" not in how:
+        open_calls = ToolCall.objects.filter(branch=session.branch, ended_at=None)
+        how["results"] = {call.pk: f"{call.tool} by hand" for call in open_calls}
+    return actions.answer_step(
+        **{"actor": SYSTEM, "session_id": session.pk, "reason": "I did it by hand", **how}
+    )
+
+
 REPAIRS: dict[str, Callable[..., Session]] = {
-    repair.__name__: repair for repair in (edit_state, edit_memory, replace_message, answer_call)
+    repair.__name__: repair for repair in (edit_state, edit_memory, replace_message, answer_call, answer_step)
 }
 every_repair = pytest.mark.parametrize("repair", REPAIRS.values(), ids=list(REPAIRS))
 
@@ -205,6 +214,7 @@ def test_a_repair_makes_a_branch_of_its_own_and_says_who_and_why(repair):
         "edit_memory": "state",
         "replace_message": "message",
         "answer_call": "call",
+        "answer_step": "step",
     }.get(repair.__name__)
     assert (event.data["from_branch"], event.data["to_branch"]) == (1, 2)
     assert event.data["checkpoint"] == checkpoint.pk
@@ -259,7 +269,13 @@ def test_what_runs_or_is_over_is_not_repaired(repair, status):
 
 @pytest.mark.parametrize(
     "repair, given",
-    [(edit_state, {}), (edit_memory, {}), (replace_message, {"position": 1}), (answer_call, {"call_id": 1})],
+    [
+        (edit_state, {}),
+        (edit_memory, {}),
+        (replace_message, {"position": 1}),
+        (answer_call, {"call_id": 1}),
+        (answer_step, {}),
+    ],
 )
 def test_nothing_can_be_repaired_before_it_has_begun(repair, given):
     session = builders.queued()
@@ -316,7 +332,7 @@ def test_the_cost_does_not_depend_on_how_long_the_history_is(repair):
         history = builders.looked_up()
         for _ in range(steps):
             history.lookup()
-        keep(history, **STATE)
+        keep(history, **STATE, working_memory=MEMORY)
         history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
         session = history.rest("paused")
         position = Message.objects.filter(branch=session.branch, role="user").latest("position").position
@@ -415,7 +431,7 @@ def test_a_failed_session_can_go_on_after_a_repair():
 
 def test_a_finished_session_is_finished_after_a_repair():
     session = builders.done()
-    edit_memory(session)
+    replace_message(session)
     after = fresh(session)
     assert (after.status, after.phase, after.final_answer) == (Status.IDLE, Phase.DONE, session.final_answer)
 
@@ -423,7 +439,7 @@ def test_a_finished_session_is_finished_after_a_repair():
 def test_a_follow_up_that_nobody_has_read_yet_is_not_lost_by_a_repair():
     session = builders.done()
     actions.send_message(actor=SYSTEM, session_id=session.pk, text="And the mirror?")
-    edit_memory(session)
+    replace_message(session)
     after = fresh(session)
     assert (after.status, after.phase) == (Status.PAUSED, Phase.PLANNING)
     assert InboxMessage.objects.get(session=session).text == "And the mirror?"
@@ -527,9 +543,16 @@ def test_the_working_memory_is_set():
 
 
 def test_an_agent_that_has_made_no_plan_yet_can_be_given_one():
-    session = builders.looked_up().rest("paused")
+    history = builders.looked_up()
+    Checkpoint.objects.filter(pk=history.last_checkpoint.pk).update(tools=["lookup_policy", "make_plan"])
+    session = history.rest("paused")
     edit_memory(session)
     assert values(session)["working_memory"]["goal"] == "Refund it"
+
+
+def test_an_agent_that_keeps_no_memory_is_not_given_one_that_it_could_not_hold():
+    with pytest.raises(Invalid, match="keeps no working memory"):
+        edit_memory(builders.looked_up().rest("paused"))
 
 
 def test_a_step_that_the_plan_does_not_have_cannot_be_completed():
@@ -639,6 +662,20 @@ def test_the_same_words_are_no_repair():
 # Calls
 
 
+def test_a_replaced_result_says_of_which_call_it_was():
+    session, _ = refunding()
+    told = Message.objects.get(branch=session.branch, role="tool")
+    call = ToolCall.objects.filter(branch=session.branch).earliest("position")
+    replace_message(session, position=told.position, text="lapsed")
+    event = fresh(session).events.last()
+    assert event is not None
+    assert (event.data["call"], event.data["tool"], event.data["call_position"]) == (
+        call.pk,
+        "lookup_policy",
+        call.position,
+    )
+
+
 @pytest.mark.parametrize(
     "how, expected",
     [
@@ -692,6 +729,47 @@ def test_the_call_of_another_session_is_not_answered():
     _, theirs = refunding()
     with pytest.raises(NotFound):
         answer_call(session, call_id=theirs.pk)
+
+
+def two_open() -> tuple[Session, list[ToolCall]]:
+    """One call has ended, one is in doubt, one has not begun."""
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": name}) for name in ("Ada", "Bob", "Cid")])
+    history.finish(history.calls[0], "sent")
+    history.doubt(history.calls[1])
+    return history.rest("waiting", waiting_for=WaitingFor.DOUBT, why="Nobody knows."), history.calls
+
+
+def test_a_step_is_done_by_hand():
+    session, before = two_open()
+    answer_step(session)
+    assert [(call.status, call.result, call.decided_by) for call in calls(session)] == [
+        (CallStatus.DONE, "sent", ""),
+        (CallStatus.DONE, "send_letter by hand", SYSTEM.name),
+        (CallStatus.DONE, "send_letter by hand", SYSTEM.name),
+    ]
+    after = fresh(session)
+    assert (after.status, after.waiting_for) == (Status.PAUSED, "")
+    event = after.events.last()
+    assert event is not None
+    assert (event.data["what"], event.data["step"]) == ("step", 2)
+    assert event.data["calls"] == [before[1].pk, before[2].pk]
+
+
+@pytest.mark.parametrize(
+    "which, message", [([1], "The result of send_letter is missing"), ([0, 1, 2], "no open call")]
+)
+def test_a_step_is_done_as_a_whole(which, message):
+    session, before = two_open()
+    with pytest.raises(Invalid, match=message):
+        answer_step(session, results={before[index].pk: "by hand" for index in which})
+    assert fresh(session).version == session.version
+
+
+def test_a_step_whose_calls_have_ended_is_not_done_by_hand():
+    session = builders.looked_up().rest("paused")
+    with pytest.raises(Invalid, match="nothing to do by hand"):
+        answer_step(session)
 
 
 def test_what_was_asked_of_the_model_beside_the_conversation_is_kept_too():

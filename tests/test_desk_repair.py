@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from sessions_app.models import Allowance, Approval, Branch, Session, StateValue, ToolCall
+from sessions_app import actions
+from sessions_app.models import Allowance, Approval, Branch, Checkpoint, Event, Session, StateValue, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +32,15 @@ def remembering() -> Session:
     """A paused session whose agent keeps a working memory and one more state key."""
     history = builders.looked_up()
     checkpoint = history.last_checkpoint
-    for key, value in (("working_memory", MEMORY), ("limit", 500)):
+    values = {
+        "working_memory": MEMORY,
+        "limit": 500,
+        "name": "Ada\nLovelace",
+        "vip": False,
+        "offers": [1],
+        "open": None,
+    }
+    for key, value in values.items():
         StateValue.objects.create(branch=history.branch, position=checkpoint.position, key=key, value=value)
         checkpoint.keys[key] = checkpoint.position
     checkpoint.save()
@@ -79,11 +89,11 @@ def test_the_working_memory_is_changed_on_a_branch_of_its_own(supervisor):
 def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     session = remembering()
     text = supervisor.get(f"/sessions/{session.pk}/state-value/?key=limit").content.decode()
-    assert re.search(r">\s*500</textarea>", text)
-    assert act(supervisor, session, "state-value", key="limit", value='"much"').status_code == 400
-    wrong = act(supervisor, session, "state-value", key="limit", value="{")
+    assert '<input type="number" name="value" value="500"' in text
+    wrong = act(supervisor, session, "state-value", key="limit", value="much")
     assert wrong.status_code == 400
-    assert "This is not JSON" in wrong.content.decode()
+    assert "Write a number, not “much”." in wrong.content.decode()
+    assert 'value="much"' in wrong.content.decode()
     assert act(supervisor, session, "state-value", key="limit", value="250").status_code == 302
     session.refresh_from_db()
     assert StateValue.objects.get(branch=session.branch, key="limit").value == 250
@@ -111,18 +121,230 @@ def test_a_person_answers_for_a_tool(supervisor):
 
 
 @pytest.mark.parametrize(
-    "name, fields",
+    "key, field, typed, value",
     [
-        ("memory", {"goal": "x", "plan": "", "notes": ""}),
-        ("state-value", {"key": "limit", "value": "1"}),
-        ("words", {"position": 3, "text": "x"}),
+        ("limit", '<input type="number"', "250.5", 250.5),
+        ("name", "<textarea", "Bob\r\nBrown", "Bob\nBrown"),
+        ("name", "<textarea", "", ""),
+        ("vip", '<input type="radio" name="value" value="true"', "true", True),
+        ("offers", "<textarea", "[1, 2]", [1, 2]),
+        ("open", "<textarea", '"text"', "text"),
     ],
 )
-def test_repairs_need_the_permission_a_reason_and_the_present_version(client, name, fields):
+def test_each_type_of_value_has_its_field(supervisor, key, field, typed, value):
     session = remembering()
+    text = supervisor.get(f"/sessions/{session.pk}/state-value/?key={key}").content.decode()
+    assert field in text
+    assert act(supervisor, session, "state-value", key=key, value=typed).status_code == 302
+    session.refresh_from_db()
+    assert StateValue.objects.get(branch=session.branch, key=key).value == value
+
+
+@pytest.mark.parametrize(
+    "key, typed, said",
+    [
+        ("limit", "", "This field is required."),
+        ("limit", "1e999", "Write a number that can be stored."),
+        ("vip", "perhaps", "Select a valid choice"),
+        ("offers", "[1,", "This is not JSON"),
+        ("offers", "[NaN]", "NaN is no number that can be stored"),
+        ("offers", '{"1": 2}', "offers must be a list, not an object."),
+        ("name", "Ada\r\nLovelace", "Nothing was changed."),
+        ("colour", '"red"', "There is no state key"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_kept(supervisor, key, typed, said):
+    session = remembering()
+    answer = act(supervisor, session, "state-value", key=key, value=typed)
+    assert answer.status_code == 400
+    assert said in answer.content.decode().replace("&#x27;", "'")
+    assert "It was wrong" in answer.content.decode()
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+def test_the_state_tab_leads_to_a_form_for_each_key(supervisor):
+    session = remembering()
+    text = supervisor.get(f"/sessions/{session.pk}/state/").content.decode()
+    assert f'href="/sessions/{session.pk}/state-value/?key=limit"' in text
+    assert f'href="/sessions/{session.pk}/memory/?key=working_memory"' in text
+
+
+def test_notes_of_several_lines_stay_as_they_are(supervisor):
+    session = remembering()
+    notes = "VIP\r\nsince 2019\r\n\r\nPays late"
+    answer = act(
+        supervisor, session, "memory", goal="Pay back", plan="[x] find the claim\r\npay", notes=notes
+    )
+    assert answer.status_code == 302
+    session.refresh_from_db()
+    value = StateValue.objects.get(branch=session.branch, key="working_memory").value
+    assert value == {**MEMORY, "notes": ["VIP\nsince 2019", "Pays late"]}
+    text = supervisor.get(f"/sessions/{session.pk}/memory/").content.decode()
+    assert "VIP\nsince 2019\n\nPays late</textarea>" in text
+
+
+def test_what_the_model_reads_instead_is_shown_where_it_was_said(supervisor):
+    session = remembering()
+    message = builders.branch_of(session).messages.get(role="user")
+    act(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
+    for tab in ("", "conversation/"):
+        text = supervisor.get(f"/sessions/{session.pk}/{tab}").content.decode()
+        assert text.count("Is POL-8 covered?") == 1
+        assert text.index("Is my windscreen covered") < text.index("The model reads instead")
+        assert text.index("The model reads instead") < text.index("Is POL-8 covered?")
+    # It is that which the next replacement begins with.
+    text = supervisor.get(f"/sessions/{session.pk}/words/?position={message.position}").content.decode()
+    assert "Is POL-8 covered?</textarea>" in text
+
+
+def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(supervisor):
+    session = remembering()
+    call = ToolCall.objects.get(branch=session.branch)
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert f'href="/sessions/{session.pk}/words/?call={call.pk}"' in page
+    form = supervisor.get(f"/sessions/{session.pk}/words/?call={call.pk}").content.decode()
+    assert "&quot;status&quot;: &quot;active&quot;" in form
+    place = re.search(r'name="position" value="(\d+)"', form)
+    assert place
+    assert act(supervisor, session, "words", position=place[1], text="lapsed").status_code == 302
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(r"The model reads instead.*?sue.*?It was wrong.*?lapsed", page, re.DOTALL)
+    assert "replaced the result of lookup_policy" in page
+
+
+def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
+    act(supervisor, session, "answer", call_id=call.pk, answer="skip", text="Paid by hand")
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert page.count('aria-label="Step 2"') == 1
+    assert "What was before a repair by <b>sue</b>" in re.sub(r"\s+", " ", page)
+    assert "answered for issue_refund" in page
+
+
+def test_the_end_of_a_turn_that_was_repaired_is_shown_once(supervisor):
+    session = builders.done()
+    said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
+    assert act(supervisor, session, "words", position=said.position, text="No.").status_code == 302
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert page.count("End of the turn") == 1
+    assert re.search(r"Yes, POL-7 covers.*?The model reads instead.*?No\.", page, re.DOTALL)
+
+
+def test_a_step_is_done_by_hand(supervisor):
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "Dear Ada"}), ("send_letter", {"text": "Dear Bob"})])
+    first, second = [history.doubt(call) for call in history.calls]
+    session = history.rest("waiting", waiting_for="doubt")
+    assert (
+        f'href="/sessions/{session.pk}/step/"' in supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    )
+    form = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
+    assert "Result of send_letter" in form
+    assert "Dear Bob" in form
+    half = act(supervisor, session, "step", **{f"result-{first.pk}": "sent"})
+    assert half.status_code == 400
+    assert "sent</textarea>" in half.content.decode()
+    done = act(
+        supervisor, session, "step", **{f"result-{first.pk}": "sent", f"result-{second.pk}": "sent too"}
+    )
+    assert done.status_code == 302
+    session.refresh_from_db()
+    found = ToolCall.objects.filter(branch=session.branch).order_by("position")
+    assert [call.result for call in found] == ["sent", "sent too"]
+    assert session.status == "paused"
+
+
+def test_a_step_with_nothing_left_to_do_says_so(supervisor):
+    session = remembering()
+    assert f"/sessions/{session.pk}/step/" not in supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    text = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
+    assert "there is nothing to do by hand" in text
+    assert re.search(r'<button class="button first"\s+disabled', text)
+    assert act(supervisor, session, "step").status_code == 400
+
+
+REPAIRS = ["memory", "state-value", "words", "answer", "step"]
+
+
+def typed(session: Session, name: str) -> dict[str, Any]:
+    """What the repair's form sends when it is filled in rightly."""
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    fields: dict[str, dict[str, Any]] = {
+        "memory": {"goal": "x", "plan": "", "notes": ""},
+        "state-value": {"key": "limit", "value": "1"},
+        "words": {"position": 3, "text": "x"},
+        "answer": {"call_id": call.pk, "answer": "result", "text": "x"},
+        "step": {f"result-{call.pk}": "x"},
+    }
+    return fields[name]
+
+
+def in_the_middle(status: str = "paused") -> Session:
+    """As `remembering`, and a call of the next step has been asked for."""
+    session = remembering()
+    history = builders.refunding()
+    checkpoint = history.last_checkpoint
+    for value in StateValue.objects.filter(branch=session.branch):
+        value.pk, value.branch, value.position = None, history.branch, checkpoint.position
+        value.save(force_insert=True)
+        checkpoint.keys[value.key] = checkpoint.position
+    checkpoint.save()
+    return history.rest(status)
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
+    session = in_the_middle()
+    answer = act(supervisor, session, name, **typed(session, name))
+    assert answer.status_code == 302, answer.content.decode()
+    event = Event.objects.get(session=session, kind="repaired")
+    assert (event.actor_name, event.reason) == ("sue", "It was wrong")
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert "It was wrong" in page
+    assert act(supervisor, session, "undo").status_code == 302
+    session.refresh_from_db()
+    assert builders.branch_of(session).number == 1
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_a_repair_needs_a_login_and_refuses_other_methods(client, name):
+    session = in_the_middle()
+    answer = act(client, session, name, **typed(session, name))
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/")
+    client.force_login(builders.user("supervisor"))
+    assert client.put(f"/sessions/{session.pk}/{name}/").status_code == 405
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+@pytest.mark.parametrize("status, why", [("running", "pause it first"), ("cancelled", "It was cancelled")])
+def test_what_runs_or_is_over_is_not_repaired_and_the_page_says_why(supervisor, name, status, why):
+    session = in_the_middle(status)
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert f"/sessions/{session.pk}/{name}/" not in page
+    assert why in page
+    form = typed(session, name)
+    query = {"call": form.get("call_id", ""), "key": "limit"}
+    text = supervisor.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
+    assert why in text
+    assert re.search(r'<button class="button first"\s+disabled', text)
+    answer = act(supervisor, session, name, **form)
+    assert answer.status_code == 409
+    assert why in answer.content.decode()
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+@pytest.mark.parametrize("name", REPAIRS)
+def test_repairs_need_the_permission_a_reason_and_the_present_version(client, name):
+    session = in_the_middle()
+    fields = typed(session, name)
+    query = {"call": fields.get("call_id", ""), "key": "limit"}
     client.force_login(builders.user("operator"))
     assert act(client, session, name, **fields).status_code == 403
-    assert "Your role does not allow this." in client.get(f"/sessions/{session.pk}/{name}/").content.decode()
+    text = client.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
+    assert "Your role does not allow this." in text
     client.force_login(builders.user("supervisor"))
     assert act(client, session, name, **fields, reason="").status_code == 400
     stale = act(client, session, name, **fields, version=session.version + 1)
@@ -151,12 +373,130 @@ def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(cli
     approval = history.ask(history.calls[-1], repeats=before)
     session = history.rest("waiting", waiting_for="approval")
     text = client.get(f"/sessions/{session.pk}/").content.decode()
-    assert "This very call has run before" in text
+    assert "This very call was run already" in text
+    assert "Its result on record: <code>refunded 120 EUR</code>" in text
     assert f'formaction="/sessions/{session.pk}/reuse/"' in text
     assert "Run it again" in text
     assert act(client, session, "reuse", call_id=approval.call_id).status_code == 302
     call = ToolCall.objects.get(pk=approval.call_id)
     assert (call.status, call.result) == ("done", "refunded 120 EUR")
+
+
+def held(status: str = "done") -> Session:
+    """A refund that was tried on a tail that a rewind left, and that the agent asks for again."""
+    history = builders.refunding()
+    before = history.calls[-1]
+    if status == "done":
+        history.finish(before, {"refunded": "x" * 300})
+    elif status == "failed":
+        history.finish(before, error="Timeout at the bank")
+    else:
+        history.doubt(before)
+    start = Checkpoint.objects.filter(branch=history.branch).earliest("position")
+    history.rest("paused")
+    actions.rewind(actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=start.pk, reason="x")
+    history.session.refresh_from_db()
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    history.ask(history.calls[-1], repeats=before)
+    return history.rest("waiting", waiting_for="approval")
+
+
+@pytest.mark.parametrize("place", ["session", "inbox"])
+def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client, place):
+    client.force_login(builders.user("operator"))
+    session = held()
+    address = f"/sessions/{session.pk}/" if place == "session" else "/approvals/"
+    text = client.get(address).content.decode()
+    assert "on the tail that was left behind" in text
+    assert "&quot;refunded&quot;: &quot;xxx" in text
+    buttons = [" ".join(found.split()) for found in re.findall(r"<button[^>]*>([^<]+)</button>", text)]
+    assert buttons.index("Use the recorded result") < buttons.index("Run it again")
+    assert "Reject…" in text
+    # A standing yes would not cover a repetition, so none is offered.
+    assert 'name="for_session"' not in text
+
+
+@pytest.mark.parametrize(
+    "status, said",
+    [("failed", "it failed there. <code>Timeout at the bank</code>"), ("doubt", "did not report back")],
+)
+def test_without_a_result_on_record_none_is_offered(client, status, said):
+    client.force_login(builders.user("operator"))
+    session = held(status)
+    text = re.sub(r"\s+", " ", client.get(f"/sessions/{session.pk}/").content.decode())
+    assert said in text
+    assert "Use the recorded result" not in text
+    call = Approval.objects.get(session=session).call_id
+    answer = act(client, session, "reuse", call_id=call)
+    assert answer.status_code == 400
+    assert "There is no result on record" in answer.content.decode()
+
+
+def test_a_fork_that_repeats_its_source_leads_to_the_call_there(client):
+    client.force_login(builders.user("operator"))
+    history = builders.refunding()
+    before = history.finish(history.calls[-1], "refunded")
+    start = Checkpoint.objects.filter(branch=history.branch).earliest("position")
+    source = history.rest("paused")
+    fork = actions.fork(actor=builders.SYSTEM, session_id=source.pk, checkpoint_id=start.pk, reason="x")
+    history.session = fork
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    history.ask(history.calls[-1], repeats=before)
+    history.rest("waiting", waiting_for="approval")
+    link = f"/sessions/{source.pk}/calls/{before.pk}/"
+    assert link in client.get(f"/sessions/{fork.pk}/").content.decode()
+    assert client.get(link).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name, decision", [("approve", "approved"), ("reject", "rejected"), ("reuse", "reused")]
+)
+def test_a_held_repetition_is_decided(client, name, decision):
+    client.force_login(builders.user("operator", "anna"))
+    session = held()
+    approval = Approval.objects.get(session=session)
+    fields = {"call_id": approval.call_id, "fingerprint": approval.fingerprint, "message": "It is paid"}
+    assert act(client, session, name, **fields).status_code == 302
+    approval.refresh_from_db()
+    assert (approval.decision, approval.decided_by) == (decision, "anna")
+    session.refresh_from_db()
+    assert session.status == "queued"
+
+
+def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(client):
+    session = held()
+    call = Approval.objects.get(session=session).call_id
+    assert act(client, session, "reuse", call_id=call)["Location"].startswith("/login/")
+    client.force_login(builders.user("viewer"))
+    assert act(client, session, "reuse", call_id=call).status_code == 403
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(r'formaction="[^"]+/reuse/"\s+disabled title="Your role does not allow this."', page)
+    client.force_login(builders.user("operator", "anna"))
+    assert client.put(f"/sessions/{session.pk}/reuse/").status_code == 405
+    assert act(client, session, "reuse", call_id=call, version=0).status_code == 409
+    assert act(client, session, "reuse", call_id=call).status_code == 302
+    late = act(client, session, "reuse", call_id=call)
+    assert late.status_code == 409
+    assert "answered with the result on record by anna" in late.content.decode()
+
+
+def test_allowances_are_listed_and_withdrawn(client):
+    client.force_login(builders.user("operator", "anna"))
+    session = builders.waiting_for_approval()
+    assert "Allowed without being asked" not in client.get(f"/sessions/{session.pk}/").content.decode()
+    Allowance.objects.create(session=session, tool="issue_refund", granted_by="berta")
+    text = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(r"Allowed without being asked.*?issue_refund.*?by berta", text, re.DOTALL)
+    form = client.get(f"/sessions/{session.pk}/withdraw/?tool=issue_refund").content.decode()
+    assert 'name="tool" value="issue_refund"' in form
+    stale = act(client, session, "withdraw", tool="issue_refund", version=0)
+    assert stale.status_code == 409
+    client.force_login(builders.user("viewer"))
+    assert act(client, session, "withdraw", tool="issue_refund").status_code == 403
+    client.force_login(User.objects.get(username="anna"))
+    assert act(client, session, "withdraw", tool="issue_refund").status_code == 302
+    assert not Allowance.objects.exists()
+    assert act(client, session, "withdraw", tool="issue_refund").status_code == 404
 
 
 def test_a_healthy_session_has_no_hints(supervisor):

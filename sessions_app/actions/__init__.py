@@ -6,15 +6,16 @@ session that the person saw. They return the session as it is then, or raise one
 and change nothing.
 """
 
-from sessions_app.actions.calls import approve, decide, reject, reuse
+from sessions_app.actions.calls import approve, decide, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
-from sessions_app.actions.repair import answer_call, edit_memory, edit_state, replace_message
+from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
 from sessions_app.actions.reveal import reveal
 from sessions_app.actions.steer import assign, cancel, pause, resume
 from sessions_app.actions.talk import send_message, start
 
 __all__ = [
     "answer_call",
+    "answer_step",
     "approve",
     "assign",
     "cancel",
@@ -32,4 +33,5 @@ __all__ = [
     "send_message",
     "start",
     "undo",
+    "withdraw",
 ]

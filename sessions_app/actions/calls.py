@@ -171,6 +171,29 @@ def reject(
     return _answered(session, approval, "rejected", actor, reason or message, {})
 
 
+@transaction.atomic(durable=True)
+def withdraw(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    tool: str,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Take back that a tool is allowed for the rest of the session: from its next step on people are asked again.
+
+    :raises NotFound: if the tool is not allowed, or not any more.
+    """
+    require(actor, "withdraw")
+    reason = fit("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, "withdraw")
+    withdrawn, _ = Allowance.objects.filter(session=session, tool=tool).delete()
+    if not withdrawn:
+        raise NotFound(f"{tool} is not allowed for the rest of this session.")
+    return commit(session, "withdrawn", actor, reason, {"tool": tool})
+
+
 def _call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:
     """The call of this session. A model may name several alike: of those the `preferred` one is meant."""
     calls = ToolCall.objects.filter(branch__session=session)

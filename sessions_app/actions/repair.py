@@ -5,7 +5,7 @@ was changed. What the present step has done already (the model's reply, its call
 is asked or run again; `undo` returns to how it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -39,6 +39,8 @@ from sessions_app.roles import Actor
 
 Json = Any
 MEMORY_KEY = "working_memory"
+# The tools of `agentstate.durable.memory`: an agent that has one keeps a memory, also before it has written to it.
+MEMORY_TOOLS = {"make_plan", "complete_step", "take_note"}
 TAG = "$type"
 
 
@@ -53,7 +55,7 @@ class _Bench:
     now: datetime
     state: dict[str, Json] = field(default_factory=dict)
     context: list[int] | None = None
-    change_call: Callable[[ToolCall, int], None] | None = None
+    answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
 
 
 @transaction.atomic(durable=True)
@@ -75,7 +77,10 @@ def edit_state(
     bench = _begin(actor, session_id, reason, expected_version)
     present = restore.state_of(bench.old, bench.base)
     for key, value in values.items():
-        if key not in present and key != MEMORY_KEY:
+        if key == MEMORY_KEY and key not in present:
+            if not MEMORY_TOOLS.intersection(restore.tools_of(bench.old, bench.base)):
+                raise Invalid("This agent keeps no working memory.")
+        elif key not in present:
             raise Invalid(
                 f"There is no state key {key!r}. There are: {', '.join(sorted(present)) or 'none'}."
             )
@@ -158,6 +163,8 @@ def replace_message(
     )
     bench.context = [bench.session.position if m.position == position else m.position for m in context]
     data = {"position": position, "by": bench.session.position, "role": message.role}
+    if call := restore.call_told_by(bench.old, message):
+        data |= {"call": call.pk, "tool": call.tool, "call_position": call.position}
     return _finish(bench, actor, reason, "message", data)
 
 
@@ -188,18 +195,38 @@ def answer_call(
         raise NotFound(
             "This call is no part of the unfinished step. Replace its result in the conversation instead."
         )
-
-    def change(copy: ToolCall, position: int) -> None:
-        if position != call.position:
-            return
-        copy.status = CallStatus.DONE if result is not None else CallStatus.SKIPPED
-        copy.result, copy.error = (text, "") if result is not None else (None, text)
-        copy.state, copy.lossy, copy.cached = None, False, False
-        copy.decided_by, copy.ended_at = actor.name, bench.now
-
-    bench.change_call = change
+    bench.answers = {call.position: (CallStatus.SKIPPED if result is None else CallStatus.DONE, text)}
     data = {"call": call.pk, "call_id": call.call_id, "tool": call.tool, "position": call.position}
     return _finish(bench, actor, reason, "call", data)
+
+
+@transaction.atomic(durable=True)
+def answer_step(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    results: Mapping[int, str],
+    reason: str,
+    expected_version: int | None = None,
+) -> Session:
+    """Mark the unfinished step as done by hand: give the result of every call of it that has not ended.
+
+    :param results: By the calls' primary keys.
+    :raises Invalid: if one is missing, or the step has no such open call.
+    """
+    require(actor, "repair")
+    texts = {pk: given("The result", text) for pk, text in results.items()}
+    bench = _begin(actor, session_id, reason, expected_version)
+    unfinished = ToolCall.objects.visible_on(bench.old, after=bench.base.position).exclude(status__in=ENDED)
+    calls = {call.pk: call for call in unfinished.order_by("position")}
+    if not calls:
+        raise Invalid("Every call of this step has ended: there is nothing to do by hand.")
+    if missing := [call.tool for pk, call in calls.items() if pk not in texts]:
+        raise Invalid(f"The result of {', '.join(missing)} is missing.")
+    if texts.keys() - calls.keys():
+        raise Invalid("A call that was answered is no open call of this step.")
+    bench.answers = {calls[pk].position: (CallStatus.DONE, text) for pk, text in texts.items()}
+    return _finish(bench, actor, reason, "step", {"calls": sorted(calls), "step": bench.base.step + 1})
 
 
 def _begin(actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None) -> _Bench:
@@ -229,7 +256,7 @@ def _begin(actor: Actor, session_id: UUID | str, reason: str, expected_version: 
 def _finish(bench: _Bench, actor: Actor, reason: str, what: str, data: dict[str, Json]) -> Session:
     session, base = bench.session, bench.base
     checkpoint = _checkpoint(bench)
-    _carry_over(bench)
+    _carry_over(bench, actor)
     session.branch = bench.new
     if base.kind == Checkpoint.Kind.END and session.phase == Phase.DONE and not session.inbox.exists():
         settle(session, Status.IDLE)
@@ -265,7 +292,7 @@ def _checkpoint(bench: _Bench) -> Checkpoint:
     )
 
 
-def _carry_over(bench: _Bench) -> None:
+def _carry_over(bench: _Bench, actor: Actor) -> None:
     """Copy what the unfinished step has done, in its order. A copied call keeps its idempotency key: it is the same."""
     models = (ModelCall, Message, ToolCall)
     rows: list[Any] = [
@@ -277,11 +304,18 @@ def _carry_over(bench: _Bench) -> None:
         bench.session.position += 1
         row.pk, row._state.adding = None, True
         row.branch, row.position = bench.new, bench.session.position
-        if isinstance(row, ToolCall) and bench.change_call is not None:
-            bench.change_call(row, before)
+        if isinstance(row, ToolCall) and before in bench.answers:
+            _answer(row, *bench.answers[before], by=actor.name, at=bench.now)
         row.save(force_insert=True)
         if pk in approvals and isinstance(row, ToolCall):
             _copy_approval(approvals[pk], row)
+
+
+def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datetime) -> None:
+    call.status = status
+    call.result, call.error = (text, "") if status == CallStatus.DONE else (None, text)
+    call.state, call.lossy, call.cached = None, False, False
+    call.decided_by, call.ended_at = by, at
 
 
 def _copy_approval(approval: Approval, call: ToolCall) -> None:

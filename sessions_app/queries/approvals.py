@@ -6,15 +6,28 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
-from sessions_app.models import Approval, RegisteredAgent, Session, Status
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 from sessions_app.queries.arguments import Field, fields
+from sessions_app.queries.values import Shown, show
 
 PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same call on a tail that was left behind. ``result`` is None where it has none that could be used again."""
+
+    call: ToolCall
+    result: Shown | None
+
+    @property
+    def on_record(self) -> bool:
+        return self.result is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
-    """``like`` is how many other open approvals ask for the same tool of the same agent."""
+    """An open approval, with all that is needed to decide it."""
 
     approval: Approval
     session: Session
@@ -23,6 +36,7 @@ class Card:
     description: str
     fields: list[Field]
     editable: bool
+    repeats: Repeated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ def number(now: datetime) -> int:
 
 def page(now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE) -> Page:
     """The approvals asked first. Two queries."""
-    rows = waiting(now).select_related("call", "session", "repeats").order_by("pk")
+    rows = waiting(now).select_related("call", "session", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
@@ -74,7 +88,12 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
         description=str(tool.get("description") or ""),
         fields=fields(approval.arguments, schema, typed),
         editable=bool(tool),
+        repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
     )
+
+
+def _repeated(call: ToolCall) -> Repeated:
+    return Repeated(call, show(call.result) if call.status == CallStatus.DONE else None)
 
 
 def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from django.db.models.functions import Cast, Length, Substr
 
 from sessions_app.models import Approval, Branch, CallStatus, ToolCall
 from sessions_app.queries import values
+from sessions_app.queries.replacements import Replacement
 
 SMALL = 20_000
 
@@ -30,6 +31,7 @@ class CallItem:
     shown: values.Shown | None
     size: int
     beginning: str
+    replaced: Replacement | None = None
 
     @classmethod
     def of(cls, row: ToolCall) -> "CallItem":

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from sessions_app.models import Branch, Message
+from sessions_app.queries import replacements
+from sessions_app.queries.replacements import Replacements
 
 PAGE = 200
 
@@ -13,16 +15,19 @@ PAGE = 200
 class Page:
     messages: list[Message]
     earlier: int | None
+    replaced: Replacements
 
 
 def page(branch: Branch, *, before: int | None = None, limit: int = PAGE) -> Page:
-    """The newest messages before a position, oldest first. One query."""
+    """The newest messages before a position, oldest first. One query, and two for what was replaced."""
     upto = None if before is None else before - 1
+    replaced = replacements.on(branch)
     rows = (
         Message.objects.visible_on(branch, upto=upto)
         .filter(Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT))
         .exclude(text="")
+        .exclude(position__in=replaced.rows)
         .defer("body")
     )
     found = list(rows.order_by("-position")[: limit + 1])
-    return Page(found[:limit][::-1], found[limit - 1].position if len(found) > limit else None)
+    return Page(found[:limit][::-1], found[limit - 1].position if len(found) > limit else None, replaced)

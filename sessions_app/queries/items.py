@@ -16,8 +16,10 @@ from sessions_app.models import (
     Session,
     Status,
 )
+from sessions_app.models.toolcall import ENDED
 from sessions_app.queries import words
 from sessions_app.queries.calls import CallItem
+from sessions_app.queries.replacements import Replacement, Replacements
 
 IDLE_SECONDS = 60.0
 
@@ -37,6 +39,7 @@ class StepItem:
     replies: list[Message] = field(default_factory=list)
     model_calls: list[ModelCall] = field(default_factory=list)
     calls: list[CallItem] = field(default_factory=list)
+    replaced: dict[int, Replacement] = field(default_factory=dict)
 
     @classmethod
     def of(cls, row: Checkpoint) -> "StepItem":
@@ -83,6 +86,10 @@ class StepItem:
         return [reply for reply in self.replies if reply.text]
 
     @property
+    def unfinished(self) -> list[CallItem]:
+        return [call for call in self.calls if call.row.status not in ENDED]
+
+    @property
     def failures(self) -> list[ModelCall]:
         return [call for call in self.model_calls if call.error]
 
@@ -123,6 +130,7 @@ class MessageItem:
     position: int
     at: datetime
     who: str
+    replaced: Replacement | None = None
 
     @classmethod
     def of(cls, row: Message) -> "MessageItem":
@@ -154,6 +162,8 @@ _TOLD = {
     "assigned": "assigned it",
     "reused": "answered {tool} with the recorded result",
     "repaired": "repaired it",
+    "withdrawn": "asks again before {tool}",
+    "revealed": "looked at hidden values",
     "noted": "noted",
 }
 
@@ -178,6 +188,8 @@ class EventItem:
     @property
     def what(self) -> str:
         data: dict[str, Any] = self.row.data if isinstance(self.row.data, dict) else {}
+        if self.row.kind == "repaired":
+            return _repaired(data)
         return _TOLD.get(self.row.kind, self.row.kind.replace("_", " ")).format(
             tool=data.get("tool") or "a call"
         )
@@ -185,6 +197,21 @@ class EventItem:
     @property
     def last_at(self) -> datetime:
         return self.at
+
+
+def _repaired(data: dict[str, Any]) -> str:
+    match data.get("what"):
+        case "state":
+            return f"changed {words.listed(key.replace('_', ' ') for key in data.get('keys', ()))}"
+        case "message" if data.get("tool"):
+            return f"replaced the result of {data['tool']}"
+        case "message":
+            return "replaced a message"
+        case "call":
+            return f"answered for {data.get('tool')}"
+        case "step":
+            return f"did step {data.get('step')} by hand"
+    return _TOLD["repaired"]
 
 
 @dataclass(slots=True)
@@ -223,6 +250,7 @@ class TailItem:
     at: datetime
     can_undo: bool
     undone: bool
+    repaired: bool = False
     newest: int | None = None
 
     @property
@@ -255,6 +283,25 @@ def with_gaps(found: Sequence[Item]) -> list[Item]:
         spaced.append(item)
         last = item.last_at if last is None else max(last, item.last_at)
     return spaced
+
+
+def with_replacements(found: Sequence[Item], replaced: Replacements) -> list[Item]:
+    """The items with other words where they were said first, instead of where their rows lie."""
+    if not replaced.rows:
+        return list(found)
+    kept: list[Item] = []
+    for item in found:
+        if isinstance(item, MessageItem):
+            if item.position in replaced.rows:
+                continue
+            item.replaced = replaced.by_message.get(item.position)
+        elif isinstance(item, StepItem):
+            item.replies = [reply for reply in item.replies if reply.position not in replaced.rows]
+            item.replaced = replaced.by_message
+            for call in item.calls:
+                call.replaced = replaced.by_call.get(call.row.position)
+        kept.append(item)
+    return kept
 
 
 def ranges(within: Sequence[tuple[int, int | None]] | None) -> Q:

@@ -27,6 +27,11 @@ class State:
     counters: list[tuple[str, str]] = field(default_factory=list)
     tools: tuple[str, ...] = ()
 
+    @property
+    def may_remember(self) -> bool:
+        """Whether the agent could keep a working memory, and has none yet."""
+        return MEMORY_KEY not in self.values and "make_plan" in self.tools
+
 
 def state(branch: Branch, checkpoint: Checkpoint | None = None) -> State:
     """The state at the checkpoint, or at the newest one."""
@@ -46,9 +51,9 @@ def state(branch: Branch, checkpoint: Checkpoint | None = None) -> State:
     )
 
 
-def memory(branch: Branch) -> Memory | None:
-    """The working memory at the newest checkpoint. Two queries, however long the history."""
-    at = restore.last_visible(Checkpoint, branch)
+def memory(branch: Branch, at: Checkpoint | None = None) -> Memory | None:
+    """The working memory at the newest checkpoint, which is ``at``. Two queries, however long the history."""
+    at = at or restore.last_visible(Checkpoint, branch)
     if at is None or MEMORY_KEY not in at.keys:
         return None
     row = StateValue.objects.visible_on(branch).filter(key=MEMORY_KEY, position=at.keys[MEMORY_KEY]).first()

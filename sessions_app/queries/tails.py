@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from django.db.models import Count, Max, Q
 
-from sessions_app.models import Branch, Checkpoint, ModelCall, Session
+from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session
 from sessions_app.queries.items import TailItem
 
 
 def left_behind(
     session: Session, branch: Branch, *, after: int = 0, upto: int | None = None
 ) -> list[TailItem]:
-    """The tails that left what ``branch`` shows at ``after < position <= upto``: three queries, or one."""
+    """The tails that left what ``branch`` shows at ``after < position <= upto``: four queries, or one."""
     branches = {b.pk: b for b in Branch.objects.filter(session=session).select_related("created_by")}
     if len(branches) < 2:
         return []
@@ -40,6 +40,8 @@ def left_behind(
         .values("branch_id")
     )
     newest: dict[int, int] = {row["branch_id"]: row["last"] for row in ends.annotate(last=Max("pk"))}
+    repairs = Event.objects.filter(branch__in=branches, kind="repaired").order_by()
+    repaired = set(repairs.values_list("branch", flat=True))
     return [
         TailItem(
             position=left_at + 1,
@@ -52,6 +54,7 @@ def left_behind(
             at=by.created_at,
             can_undo=branch.undo_to_id == pk,
             undone=undone,
+            repaired=not undone and by.pk in repaired,
         )
         for pk, (left_at, by, undone) in where.items()
     ]

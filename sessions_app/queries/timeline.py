@@ -18,7 +18,7 @@ from sessions_app.models import (
     Session,
     ToolCall,
 )
-from sessions_app.queries import items, tails
+from sessions_app.queries import items, replacements, tails
 from sessions_app.queries.calls import CallItem, calls_of
 from sessions_app.queries.items import EventItem, Item, MessageItem, StepItem, TailItem
 from sessions_app.queries.selection import Only, steps_with
@@ -102,7 +102,8 @@ def tail(branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE) -> l
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
     rows = _Rows.read(branch, after=max(0, left_at - 1), upto=upto)
-    return [item for item in rows.assemble(None, now) if not isinstance(item, StepItem) or item.begun]
+    found = items.with_replacements(rows.assemble(None, now), replacements.on(branch))
+    return [item for item in found if not isinstance(item, StepItem) or item.begun]
 
 
 def _chosen(
@@ -124,7 +125,8 @@ def _steps(
     if not starts:
         return []
     rows = _Rows.read(branch, after=min(first for first, _ in starts) - 1, upto=_last(starts), within=starts)
-    return [item for item in rows.assemble(session, now) if isinstance(item, StepItem)]
+    found = items.with_replacements(rows.assemble(session, now), replacements.on(branch))
+    return [item for item in found if isinstance(item, StepItem)]
 
 
 def _last(starts: Iterable[tuple[int, int | None]]) -> int | None:
@@ -136,7 +138,7 @@ def _between(
     session: Session, branch: Branch, *, now: datetime, after: int, upto: int | None, with_tails: bool
 ) -> list[Item]:
     rows = _Rows.read(branch, after=after, upto=upto)
-    found = rows.assemble(session, now)
+    found = items.with_replacements(rows.assemble(session, now), replacements.on(branch))
     if with_tails:
         found = _with_tails(found, tails.left_behind(session, branch, after=after, upto=upto))
     return found
@@ -207,10 +209,14 @@ class _Rows:
                 case Checkpoint() if row.kind == Checkpoint.Kind.END:
                     if step is not None:
                         step.end(row)
+                    else:
+                        found = _without_repaired_end(found)
                     found.append(items.EndItem.of(row))
                     step = None
                 case Checkpoint():
-                    if step is not None:
+                    if step is not None and not step.begun and step.checkpoint.step == row.step:
+                        found.remove(step)  # a repair put this one in its place
+                    elif step is not None:
                         step.end(row)
                     step = StepItem.of(row)
                     found.append(step)
@@ -227,3 +233,13 @@ class _Rows:
         if step is not None and session is not None:
             step.settle(session, now)
         return items.with_gaps(found)
+
+
+def _without_repaired_end(found: list[Item]) -> list[Item]:
+    """Without the end of the turn that a repair made anew: nothing lies between the two but people's doings."""
+    for index in range(len(found) - 1, -1, -1):
+        if isinstance(found[index], items.EndItem):
+            return found[:index] + found[index + 1 :]
+        if isinstance(found[index], StepItem):
+            break
+    return found

@@ -1,6 +1,7 @@
 """How times, values and states are put into words: the same on every page."""
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -53,6 +54,12 @@ def arguments(values: Any, limit: int = 200) -> str:
 
 def short(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def listed(names: Iterable[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def count(number: int, noun: str) -> str:

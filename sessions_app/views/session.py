@@ -9,14 +9,16 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from sessions_app import restore
 from sessions_app.forms import MessageForm
-from sessions_app.models import Branch, Session, Status
+from sessions_app.models import Branch, Checkpoint, Session, Status
 from sessions_app.queries import (
     approvals,
     audit,
     diagnosis,
     diagram,
     queues,
+    repairing,
     selection,
     state,
     tails,
@@ -75,6 +77,8 @@ def earlier(request: Request, session_id: UUID) -> HttpResponse:
         "only": selection.parse(request.GET),
         "gaps": True,
         "queue": queue_of(request),
+        "may_repair": why_not(found, Actor.of(request.user), "repair"),
+        "repair_from": repairing.place(branch),
     }
     return page(request, "session/timeline.html#earlier", context)
 
@@ -142,10 +146,13 @@ def _news(request: Request, session_id: UUID) -> HttpResponse:
 
 
 def _beside(session: Session, branch: Branch, top: Header, now: datetime) -> dict[str, Any]:
-    """What the side column shows."""
+    """What the side column shows, and from where on the newest step goes."""
+    last = restore.last_visible(Checkpoint, branch)
     return {
         "last_audit": audit.page(session, limit=8).events,
-        "memory": state.memory(branch),
+        "memory": state.memory(branch, last) if last else None,
+        "allowances": list(session.allowances.order_by("tool")),
+        "repair_from": last.position if last else 0,
         "hints": diagnosis.hints(session, branch, top, now=now),
     }
 
@@ -186,6 +193,7 @@ def top_of(request: Request, session: Session, branch: Branch, now: datetime) ->
         "message_why_not": why_not(session, actor, "message"),
         "may_approve": why_not(session, actor, "approve"),
         "may_decide": why_not(session, actor, "decide"),
+        "may_repair": why_not(session, actor, "repair"),
     }
 
 

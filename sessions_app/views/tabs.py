@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from sessions_app.models import ToolCall
-from sessions_app.queries import audit, checkpoints, conversation, export, state, values
+from sessions_app.queries import audit, checkpoints, conversation, export, repairing, state, values
 from sessions_app.queries.calls import CallItem
 from sessions_app.rules import shows
 from sessions_app.views.common import Request, desk, find, number, page
@@ -20,7 +20,12 @@ from sessions_app.views.session import top_of
 def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     session, branch = find(session_id)
     found = conversation.page(branch, before=number(request.GET.get("before")))
-    context = {"tab": "conversation", "page": found, "inbox": list(session.inbox.select_related("author"))}
+    context = {
+        "tab": "conversation",
+        "page": found,
+        "inbox": list(session.inbox.select_related("author")),
+        "repair_from": repairing.place(branch),
+    }
     return page(
         request, "session/conversation.html", top_of(request, session, branch, timezone.now()) | context
     )
