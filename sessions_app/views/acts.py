@@ -38,8 +38,10 @@ TITLES = {
     "decide": "Decide a call in doubt",
     "memory": "Change the working memory",
     "state-value": "Change a state value",
-    "words": "Replace a message",
+    "words": "Replace what the model reads",
     "answer": "Answer for a tool",
+    "step": "Do the step by hand",
+    "withdraw": "Ask again before a tool runs",
 }
 
 
@@ -123,9 +125,10 @@ def _initial(request: Request, session: Session, branch: Branch) -> dict[str, An
         "assignee": session.assignee,
         "replace": (replace := number(request.GET.get("replace"))),
         "message": checkpoints.words_at(branch, replace) if replace is not None else "",
+        "tool": request.GET.get("tool", ""),
     }
-    if request.resolver_match is not None and request.resolver_match.kwargs["name"] in REPAIRS:
-        initial |= repairing.initial(branch, request.GET)
+    if request.resolver_match is not None and (name := request.resolver_match.kwargs["name"]) in REPAIRS:
+        initial |= repairing.initial(branch, name, request.GET)
     if initial["call_id"] is not None:
         approval = Approval.objects.filter(call_id=initial["call_id"], call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
@@ -165,7 +168,7 @@ def _sheet(
         context["consequences"] = consequences.of_resume(session, branch)
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
-    context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts)
+    context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts) or form.impossible
     if moved:
         # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.
         typed = request.POST.copy()
