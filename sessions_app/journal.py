@@ -5,15 +5,12 @@ WHERE clause. It locks the row, gives out the positions, and says what others wa
 over, and nothing is written. Tool threads write through the run's own connection, one at a time.
 """
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
-from django.db.models import F
 from django.utils import timezone
 
 from agentstate.durable.journal import (
@@ -22,7 +19,6 @@ from agentstate.durable.journal import (
     CallRecord,
     Committed,
     InboxItem,
-    JournalUnavailable,
     LeaseLost,
     NewCall,
     NewCheckpoint,
@@ -34,21 +30,18 @@ from agentstate.durable.journal import (
     Stop,
     StoredMessage,
 )
-from sessions_app import restore, rowsql
+from sessions_app import restore, rows, rowsql
+from sessions_app.handover import let_go
 from sessions_app.leases import Claim
+from sessions_app.lending import RunConnection
 from sessions_app.models import (
-    Approval,
     Branch,
     Checkpoint,
-    Event,
     InboxMessage,
-    Message,
     ModelCall,
     Session,
-    StateValue,
     ToolCall,
 )
-from sessions_app.packing import pack
 
 Json = Any
 
@@ -58,9 +51,7 @@ class OrmJournal:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self._connection = connections[DEFAULT_DB_ALIAS]
-        self._thread = threading.get_ident()
-        self._lock = threading.RLock()
+        self._connection = RunConnection()
         self._branch: Branch
         self._keys: dict[str, int] = {}
         self._context_at = 0
@@ -108,29 +99,9 @@ class OrmJournal:
                 self._write_checkpoint(checkpoint, fence, fence.position - own) if checkpoint else None
             )
             first = fence.position - own + 1
-            rowsql.insert(
-                ModelCall,
-                [
-                    {
-                        "branch_id": self._branch.pk,
-                        "position": first,
-                        "name": new.name,
-                        "seq": new.seq,
-                        "replies": len(messages),
-                        "aside": list(new.messages) if new.aside else None,
-                        "model": new.model[:200],
-                        "prompt_tokens": new.prompt_tokens,
-                        "completion_tokens": new.completion_tokens,
-                        "error": "",
-                        "started_at": new.started_at,
-                        "ended_at": max(new.started_at, new.ended_at),
-                    }
-                ],
-            )
+            rows.model_call(self._branch, first, new, replies=len(messages))
             positions = tuple(range(first + 1, first + 1 + len(messages)))
-            self._insert_messages(
-                [(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at
-            )
+            self._insert([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
             calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at)
         self._remember(calls)
         return RepliedCommit(positions, calls, fence.signals(), committed)
@@ -185,35 +156,15 @@ class OrmJournal:
                 told = asdict(stop.failed)
                 told["ended_at"] = max(told["started_at"], told["ended_at"])
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **told)
-            self._let_go(stop, fence, now)
+            let_go(self.claim, self._branch, stop, fence, now)
 
     def thread_done(self) -> None:
-        if threading.get_ident() != self._thread:
-            connections.close_all()
+        self._connection.close_others()
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return self._connection.transaction()
 
     # Inside a transaction
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """A transaction on the run's connection, whichever thread this is."""
-        with self._lock:
-            lent = threading.get_ident() != self._thread
-            own = getattr(connections._connections, DEFAULT_DB_ALIAS, None) if lent else None  # type: ignore[attr-defined]
-            if lent:
-                self._connection.inc_thread_sharing()
-                connections[DEFAULT_DB_ALIAS] = self._connection
-            try:
-                with transaction.atomic():
-                    yield
-            except (OperationalError, InterfaceError) as error:
-                raise JournalUnavailable(str(error)) from error
-            finally:
-                if lent:
-                    self._connection.dec_thread_sharing()
-                    if own is not None:
-                        connections[DEFAULT_DB_ALIAS] = own
-                    else:
-                        del connections[DEFAULT_DB_ALIAS]
 
     def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> "rowsql.Fence":
         if progress is not None:
@@ -258,41 +209,24 @@ class OrmJournal:
             stop, left = new.stop, fence.inbox - sum(m.inbox_id is not None for m in new.messages)
             if stop.status == "idle" and new.followup is not None and left > 0:
                 stop = replace(stop, status="queued", progress=new.followup)
-            self._let_go(stop, fence, now)
+            let_go(self.claim, self._branch, stop, fence, now)
         if new.kind != "prepared":
             self._results, self._call_ids = {}, {}
         return Committed(positions, fence.signals(), folded)
 
-    def _insert_messages(self, rows: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:
-        values = []
-        for position, body, author in rows:
-            role, text, rest = pack(body, self._results)
-            values.append(
-                {
-                    "branch_id": self._branch.pk,
-                    "position": position,
-                    "role": role,
-                    "text": text,
-                    "body": rest,
-                    "author": author,
-                    "created_at": at,
-                }
-            )
-        rowsql.insert(Message, values)
-
     def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
         ids = [message.inbox_id for message in new.messages if message.inbox_id is not None]
         inbox = InboxMessage.objects.select_related("author").in_bulk(ids) if ids else {}
-        rows = []
+        fresh = []
         for position, message in zip(positions, new.messages, strict=True):
             if message.inbox_id is None:
-                rows.append((position, message.body or {}, ""))
+                fresh.append((position, message.body or {}, ""))
             else:
                 item = inbox[message.inbox_id]
-                rows.append(
+                fresh.append(
                     (position, user_body(item.text), item.author.get_username() if item.author else "")
                 )
-        self._insert_messages(rows, now)
+        self._insert(fresh, now)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
 
@@ -305,7 +239,7 @@ class OrmJournal:
         folded = tuple(StoredMessage(first + i, user_body(item.text)) for i, item in enumerate(items))
         for message, item in zip(folded, items, strict=True):
             author = item.author.get_username() if item.author else ""
-            self._insert_messages([(message.position, message.body, author)], item.created_at)
+            self._insert([(message.position, message.body, author)], item.created_at)
             item.delete()
         return folded
 
@@ -324,19 +258,7 @@ class OrmJournal:
         for key, change in new.state.items():
             if "set" in change:
                 self._keys[key] = place
-        rowsql.insert(
-            StateValue,
-            [
-                {
-                    "branch_id": self._branch.pk,
-                    "position": place,
-                    "key": key,
-                    "extends": "extend" in change,
-                    "value": change["extend"] if "extend" in change else change["set"],
-                }
-                for key, change in new.state.items()
-            ],
-        )
+        rows.state_values(self._branch, place, new.state)
         tools = list(new.tools) if new.tools != self._tools or new.kind == "start" else None
         self._tools = new.tools
         outcome = None
@@ -375,29 +297,11 @@ class OrmJournal:
             )
             for i, call in enumerate(calls)
         )
-        rowsql.insert(
-            ToolCall,
-            [
-                {
-                    "branch_id": self._branch.pk,
-                    "position": record.position,
-                    "call_id": record.call_id,
-                    "ordinal": ordinal,
-                    "tool": record.tool[:200],
-                    "arguments": record.arguments,
-                    "status": "planned",
-                    "error": "",
-                    "lossy": False,
-                    "cached": False,
-                    "attempt": 0,
-                    "idempotency_key": record.idempotency_key,
-                    "decided_by": "",
-                    "asked_at": at,
-                }
-                for ordinal, record in enumerate(records)
-            ],
-        )
+        rows.planned_calls(self._branch, records, at)
         return records
+
+    def _insert(self, messages: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:
+        rows.messages(self._branch, messages, self._results, at)
 
     def _calls(self, position: int) -> Any:
         return ToolCall.objects.filter(branch=self._branch, position=position).exclude(status__in=ENDED)
@@ -407,77 +311,6 @@ class OrmJournal:
             self._call_ids[call.position] = call.call_id
             if call.status == "done" and isinstance(call.result, str):
                 self._results[call.call_id] = (call.position, call.result)
-
-    def _let_go(self, stop: Stop, fence: "rowsql.Fence", now: datetime) -> None:
-        """Give the session its next status. What a person has asked meanwhile comes first."""
-        status = stop.status
-        if fence.stop_request == "cancel" and status in ("queued", "waiting", "paused"):
-            status = "cancelled"
-        elif fence.stop_request == "pause" and status == "queued":
-            status = "paused"
-        if status == stop.status:
-            self._ask(stop)
-        values: dict[str, Json] = {
-            "status": status,
-            "waiting_for": stop.waiting_for if status == "waiting" else "",
-            "error": stop.error,
-            "worker": "",
-            "lease_expires_at": None,
-            "next_run_at": now + timedelta(seconds=stop.delay) if status == "queued" else None,
-            "stop_request": "",
-            "change": F("change") + 1,
-            "updated_at": now,
-        }
-        if status not in ("paused", "cancelled"):  # there it is the reason of whoever asked for it
-            values["why"] = stop.why
-        if stop.event == "finished":
-            values |= {"final_answer": stop.final_answer, "exit_reason": stop.exit_reason[:200]}
-        if stop.event != "retry":
-            values["attempt"] = 0
-        if status != "queued":
-            values["version"] = F("version") + 1
-        if stop.progress is not None:
-            values |= {
-                "phase": stop.progress.phase,
-                "previous_phase": stop.progress.previous,
-                "phase_since": stop.progress.since,
-                "totals": stop.progress.totals,
-            }
-        event = stop.event if status == stop.status else status
-        if event:
-            values["position"] = F("position") + 1
-            Event.objects.create(
-                session_id=self.claim.session_id,
-                branch=self._branch,
-                position=fence.position + 1,
-                kind=event,
-                actor_name=self.claim.worker,
-                reason=stop.why or stop.error,
-            )
-        Session.objects.filter(pk=self.claim.session_id).update(**values)
-
-    def _ask(self, stop: Stop) -> None:
-        mine = ToolCall.objects.filter(branch=self._branch)
-        if stop.doubts:
-            mine.filter(position__in=stop.doubts, status="started").update(status="doubt")
-        pks = dict(
-            mine.filter(position__in=[ask.position for ask in stop.asks]).values_list("position", "pk")
-        )
-        now = timezone.now()
-        for ask in stop.asks:
-            Approval.objects.get_or_create(
-                call_id=pks[ask.position],
-                defaults={
-                    "session_id": self.claim.session_id,
-                    "arguments": ask.arguments,
-                    "fingerprint": ask.fingerprint,
-                    "asked_at": now,
-                    "expires_at": now + timedelta(seconds=ask.ttl) if ask.ttl else None,
-                    "repeats": restore.left_behind(self._branch, ask.tool, ask.arguments)
-                    if ask.repeats
-                    else None,
-                },
-            )
 
 
 def user_body(text: str) -> dict[str, Json]:
