@@ -10,8 +10,21 @@ from django import forms
 from django.contrib.auth.models import User
 
 from sessions_app import actions
-from sessions_app.models import RegisteredAgent, Session, ToolCall
+from sessions_app.models import CallStatus, RegisteredAgent, Session, Status, ToolCall
+from sessions_app.queries import words
 from sessions_app.roles import Actor
+
+DECISIONS = [
+    ("result", "It ran: enter its result"),
+    ("again", "Run it again"),
+    ("skip", "Skip it, and tell the agent"),
+]
+NOTHING_SAID = "Write what the agent is told instead of a result."
+
+
+def decided(decision: str, text: str) -> dict[str, Any]:
+    """A choice of `DECISIONS` as the actions take it."""
+    return {"again": True} if decision == "again" else {decision: text}
 
 
 class JsonObject(forms.CharField):
@@ -71,8 +84,8 @@ class ActForm(forms.Form):
     """
 
     act: ClassVar[str]
-    rule: ClassVar[str] = ""
-    button: ClassVar[str]
+    rule = ""
+    button: str
     done: ClassVar[str]
     impossible = ""  # why there is nothing to do, where the rules cannot tell
 
@@ -109,7 +122,49 @@ class PauseForm(ReasonForm):
 
 
 class ResumeForm(ReasonForm):
+    """Where calls are in doubt, they are decided in the same form, and with them the session is resumed."""
+
     act, button, done = "resume", "Resume", "Resumed."
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.doubts: list[ToolCall] = []
+        if self.session.status in (Status.WAITING, Status.PAUSED):
+            found = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
+            self.doubts = list(found.defer("result", "state").order_by("position"))
+        if not self.doubts:
+            return
+        self.rule, self.button = "decide", "Decide and resume"
+        reason = self.fields.pop("reason")
+        for call in self.doubts:
+            self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
+                label=f"{call.tool} {words.arguments(call.arguments, 60)}".strip(),
+                choices=DECISIONS,
+                widget=forms.RadioSelect,
+                error_messages={"required": "Choose what became of the call."},
+            )
+            self.fields[f"text-{call.pk}"] = forms.CharField(
+                required=False,
+                label=f"Result of {call.tool}, or message to the agent",
+                widget=forms.Textarea(attrs={"rows": 2}),
+            )
+        self.fields["reason"] = reason
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        for call in self.doubts:
+            if data.get(f"decision-{call.pk}") == "skip" and not data.get(f"text-{call.pk}"):
+                self.add_error(f"text-{call.pk}", NOTHING_SAID)
+        return data
+
+    def perform(self, **given: Any) -> Session:
+        if not self.doubts:
+            return super().perform(**given)
+        decisions = {
+            call.pk: decided(given.pop(f"decision-{call.pk}"), given.pop(f"text-{call.pk}"))
+            for call in self.doubts
+        }
+        return actions.decide_all(decisions=decisions, **given)
 
 
 class CancelForm(ReasonForm):
@@ -234,11 +289,7 @@ class DecideForm(CallForm):
     act, button, done = "decide", "Decide", "Decided."
 
     decision = forms.ChoiceField(
-        choices=[
-            ("result", "It ran: enter its result"),
-            ("again", "Run it again"),
-            ("skip", "Skip it, and tell the agent"),
-        ],
+        choices=DECISIONS,
         widget=forms.RadioSelect,
         error_messages={"required": "Choose what became of the call."},
     )
@@ -250,19 +301,11 @@ class DecideForm(CallForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if data.get("decision") == "skip" and not data.get("text"):
-            self.add_error("text", "Write what the agent is told instead of a result.")
+            self.add_error("text", NOTHING_SAID)
         return data
 
     def perform(self, **given: Any) -> Session:
-        decision, text = given.pop("decision"), given.pop("text")
-        match decision:
-            case "result":
-                given["result"] = text
-            case "again":
-                given["again"] = True
-            case _:
-                given["skip"] = text
-        return super().perform(**given)
+        return super().perform(**decided(given.pop("decision"), given.pop("text")), **given)
 
 
 FORMS: dict[str, type[ActForm]] = {

@@ -6,7 +6,8 @@ session that the person saw. They return the session as it is then, or raise one
 and change nothing.
 """
 
-from sessions_app.actions.calls import approve, decide, reject, reuse, withdraw
+from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
+from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
 from sessions_app.actions.reveal import reveal
@@ -18,8 +19,12 @@ __all__ = [
     "answer_step",
     "approve",
     "assign",
+    "bulk_estimate",
+    "bulk_start",
+    "bulk_stop",
     "cancel",
     "decide",
+    "decide_all",
     "edit_memory",
     "edit_state",
     "fork",

@@ -4,6 +4,7 @@ Only calls of the present branch can be decided, and only while nothing runs the
 decide the same call at once: one of them does, the other is told who was first.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -51,28 +52,57 @@ def decide(
     """
     require(actor, "decide")
     reason = given("The reason", reason)
-    if (result is not None) + again + (skip is not None) != 1:
-        raise Invalid("Choose one: enter the call's result, run it again, or skip it.")
-    if result is not None:
-        result = fit("The result", result)
-    if skip is not None:
-        skip = given("The message to the model", skip)
+    result, again, skip = _one_of(result, again, skip)
     session = lock(session_id, expected_version)
     call = _call(session, call_id, ToolCall.objects.filter(status=CallStatus.DOUBT))
     check(session, "decide", call=call)
-    if again:
-        decision = "again"
-        call.status, call.started_at = CallStatus.PLANNED, None
-    else:
-        decision = "skip" if result is None else "result"
-        call.status = CallStatus.SKIPPED if result is None else CallStatus.DONE
-        call.result, call.error = result, skip or ""
-        call.ended_at, call.decided_by = timezone.now(), actor.name
-    call.save()
+    decision = _decide(call, actor, result=result, again=again, skip=skip)
     still_in_doubt = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).exists()
     if session.waiting_for == WaitingFor.DOUBT and not still_in_doubt:
         _go_on(session)
     return commit(session, "decided", actor, reason, {**_named(call), "decision": decision})
+
+
+@transaction.atomic(durable=True)
+def decide_all(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    decisions: Mapping[int, Mapping[str, Any]],
+    reason: str,
+    expected_version: int | None = None,
+) -> Session:
+    """Say of every call in doubt what became of it, and let the session go on: all at once, or nothing.
+
+    :param decisions: By the calls' primary keys, what `decide` takes: a ``result``, ``again`` or ``skip``.
+    :raises Invalid: if a call in doubt is missing.
+    """
+    require(actor, "decide")
+    require(actor, "resume")
+    reason = given("The reason", reason)
+    chosen = {
+        pk: _one_of(each.get("result"), bool(each.get("again")), each.get("skip"))
+        for pk, each in decisions.items()
+    }
+    session = lock(session_id, expected_version)
+    doubts = {
+        call.pk: call
+        for call in ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).order_by(
+            "position"
+        )
+    }
+    for pk in decisions:
+        check(session, "decide", call=_call(session, pk, ToolCall.objects.none()))
+    if missing := [call.tool for pk, call in doubts.items() if pk not in chosen]:
+        raise Invalid(f"Say what became of {', '.join(missing)} too.")
+    if not doubts:
+        raise Invalid("No call is in doubt: there is nothing to decide.")
+    for pk, call in doubts.items():
+        result, again, skip = chosen[pk]
+        decision = _decide(call, actor, result=result, again=again, skip=skip)
+        commit(session, "decided", actor, reason, {**_named(call), "decision": decision})
+    _go_on(session)
+    return commit(session, "resumed", actor, reason)
 
 
 @transaction.atomic(durable=True)
@@ -192,6 +222,30 @@ def withdraw(
     if not withdrawn:
         raise NotFound(f"{tool} is not allowed for the rest of this session.")
     return commit(session, "withdrawn", actor, reason, {"tool": tool})
+
+
+def _one_of(result: str | None, again: bool, skip: str | None) -> tuple[str | None, bool, str | None]:
+    if (result is not None) + again + (skip is not None) != 1:
+        raise Invalid("Choose one: enter the call's result, run it again, or skip it.")
+    return (
+        fit("The result", result) if result is not None else None,
+        again,
+        given("The message to the model", skip) if skip is not None else None,
+    )
+
+
+def _decide(call: ToolCall, actor: Actor, *, result: str | None, again: bool, skip: str | None) -> str:
+    """Write down what became of the call; the decision in a word."""
+    if again:
+        decision = "again"
+        call.status, call.started_at = CallStatus.PLANNED, None
+    else:
+        decision = "skip" if result is None else "result"
+        call.status = CallStatus.SKIPPED if result is None else CallStatus.DONE
+        call.result, call.error = result, skip or ""
+        call.ended_at, call.decided_by = timezone.now(), actor.name
+    call.save()
+    return decision
 
 
 def _call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:

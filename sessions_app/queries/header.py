@@ -24,7 +24,7 @@ LABELS = {
     "resume": "Resume",
     "pause": "Pause",
     "rewind": "Rewind",
-    "undo": "Undo rewind",
+    "undo": "Undo",
     "fork": "Fork",
     "cancel": "Cancel",
 }
@@ -102,7 +102,11 @@ def why_not(session: Session, actor: Actor, act: str, **facts: Any) -> str:
 
 
 def _buttons(session: Session, actor: Actor, waiting: list[ToolCall], now: datetime) -> list[Button]:
-    buttons = [Button(act, label, why_not(session, actor, act, now=now)) for act, label in LABELS.items()]
+    rule = {"resume": "decide"} if _in_doubt(session, waiting) else {}
+    buttons = [
+        Button(act, label, why_not(session, actor, rule.get(act, act), now=now))
+        for act, label in LABELS.items()
+    ]
     # Most sessions were never rewound: a dead button on each of them would only be noise.
     buttons = [button for button in buttons if button.act != "undo" or rules.why_not(session, "undo") is None]
     first = _first(session, waiting, now)
@@ -113,6 +117,12 @@ def _buttons(session: Session, actor: Actor, waiting: list[ToolCall], now: datet
     if same is not None:
         first = Button(first.act, first.label, same.why_not, first=True)
     return [first, *rest]
+
+
+def _in_doubt(session: Session, waiting: list[ToolCall]) -> bool:
+    """Whether resuming asks for decisions on calls in doubt first."""
+    stopped = session.status in (Status.WAITING, Status.PAUSED)
+    return stopped and any(call.status == CallStatus.DOUBT for call in waiting)
 
 
 def _first(session: Session, waiting: list[ToolCall], now: datetime) -> Button | None:

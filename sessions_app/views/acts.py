@@ -17,7 +17,7 @@ from sessions_app.errors import ActionError, Moved
 from sessions_app.forms import FORMS, ActForm, ApproveForm, CallForm, CheckpointForm, ForkForm, StartForm
 from sessions_app.forms_repair import REPAIRS
 from sessions_app.models import Approval, Branch, Checkpoint, RegisteredAgent, Session, ToolCall
-from sessions_app.queries import approvals, checkpoints, consequences, repairing
+from sessions_app.queries import approvals, checkpoints, consequences, repairing, tails
 from sessions_app.queries.arguments import PREFIX, WrongValue, read
 from sessions_app.queries.header import why_not
 from sessions_app.roles import Actor
@@ -163,11 +163,19 @@ def _sheet(
         context |= _about_checkpoint(session, branch, form, chosen)
     elif isinstance(form, CallForm):
         context |= _about_call(request, session, form)
+        if form.act == "decide":
+            context["consequences"] = consequences.of_resume(session, branch)
         facts = _facts_of(form.rule or form.act, context)
     elif form.act == "resume":
         context["consequences"] = consequences.of_resume(session, branch)
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
+        if tails.made_by_repair(branch):
+            context["title"], form.button, form.done = (
+                "Undo the repair",
+                "Undo the repair",
+                "The repair is undone.",
+            )
     context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts) or form.impossible
     if moved:
         # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.
@@ -194,7 +202,11 @@ def _about_checkpoint(
         return {
             "suggestions": [
                 *checkpoints.suggestions(session, branch),
-                *([other] if isinstance(form, ForkForm) and (other := checkpoints.replaceable(branch)) else []),
+                *(
+                    [other]
+                    if isinstance(form, ForkForm) and (other := checkpoints.replaceable(branch))
+                    else []
+                ),
             ],
             "newest": checkpoints.page(branch, limit=15).checkpoints,
         }

@@ -1,0 +1,127 @@
+"""Resuming a session with calls in doubt: all of them are decided on the sheet, and it goes on; or nothing happens."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app import actions
+from sessions_app.errors import Forbidden, Invalid, Moved, Refused
+from sessions_app.models import Session, ToolCall
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def two_in_doubt(status: str = "waiting") -> tuple[Session, list[ToolCall]]:
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "A"}), ("issue_refund", {"claim": "C", "amount": 1})])
+    for call in history.calls:
+        history.doubt(call)
+    waiting = {"waiting_for": "doubt", "why": "Nobody knows."} if status == "waiting" else {}
+    return history.rest(status, **waiting), history.calls
+
+
+def decide_all(session, decisions, **how):
+    how = {"actor": builders.SYSTEM, "reason": "Asked the post office", **how}
+    return actions.decide_all(session_id=session.pk, decisions=decisions, **how)
+
+
+@pytest.mark.parametrize("status", ["waiting", "paused"])
+def test_one_form_decides_all_and_resumes(operator, status):
+    session, (letter, refund) = two_in_doubt(status)
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert f'href="/sessions/{session.pk}/resume/"' in page
+    address = f"/sessions/{session.pk}/resume/"
+    text = operator.get(address).content.decode()
+    assert "What will happen" in text
+    assert "takes effect twice" in text
+    assert len(re.findall(rf'name="decision-{letter.pk}"', text)) == 3
+    fields = {
+        "version": session.version,
+        f"decision-{letter.pk}": "again",
+        f"decision-{refund.pk}": "result",
+        f"text-{refund.pk}": "Refunded",
+        "reason": "Asked the post office",
+    }
+    answer = operator.post(address, fields)
+    assert answer.status_code == 302, answer.content.decode()
+    session.refresh_from_db()
+    assert session.status == "queued"
+    letter.refresh_from_db()
+    refund.refresh_from_db()
+    assert (letter.status, refund.status, refund.result) == ("planned", "done", "Refunded")
+    kinds = list(session.events.filter(actor_name="anna").values_list("kind", "reason"))
+    assert kinds == [
+        ("decided", "Asked the post office"),
+        ("decided", "Asked the post office"),
+        ("resumed", "Asked the post office"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed, said",
+    [
+        ({"decision-letter": ""}, "Choose what became of the call."),
+        ({"decision-letter": "skip", "text-letter": " "}, "Write what the agent is told"),
+        ({"reason": ""}, "Say why"),
+    ],
+)
+def test_what_is_missing_is_asked_for_and_the_rest_is_kept(operator, changed, said):
+    session, (letter, refund) = two_in_doubt()
+    fields = {
+        "version": session.version,
+        "decision-letter": "again",
+        f"decision-{refund.pk}": "result",
+        f"text-{refund.pk}": "Refunded by hand",
+        "reason": "Asked",
+    } | changed
+    fields = {name.replace("letter", str(letter.pk)): value for name, value in fields.items()}
+    answer = operator.post(f"/sessions/{session.pk}/resume/", fields)
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert said in text
+    assert "Refunded by hand" in text
+    assert set(ToolCall.objects.filter(pk__in=[letter.pk, refund.pk]).values_list("status", flat=True)) == {
+        "doubt"
+    }
+
+
+def test_deciding_one_call_says_too_what_running_it_again_means(operator):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    text = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}").content.decode()
+    assert "takes effect twice" in text
+
+
+def test_all_are_decided_or_none():
+    session, (letter, refund) = two_in_doubt()
+    for decisions, error in (
+        ({letter.pk: {"again": True}}, Invalid),
+        ({letter.pk: {"again": True}, refund.pk: {}}, Invalid),
+        ({letter.pk: {"again": True}, refund.pk: {"again": True, "skip": "no"}}, Invalid),
+    ):
+        with pytest.raises(error):
+            decide_all(session, decisions)
+    whole = {call.pk: {"again": True} for call in (letter, refund)}
+    with pytest.raises(Moved):
+        decide_all(session, whole, expected_version=session.version - 1)
+    with pytest.raises(Forbidden):
+        decide_all(session, whole, actor=builders.actor("viewer"))
+    with pytest.raises(Invalid):
+        decide_all(session, whole, reason=" ")
+    done = ToolCall.objects.get(branch=session.branch, status="done")
+    with pytest.raises(Refused):
+        decide_all(session, whole | {done.pk: {"again": True}})
+    assert not session.events.filter(kind="decided").exists()
+
+
+def test_nothing_is_decided_where_nothing_is_in_doubt():
+    with pytest.raises(Invalid):
+        decide_all(builders.paused(), {})
