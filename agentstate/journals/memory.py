@@ -62,6 +62,8 @@ class Store:
         self._apply(record)
 
     def _apply(self, record: Record) -> None:
+        if record.get("before"):
+            self._apply(record["before"])
         self.position = record.get("position", self.position)
         if record.get("progress"):
             self.progress = record["progress"]
@@ -218,59 +220,21 @@ class MemoryJournal:
             )
 
     def checkpoint(self, new: NewCheckpoint) -> Committed:
-        store = self.store
         with self._fenced():
-            taken = [message.inbox_id for message in new.messages if message.inbox_id is not None]
-            by_id = {item.id: item.body for item in store.inbox}
-            bodies = [m.body if m.inbox_id is None else by_id[m.inbox_id] for m in new.messages]
-            fold = [item for item in store.inbox if new.kind == "step" and new.fold and item.id not in taken]
-            first = store.position + 1
-            positions = list(range(first, first + len(bodies)))
-            folded = [StoredMessage(first + len(bodies) + i, item.body) for i, item in enumerate(fold)]
-            places = positions + [message.position for message in folded]
-            context = None
-            if new.context is not None:
-                context = [positions[-place - 1] if place < 0 else place for place in new.context]
-                context += [message.position for message in folded]
-            left = any(item.id not in taken for item in store.inbox)
-            stop, progress = new.stop, new.progress
-            if stop is not None and stop.status == "idle" and left and new.followup is not None:
-                stop, progress = replace(stop, status="queued"), new.followup
-            store.write(
-                {
-                    "op": "checkpoint",
-                    "position": first + len(places),
-                    "messages": [
-                        {"position": position, "body": body}
-                        for position, body in zip(
-                            places, [*bodies, *(item.body for item in fold)], strict=True
-                        )
-                    ],
-                    "taken": taken + [item.id for item in fold],
-                    "context": context,
-                    "kind": new.kind,
-                    "step": new.step,
-                    "state": new.state,
-                    "counters": new.counters,
-                    "tools": list(new.tools),
-                    "definition": new.definition,
-                    "settled": [asdict(settled) for settled in new.settled],
-                    "progress": _plain(progress),
-                    "stop": _stop(stop),
-                }
-            )
-            return Committed(tuple(positions), self._signals(), tuple(folded))
+            record, positions, folded = self._drawn_up(new)
+            self.store.write(record)
+            return Committed(positions, self._signals(), folded)
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
-        store = self.store
         with self._fenced():
-            committed = self.checkpoint(checkpoint) if checkpoint else None
-            first = store.position + 1
+            before, positions, folded = self._drawn_up(checkpoint) if checkpoint else (None, (), ())
+            first = (before["position"] if before else self.store.position) + 1
             messages = [{"position": first + i, "body": body} for i, body in enumerate(new.messages)]
             calls = self._planned(new.calls, first + len(messages))
-            store.write(
+            self.store.write(
                 {
                     "op": "reply",
+                    "before": before,
                     "position": first + len(messages) + len(calls) - 1,
                     "name": new.name,
                     "seq": new.seq,
@@ -282,9 +246,49 @@ class MemoryJournal:
                 }
             )
             places = tuple(range(first, first + len(messages)))
-            return RepliedCommit(
-                places, tuple(CallRecord(**call) for call in calls), self._signals(), committed
-            )
+            signals = self._signals()
+            committed = Committed(positions, signals, folded) if before else None
+            return RepliedCommit(places, tuple(CallRecord(**call) for call in calls), signals, committed)
+
+    def _drawn_up(self, new: NewCheckpoint) -> tuple[Record, tuple[int, ...], tuple[StoredMessage, ...]]:
+        """The checkpoint's record, the positions of its new messages, and what it folds in of the inbox."""
+        store = self.store
+        taken = [message.inbox_id for message in new.messages if message.inbox_id is not None]
+        by_id = {item.id: item.body for item in store.inbox}
+        bodies = [m.body if m.inbox_id is None else by_id[m.inbox_id] for m in new.messages]
+        fold = [item for item in store.inbox if new.kind == "step" and new.fold and item.id not in taken]
+        first = store.position + 1
+        positions = list(range(first, first + len(bodies)))
+        folded = [StoredMessage(first + len(bodies) + i, item.body) for i, item in enumerate(fold)]
+        places = positions + [message.position for message in folded]
+        context = None
+        if new.context is not None:
+            context = [positions[-place - 1] if place < 0 else place for place in new.context]
+            context += [message.position for message in folded]
+        left = any(item.id not in taken for item in store.inbox)
+        stop, progress = new.stop, new.progress
+        if stop is not None and stop.status == "idle" and left and new.followup is not None:
+            stop, progress = replace(stop, status="queued"), new.followup
+        record: Record = {
+            "op": "checkpoint",
+            "position": first + len(places),
+            "messages": [
+                {"position": position, "body": body}
+                for position, body in zip(places, [*bodies, *(item.body for item in fold)], strict=True)
+            ],
+            "taken": taken + [item.id for item in fold],
+            "context": context,
+            "kind": new.kind,
+            "step": new.step,
+            "state": new.state,
+            "counters": new.counters,
+            "tools": list(new.tools),
+            "definition": new.definition,
+            "settled": [asdict(settled) for settled in new.settled],
+            "progress": _plain(progress),
+            "stop": _stop(stop),
+        }
+        return record, tuple(positions), tuple(folded)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._fenced():

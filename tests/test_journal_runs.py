@@ -1,0 +1,239 @@
+"""On the journals that last, a durable agent is the plain agent: in slices, and when its process dies at any commit."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+
+from agentstate import ToolPolicy
+from agentstate.durable.build import DurableAgent, describe, make_durable
+from agentstate.durable.encoding import decode, message_from
+from agentstate.durable.journal import Journal, LeaseLost
+from agentstate.durable.registry import Registration
+from agentstate.durable.run import Options, run
+from agentstate.journals.file import FileStore
+from agentstate.journals.memory import Record
+from sessions_app.journal import OrmJournal
+from sessions_app.lending import RunConnection
+from sessions_app.models import CallStatus, Event, Session, Status, ToolCall
+from tests import sample_agents
+from tests.books import Book, FileBook, MemoryBook, OrmBook
+from tests.sample_agents import KINDS
+from tests.test_durable_run import Killed, Plain, comparable, plainly
+
+Json = Any
+Make = Callable[[dict[str, Json]], Book]
+# On the journal in memory `test_durable_run` proves the same.
+ADAPTERS = ["file", pytest.param("orm", marks=pytest.mark.django_db)]
+
+
+@pytest.fixture(params=ADAPTERS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    made: list[Book] = []
+
+    def one(inputs: dict[str, Json]) -> Book:
+        kinds: dict[str, Callable[[], Book]] = {
+            "file": lambda: FileBook(tmp_path / f"{len(made)}.jsonl", inputs),
+            "orm": lambda: OrmBook(inputs),
+        }
+        made.append(kinds[request.param]())
+        return made[-1]
+
+    yield one
+    for book in made:
+        book.close()
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> tuple[Callable[[], Agent], dict[str, Any]]:
+    return KINDS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _no_effects() -> Iterator[None]:
+    sample_agents.effects.clear()
+    yield
+    sample_agents.effects.clear()
+
+
+def stored(book: Book) -> str:
+    """The result of the turn that has ended, as the journal holds it, in the form of `comparable`."""
+    base = book.open().load().base
+    assert base is not None
+    assert base.kind == "end"
+    counters = decode(base.counters)
+    del counters["context_tokens"]
+    return comparable(
+        {
+            "messages": [message_from(message.body) for message in base.context],
+            **{key: decode(value) for key, value in base.state.items()},
+            **counters,
+            "exit_reason": book.told()["exit_reason"],
+        }
+    )
+
+
+def repeatable(build: Callable[[], Agent]) -> DurableAgent:
+    """The agent with all its tools declared idempotent, so that none is ever in doubt."""
+    tools = describe(Registration("any", "any", build)).tools
+    return make_durable(build(), policies={tool["name"]: ToolPolicy(idempotent=True) for tool in tools})
+
+
+def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind, make: Make) -> None:
+    build, inputs = kind
+    plain = plainly(build, inputs)
+    durable = make_durable(build())
+    book = make({"state": inputs})
+
+    outcome = run(durable, book.open(say="hi"), Options(enough=lambda: True))
+    while outcome.status == "queued":
+        outcome = run(durable, book.open(), Options(enough=lambda: True))
+
+    assert outcome.result is not None, outcome.why
+    assert comparable(outcome.result) == plain.result
+    assert stored(book) == plain.result
+    assert Counter(sample_agents.effects) == plain.effects
+
+
+@dataclass
+class Death:
+    """The process dies at its n-th commit: just before it, or just after."""
+
+    book: Book
+    number: int
+    committed: bool
+    commits: int = 0
+
+    def comes(self) -> bool:
+        self.commits += 1
+        return self.commits == self.number
+
+
+class MortalConnection(RunConnection):
+    """Dies in the transaction, when all its statements were executed, or after it."""
+
+    def __init__(self, death: Death) -> None:
+        super().__init__()
+        self.death = death
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self.lock:
+            dies = self.death.comes()
+            with suppress(Killed), super().transaction():
+                yield
+                if dies and not self.death.committed:
+                    raise Killed
+            if dies:
+                with super().transaction():
+                    self.death.book.fence()  # what still runs in this process may write no more
+                raise Killed
+
+
+def mortal(book: Book, death: Death) -> Journal:
+    """The session's journal, whose process will die."""
+    if isinstance(book, OrmBook):
+        book.say("hi")
+        journal = OrmJournal(book.claim())
+        journal._connection = MortalConnection(death)
+        return journal
+    opened = book.open(say="hi")
+    store = book.store
+    write = store.write
+
+    def dying(record: Record) -> None:
+        dies = death.comes()
+        if not dies or death.committed:
+            write(record)
+        elif isinstance(store, FileStore):
+            store._file.write('{"op": "rep')  # torn in the middle
+            store._file.flush()
+        if dies:
+            book.fence()
+            raise Killed
+
+    store.write = dying  # type: ignore[method-assign]
+    return opened
+
+
+def dies(durable: DurableAgent, book: Book, number: int, committed: bool) -> bool:
+    """Run until the commit of that number; False if the run ended before it."""
+    death = Death(book, number, committed)
+    try:
+        run(durable, mortal(book, death))
+    except (Killed, LeaseLost):  # a call beside the one that died may be the first to be heard of
+        return True
+    finally:
+        if isinstance(book, MemoryBook):
+            vars(book.store).pop("write")
+    return False
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
+def test_killed_at_any_commit_it_ends_the_same_and_no_reply_is_asked_twice(
+    kind, make: Make, committed: bool
+) -> None:
+    build, inputs = kind
+    plain: Plain = plainly(build, inputs)
+    durable = repeatable(build)
+    number, died = 0, True
+    while died:
+        number += 1
+        sample_agents.effects.clear()
+        book = make({"state": inputs})
+        died = dies(durable, book, number, committed)
+        if died:
+            outcome = run(durable, book.open())
+            assert outcome.status == "idle", f"commit {number}: {outcome.why}"
+        assert stored(book) == plain.result, f"commit {number}"
+        again = Counter(sample_agents.effects) - plain.effects
+        asked_again = {what: times for what, times in again.items() if what.startswith("model")}
+        assert not (committed and asked_again), f"commit {number}: {asked_again}"
+        assert sum(asked_again.values()) <= 1, f"commit {number}: {asked_again}"
+    assert number > 2
+
+
+def test_killed_while_tools_run_no_effect_happens_twice_without_a_persons_word(make: Make) -> None:
+    durable = make_durable(sample_agents.refunds())
+    number, died, doubts = 0, True, 0
+    while died:
+        number += 1
+        sample_agents.effects.clear()
+        book = make({})
+        died = dies(durable, book, number, committed=True)
+        outcome = run(durable, book.open())
+        while outcome.status == "waiting":
+            assert book.told()["waiting_for"] == "doubt"
+            for call in _open_calls(book):
+                doubts += 1
+                book.decide(call, result="a person looked it up")
+            outcome = run(durable, book.open())
+        assert outcome.status == "idle", outcome.why
+        ran = Counter(what for what in sample_agents.effects if what.startswith(("refund", "fast")))
+        assert all(times == 1 for times in ran.values()), f"commit {number}: {ran}"
+    assert doubts > 0
+
+
+def _open_calls(book: Book) -> list[str]:
+    if isinstance(book, OrmBook):
+        calls = ToolCall.objects.filter(branch__session=book.pk, status=CallStatus.DOUBT)
+        return list(calls.values_list("call_id", flat=True))
+    return [call.call_id for call in book.store.step_calls() if call.status == "doubt"]
+
+
+@pytest.mark.django_db
+def test_a_session_that_lost_its_worker_says_so_and_ends() -> None:
+    """The whole way: the lease runs out, the sweep finds it, another worker takes it over."""
+    book = OrmBook({})
+    durable = repeatable(sample_agents.long_run)
+    with pytest.raises(Killed):
+        run(durable, mortal(book, Death(book, 6, committed=True)))
+    assert book.fresh().status == Status.RUNNING
+    assert run(durable, book.open()).status == "idle"
+    assert [event.kind for event in Event.objects.filter(session_id=book.pk)] == ["lost", "finished"]
+    assert Session.objects.get(pk=book.pk).final_answer == "Long done."
