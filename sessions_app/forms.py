@@ -172,7 +172,7 @@ class CancelForm(ReasonForm):
 
 
 class UndoForm(ReasonForm):
-    act, button, done = "undo", "Undo the rewind", "The rewind is undone."
+    act, button, done = "undo", "Undo the rewind", "Undone: the session is where it was."
 
 
 class CheckpointForm(ReasonForm):

@@ -302,6 +302,8 @@ def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
     assert (event.actor_name, event.reason) == ("sue", "It was wrong")
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert "It was wrong" in page
+    undo = supervisor.get(f"/sessions/{session.pk}/undo/").content.decode()
+    assert undo.count("Undo the repair") >= 2
     assert act(supervisor, session, "undo").status_code == 302
     session.refresh_from_db()
     assert builders.branch_of(session).number == 1

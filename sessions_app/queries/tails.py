@@ -60,6 +60,11 @@ def left_behind(
     ]
 
 
+def made_by_repair(branch: Branch) -> bool:
+    """Whether the session came to the branch by a repair, not by a rewind."""
+    return Event.objects.filter(branch=branch, kind="repaired").exists()
+
+
 def _reaches(last: int | None, position: int) -> bool:
     return last is None or position <= last
 
