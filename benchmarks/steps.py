@@ -137,7 +137,9 @@ def size(tables: list[str]) -> int:
 
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute("SELECT SUM(pg_total_relation_size(name)) FROM unnest(%s) AS name", [tables])
+            cursor.execute(
+                "SELECT SUM(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name", [tables]
+            )
             return int(cursor.fetchone()[0])
         cursor.execute("PRAGMA page_count")
         pages = cursor.fetchone()[0]
