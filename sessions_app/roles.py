@@ -40,17 +40,21 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """In whose name something is done: a user, or by name the command line or a part of the machinery."""
+    """In whose name something is done: a user, or by name the command line or a part of the machinery.
+
+    ``bulk`` is the `BulkAct` in the course of which it is done, if so.
+    """
 
     name: str
     user: User | None = None
+    bulk: int | None = None
 
     @classmethod
-    def of(cls, user: AbstractBaseUser | AnonymousUser) -> Self:
+    def of(cls, user: AbstractBaseUser | AnonymousUser, *, bulk: int | None = None) -> Self:
         """:raises ValueError: for somebody who is not logged in."""
         if not isinstance(user, User):
             raise ValueError("Only a logged-in user can act.")
-        return cls(name=user.get_username(), user=user)
+        return cls(name=user.get_username(), user=user, bulk=bulk)
 
     @classmethod
     def command_line(cls, name: str) -> Self:

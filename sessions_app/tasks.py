@@ -31,15 +31,33 @@ def advance(session_id: str) -> None:
 @shared_task
 def sweep() -> None:
     """Heal what lost its worker, and wake what is due. Sent every AGENTSTATE_SWEEP_SECONDS."""
+    from sessions_app.actions import bulk
+
     for session_id in leases.sweep():
         # The next sweep finds what is still due, so these must not pile up while every worker is busy.
         _send(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS)
+    for act_id in bulk.unattended():
+        bulk_step(act_id)
     searchindex.update()
+
+
+@shared_task
+def bulk_step(act_id: int) -> None:
+    """Do some sessions of a bulk act; if there are more, let the others in first."""
+    from sessions_app.actions import bulk
+
+    if bulk.step(act_id):
+        work_off(act_id)
 
 
 def wake(session_id: UUID) -> None:
     """Tell the workers, once the present transaction is committed, that the session is due. Never fails."""
     transaction.on_commit(lambda: _send(session_id))
+
+
+def work_off(act_id: int) -> None:
+    """Let workers begin with a bulk act, or go on, once the present transaction is committed. Never fails."""
+    transaction.on_commit(lambda: _send_bulk(act_id))
 
 
 def worker_name() -> str:
@@ -66,3 +84,10 @@ def _send(session_id: UUID, expires: float | None = None) -> None:
         logger.warning(
             "The wake-up of session %s was not sent: %s. The next sweep sends it again.", session_id, error
         )
+
+
+def _send_bulk(act_id: int) -> None:
+    try:
+        bulk_step.delay(act_id)
+    except (OperationalError, OSError) as error:
+        logger.warning("Bulk act %s was not sent to a worker: %s. The sweep begins it.", act_id, error)

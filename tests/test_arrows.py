@@ -93,7 +93,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "sessions_app.publish": ("sessions_app.models", "agentstate.durable"),
     "sessions_app.checks": ("sessions_app.publish", "agentstate.durable"),
-    "sessions_app.tasks": ("agentstate.celery", "sessions_app.leases", "sessions_app.searchindex", "sessions_app.worker"),
+    "sessions_app.tasks": ("agentstate.celery", "sessions_app.leases", "sessions_app.searchindex", "sessions_app.actions", "sessions_app.worker"),
     "sessions_app.embedded": ("agentstate.celery", "sessions_app.tasks", "sessions_app.worker"),
     "sessions_app.actions": (
         "sessions_app.actions",

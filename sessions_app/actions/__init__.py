@@ -7,6 +7,7 @@ and change nothing.
 """
 
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
+from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
 from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
@@ -19,6 +20,9 @@ __all__ = [
     "answer_step",
     "approve",
     "assign",
+    "bulk_estimate",
+    "bulk_start",
+    "bulk_stop",
     "bulk_estimate",
     "bulk_start",
     "bulk_stop",

@@ -18,7 +18,7 @@ from agentstate.durable.journal import Progress
 from agentstate.durable.progress import Meter
 from sessions_app import rules
 from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
-from sessions_app.models import Branch, Event, Phase, Session, Status
+from sessions_app.models import Branch, BulkItem, Event, Phase, Session, Status
 from sessions_app.roles import Actor
 
 
@@ -85,6 +85,9 @@ def commit(
     session: Session, kind: str, actor: Actor, reason: str = "", data: dict[str, Any] | None = None
 ) -> Session:
     """Write the locked session and the audit event of what was done to it."""
+    if actor.bulk is not None:
+        data = {**(data or {}), "bulk": actor.bulk}
+        _tick_off(actor.bulk, session)
     session.position += 1
     session.version += 1
     session.change += 1
@@ -101,6 +104,12 @@ def commit(
     )
     session.save()
     return session
+
+
+def _tick_off(act: int, session: Session) -> None:
+    item = BulkItem.objects.filter(act=act, session=session, outcome=BulkItem.Outcome.PENDING)
+    if not item.update(outcome=BulkItem.Outcome.DONE, done_at=timezone.now()):
+        raise Moved("This bulk act has done it already, or was stopped.")
 
 
 def given(what: str, text: str, max_length: int | None = None) -> str:

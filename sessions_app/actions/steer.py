@@ -81,14 +81,19 @@ def assign(
     """Give the session to a colleague, or to nobody."""
     require(actor, "assign")
     reason = fit("The reason", reason)
-    if assignee is not None and not (assignee.is_active and Actor.of(assignee).may("view")):
-        raise Invalid(f"{assignee.get_username()} cannot see sessions, so none can be assigned to them.")
+    check_assignee(assignee)
     session = lock(session_id, expected_version)
     check(session, "assign")
     session.assignee = assignee
     return commit(
         session, "assigned", actor, reason, {"assignee": assignee.get_username() if assignee else ""}
     )
+
+
+def check_assignee(assignee: User | None) -> None:
+    """:raises Invalid: for somebody who cannot see sessions."""
+    if assignee is not None and not (assignee.is_active and Actor.of(assignee).may("view")):
+        raise Invalid(f"{assignee.get_username()} cannot see sessions, so none can be assigned to them.")
 
 
 def _stop(session: Session, request: StopRequest, actor: Actor, reason: str) -> Session:

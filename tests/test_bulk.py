@@ -1,0 +1,321 @@
+"""A bulk act does each of its sessions once, as the single act would, whatever happens to the workers."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from sessions_app import actions, tasks
+from sessions_app.actions import bulk, steer
+from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.models import BulkAct, Event, Session
+from sessions_app.queries import bulk as reading
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+ALL = Session.objects.all()
+
+
+@pytest.fixture
+def actor():
+    return builders.actor("operator")
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch):
+    """The acts that were sent to workers."""
+    acts: list[int] = []
+    monkeypatch.setattr(tasks, "_send_bulk", acts.append)
+    return acts
+
+
+def start(actor, kind="pause", **more):
+    return actions.bulk_start(actor=actor, kind=kind, sessions=ALL, reason="Provider is down", **more)
+
+
+def work(act):
+    while bulk.step(act.pk):
+        pass
+    return reading.progress(act)
+
+
+def late():
+    return timezone.now() + timedelta(minutes=1)
+
+
+def test_each_session_is_done_as_the_single_act_would_and_the_others_are_refused_with_the_reason(actor):
+    queued, running, done = builders.queued(), builders.running(), builders.done()
+    act = start(actor, query="agent=claims")
+    assert work(act) == reading.Progress(done=2, refused=1)
+    assert Session.objects.get(pk=queued.pk).status == "paused"
+    assert Session.objects.get(pk=running.pk).stop_request == "pause"
+    (item,) = reading.failures(act).items
+    assert (item.session, item.why) == (done, "It is not running.")
+    event = Event.objects.get(session=queued, kind="paused")
+    assert (event.actor, event.reason, event.data) == (actor.user, "Provider is down", {"bulk": act.pk})
+    assert not Event.objects.filter(session=done, data__has_key="bulk").exists()
+    assert (act.query, act.actor_name) == ("agent=claims", actor.name)
+
+
+@pytest.mark.parametrize(
+    "kind, state, status",
+    [("resume", "paused", "queued"), ("cancel", "queued", "cancelled"), ("assign", "done", "idle")],
+)
+def test_every_kind_of_act(kind, state, status, actor):
+    session = builders.STATES[state]()
+    colleague = builders.user()
+    assert work(start(actor, kind, assignee=colleague)) == reading.Progress(done=1)
+    session.refresh_from_db()
+    assert session.status == status
+    assert session.assignee == (colleague if kind == "assign" else None)
+
+
+def test_which_sessions_are_meant_is_fixed_when_it_begins(actor):
+    builders.queued()
+    act = start(actor)
+    late_comer = builders.queued()
+    assert work(act) == reading.Progress(done=1)
+    late_comer.refresh_from_db()
+    assert late_comer.status == "queued"
+
+
+def test_a_session_that_a_filter_finds_twice_is_done_once(actor):
+    builders.queued(tags=["a", "b"])
+    twice = Session.objects.filter(tags__name__in=["a", "b"])
+    assert twice.count() == 2
+    act = actions.bulk_start(actor=actor, kind="pause", sessions=twice, reason="Provider is down", expected=1)
+    assert actions.bulk_estimate(actor=actor, kind="resume", sessions=twice).total == 1
+    assert work(act) == reading.Progress(done=1)
+
+
+def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, django_assert_num_queries):
+    builders.queued()
+    done = [builders.done() for _ in range(7)]
+    paused = builders.paused()
+    actor.may("pause")
+    with django_assert_num_queries(2):
+        estimate = actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)
+    assert (estimate.total, estimate.possible) == (9, 1)
+    assert [(refusal.why, refusal.number) for refusal in estimate.refused] == [
+        ("It is not running.", 7),
+        ("It is already paused.", 1),
+    ]
+    assert estimate.refused[0].examples == done[:5]
+    assert estimate.refused[1].examples == [paused]
+    assert not BulkAct.objects.exists()
+    act = start(actor, expected=estimate.total)
+    assert work(act).refused == sum(refusal.number for refusal in estimate.refused)
+
+
+def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
+    builders.queued()
+    with pytest.raises(Moved, match="They were 2 sessions; by now they are 1"):
+        start(actor, expected=2)
+    assert not BulkAct.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "kind, sentence", [("delete", "There is no bulk act 'delete'"), ("pause", "No session")]
+)
+def test_what_cannot_be_a_bulk_act_is_refused(kind, sentence, actor):
+    with pytest.raises(Invalid, match=sentence):
+        start(actor, kind)
+    with pytest.raises(Invalid, match=sentence):
+        actions.bulk_estimate(actor=actor, kind=kind, sessions=ALL)
+
+
+def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
+    monkeypatch.setattr(bulk, "MOST", 1)
+    builders.queued()
+    builders.queued()
+    for act in (start, lambda actor: actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)):
+        with pytest.raises(Invalid, match="More than 1 sessions are chosen"):
+            act(actor)
+    assert not BulkAct.objects.exists()
+
+
+def test_a_reason_and_a_possible_assignee_are_needed(actor):
+    builders.queued()
+    with pytest.raises(Invalid, match="reason is missing"):
+        actions.bulk_start(actor=actor, kind="pause", sessions=ALL, reason=" ")
+    with pytest.raises(Invalid, match="cannot see sessions"):
+        start(actor, "assign", assignee=builders.user(None))
+
+
+def test_only_who_may_do_the_act_may_do_it_in_bulk():
+    builders.queued()
+    viewer = builders.actor("viewer")
+    with pytest.raises(Forbidden):
+        start(viewer)
+    with pytest.raises(Forbidden):
+        actions.bulk_estimate(actor=viewer, kind="pause", sessions=ALL)
+    with pytest.raises(Forbidden, match="person with an account"):
+        start(builders.SYSTEM)
+
+
+def test_rights_that_were_taken_away_meanwhile_are_gone(actor):
+    session = builders.queued()
+    act = start(actor)
+    actor.user.groups.clear()
+    assert work(act) == reading.Progress(refused=1)
+    session.refresh_from_db()
+    assert session.status == "queued"
+    assert "not allowed" in reading.failures(act).items[0].why
+
+
+def test_when_the_account_is_gone_nothing_more_is_done(actor):
+    session = builders.queued()
+    act = start(actor)
+    actor.user.delete()
+    assert work(act) == reading.Progress(stopped=1)
+    session.refresh_from_db()
+    assert session.status == "queued"
+
+
+def test_it_is_worked_off_in_batches_that_let_others_in(
+    actor, sent, monkeypatch, django_capture_on_commit_callbacks
+):
+    monkeypatch.setattr(bulk, "BATCH", 2)
+    for _ in range(5):
+        builders.queued()
+    with django_capture_on_commit_callbacks(execute=True):
+        act = start(actor)
+    assert sent == [act.pk]
+    with django_capture_on_commit_callbacks(execute=True):
+        tasks.bulk_step(act.pk)
+    assert sent == [act.pk] * 2
+    assert reading.progress(act) == reading.Progress(done=2, pending=3)
+
+
+def test_a_stopped_act_leaves_the_rest_alone(actor):
+    for _ in range(3):
+        builders.queued()
+    act = start(actor)
+    bulk.step(act.pk, limit=1)
+    stopped = actions.bulk_stop(actor=actor, act_id=act.pk)
+    assert stopped.stopped_by == actor.name
+    assert work(act) == reading.Progress(done=1, stopped=2)
+    assert Session.objects.filter(status="queued").count() == 2
+    with pytest.raises(Refused, match=f"already stopped by {actor.name}"):
+        actions.bulk_stop(actor=actor, act_id=act.pk)
+
+
+def test_who_may_not_stop_and_what_cannot_be_stopped(actor):
+    builders.queued()
+    act = start(actor)
+    with pytest.raises(Forbidden):
+        actions.bulk_stop(actor=builders.actor("viewer"), act_id=act.pk)
+    with pytest.raises(NotFound):
+        actions.bulk_stop(actor=actor, act_id=0)
+    work(act)
+    with pytest.raises(Refused, match="finished"):
+        actions.bulk_stop(actor=actor, act_id=act.pk)
+    act.refresh_from_db()
+    assert act.stopped_at is None
+
+
+def test_what_was_stopped_after_a_worker_took_it_up_is_not_done(actor, monkeypatch):
+    session = builders.queued()
+    act = start(actor)
+
+    def stop_first(**kwargs):
+        actions.bulk_stop(actor=actor, act_id=act.pk)
+        return steer.pause(**kwargs)
+
+    monkeypatch.setattr(bulk, "_verb", lambda act: stop_first)
+    assert work(act) == reading.Progress(stopped=1)
+    session.refresh_from_db()
+    assert session.status == "queued"
+    assert not Event.objects.filter(session=session, kind="paused").exists()
+
+
+def test_the_sweep_goes_on_with_what_a_killed_worker_left(actor, monkeypatch, sent):
+    for _ in range(3):
+        builders.queued()
+    act = start(actor)
+    bulk.step(act.pk, limit=1)
+    assert bulk.unattended() == []
+    assert bulk.unattended(late()) == [act.pk]
+    monkeypatch.setattr(bulk, "QUIET", timedelta(0))
+    tasks.sweep()
+    assert reading.progress(act) == reading.Progress(done=3)
+    assert bulk.unattended(late()) == []
+
+
+def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
+    builders.queued()
+    act = start(actor)
+
+    def fail(**kwargs):
+        raise OperationalError("server closed the connection")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steer, "pause", fail)
+        with pytest.raises(OperationalError):
+            bulk.step(act.pk)
+    assert work(act) == reading.Progress(done=1)
+
+
+def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, caplog):
+    troubled, _ = builders.queued(), builders.queued()
+    act = start(actor)
+    pause = steer.pause
+
+    def fail(*, session_id, **kwargs):
+        if session_id == troubled.pk:
+            raise TypeError("a bug")
+        return pause(session_id=session_id, **kwargs)
+
+    monkeypatch.setattr(steer, "pause", fail)
+    assert work(act) == reading.Progress(done=1, refused=1)
+    assert reading.failures(act).items[0].why == "It failed: TypeError: a bug"
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_workers_do_each_session_once(actor):
+    sessions = [builders.done() for _ in range(12)]
+    act = start(actor, "assign", assignee=actor.user)
+    workers = [threading.Thread(target=_work_in_thread, args=[act]) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert reading.progress(act) == reading.Progress(done=12)
+    for session in sessions:
+        assert Event.objects.filter(session=session, kind="assigned").count() == 1
+
+
+def _work_in_thread(act):
+    try:
+        while bulk.step(act.pk, limit=3):
+            pass
+    finally:
+        connection.close()
+
+
+def test_progress_of_many_acts_is_one_query(actor, django_assert_num_queries):
+    builders.queued()
+    builders.done()
+    acts = [start(actor), start(actor, "cancel")]
+    work(acts[0])
+    with django_assert_num_queries(2):
+        listed = reading.acts()
+    assert [act for act, _ in listed] == acts[::-1]
+    assert [(progress.total, progress.percent, progress.finished) for _, progress in listed] == [
+        (2, 0, False),
+        (2, 100, True),
+    ]
+
+
+def test_failures_come_in_pages(actor):
+    sessions = [builders.done() for _ in range(3)]
+    act = start(actor)
+    work(act)
+    first = reading.failures(act, limit=2)
+    assert first.next is not None
+    rest = reading.failures(act, after=first.next, limit=2)
+    assert [item.session for item in [*first.items, *rest.items]] == sessions
+    assert rest.next is None
