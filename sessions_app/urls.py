@@ -9,6 +9,7 @@ urlpatterns = [
     path("start/", acts.start, name="start"),
     path("keys/", acts.keys, name="keys"),
     path("approvals/", rooms.approvals, name="approvals"),
+    path("approvals/batch/", rooms.decide_batch, name="decide-batch"),
     path("agents/", rooms.agents, name="agents"),
     path("agents/<str:key>/", rooms.agent, name="agent"),
     path("workers/", rooms.workers, name="workers"),

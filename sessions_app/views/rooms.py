@@ -1,10 +1,14 @@
 """The rooms beside the sessions: approvals, agents, workers, and the comparison of two checkpoints."""
 
-from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404
-from django.utils import timezone
-from django.views.decorators.http import require_GET
+from datetime import datetime
 
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from sessions_app.forms_batch import BatchForm
 from sessions_app.models import Checkpoint, RegisteredAgent
 from sessions_app.queries import agents as agent_queries
 from sessions_app.queries import approvals as approval_queries
@@ -19,8 +23,40 @@ from sessions_app.views.common import Request, desk, number, page, wants_part
 @require_GET
 def approvals(request: Request) -> HttpResponse:
     """The approvals inbox. With ``seen`` (how many were open, and the newest) it answers 204 while nothing changed."""
-    now = timezone.now()
-    tool, after = request.GET.get("tool", ""), number(request.GET.get("after"))
+    return _inbox(request, timezone.now(), request.GET.get("tool", ""), number(request.GET.get("after")))
+
+
+@desk
+@require_POST
+def decide_batch(request: Request) -> HttpResponse:
+    """Approve or reject the calls that are ticked, all of one tool; what became of each is told."""
+    form = BatchForm(request.POST)
+    tool = request.POST.get("tool", "")
+    if not Actor.of(request.user).may("approve"):
+        return _inbox(request, timezone.now(), tool, None, form=form, status=403)
+    if not form.is_valid():
+        return _inbox(request, timezone.now(), tool, None, form=form, status=400)
+    outcomes = form.run(Actor.of(request.user))
+    if all(outcome.done for outcome in outcomes):
+        messages.success(request, f"{form.done}: {len(outcomes)} call{'s' if len(outcomes) > 1 else ''}.")
+        return redirect("approvals")
+    return page(
+        request,
+        "desk/batch.html",
+        {"outcomes": outcomes, "done": form.done, "tool": tool},
+        status=409,
+    )
+
+
+def _inbox(
+    request: Request,
+    now: datetime,
+    tool: str,
+    after: int | None,
+    *,
+    form: BatchForm | None = None,
+    status: int = 200,
+) -> HttpResponse:
     newest = approval_queries.waiting(now).order_by("-pk").values_list("pk", flat=True).first()
     mark = f"{approval_queries.number(now)}-{newest or 0}"
     if request.GET.get("seen") == mark:
@@ -32,10 +68,10 @@ def approvals(request: Request) -> HttpResponse:
         "mark": mark,
         "may_approve": "" if Actor.of(request.user).may("approve") else "Your role does not allow this.",
         "now": now,
+        "batch": form,
     }
-    return page(
-        request, "desk/approvals.html#cards" if wants_part(request) else "desk/approvals.html", context
-    )
+    template = "desk/approvals.html#cards" if wants_part(request) else "desk/approvals.html"
+    return page(request, template, context, status=status)
 
 
 @desk

@@ -14,7 +14,7 @@
   const typing = (part) => {
     const held = part && part.contains(document.activeElement) && document.activeElement;
     if (held && held.matches("input:not([type=search]), textarea, select")) return true;
-    return Boolean(part && [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue));
+    return Boolean(part && [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked));
   };
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     if (typing(event.detail.target)) event.detail.shouldSwap = false;

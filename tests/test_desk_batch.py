@@ -1,0 +1,120 @@
+"""Several like approvals decided at once: one decision wins for each, and what became of each is told."""
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.models import Approval, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+ADDRESS = "/approvals/batch/"
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+@pytest.fixture
+def three() -> list[Approval]:
+    sessions = [builders.waiting_for_approval(title=f"Refund {n}") for n in range(3)]
+    return [Approval.objects.get(session=session) for session in sessions]
+
+
+def ticks(approvals, decision="approve", **more):
+    return {
+        "call": [f"{approval.pk}:{approval.fingerprint}" for approval in approvals],
+        "decision": decision,
+        "tool": "issue_refund",
+        **more,
+    }
+
+
+def decisions():
+    return list(Approval.objects.order_by("pk").values_list("decision", flat=True))
+
+
+def test_like_calls_can_be_ticked(operator, three):
+    assert 'form="batch"' not in operator.get("/approvals/").content.decode()
+    text = operator.get("/approvals/?tool=issue_refund").content.decode()
+    assert text.count('form="batch"') == 3
+    assert "Approve the ticked ones" in text
+
+
+def test_the_ticked_ones_are_approved_and_no_other(operator, three):
+    answer = operator.post(ADDRESS, ticks(three[:2], text="All three are known"), follow=True)
+    assert decisions() == ["approved", "approved", ""]
+    assert list(Session.objects.order_by("created_at").values_list("status", flat=True)) == [
+        "queued",
+        "queued",
+        "waiting",
+    ]
+    assert "Approved: 2 calls." in answer.content.decode()
+    event = three[0].session.events.get(kind="approved")
+    assert (event.actor_name, event.reason) == ("anna", "All three are known")
+
+
+def test_the_ticked_ones_are_rejected_with_a_message(operator, three):
+    assert operator.post(ADDRESS, ticks(three, "reject", text="Not today")).status_code == 302
+    assert set(Approval.objects.values_list("decision", "message")) == {("rejected", "Not today")}
+
+
+def test_one_that_somebody_else_has_decided_does_not_hold_up_the_others(operator, three):
+    Approval.objects.filter(pk=three[1].pk).update(
+        decision="rejected", decided_by="berta", decided_at=timezone.now()
+    )
+    answer = operator.post(ADDRESS, ticks(three))
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert decisions() == ["approved", "rejected", "approved"]
+    assert "already rejected by berta" in text
+    assert text.count(": approved") == 2
+
+
+def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):
+    sent = ticks(three[:1])
+    sent["call"] = [f"{three[0].pk}:{'0' * 64}"]
+    answer = operator.post(ADDRESS, sent)
+    assert answer.status_code == 409
+    assert "not those that you were shown" in answer.content.decode()
+    assert decisions()[0] == ""
+
+
+@pytest.mark.parametrize(
+    "changed, ticked, said",
+    [
+        ({"call": []}, 0, "Tick at least one call."),
+        ({"call": ["x:y", "99999:z"]}, 0, "Tick at least one call."),
+        ({"decision": "reject", "text": " "}, 1, "Tell the agents why"),
+    ],
+)
+def test_what_is_missing_is_said_and_the_ticks_are_kept(operator, three, changed, ticked, said):
+    answer = operator.post(ADDRESS, ticks(three[:1]) | changed)
+    text = answer.content.decode()
+    assert answer.status_code == 400
+    assert said in text
+    assert text.count(" checked>") == ticked
+    assert decisions() == ["", "", ""]
+
+
+def test_only_calls_of_one_tool_are_decided_together(operator, three):
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "Dear"})])
+    letter = history.ask(history.calls[-1])
+    history.rest("waiting", waiting_for="approval")
+    answer = operator.post(ADDRESS, ticks([*three, letter]))
+    assert answer.status_code == 400
+    assert "several tools" in answer.content.decode()
+    assert decisions() == ["", "", "", ""]
+
+
+def test_it_needs_a_login_the_permission_and_the_right_method(client, three):
+    assert client.post(ADDRESS, ticks(three))["Location"].startswith("/login/")
+    client.force_login(builders.user("viewer"))
+    answer = client.post(ADDRESS, ticks(three))
+    assert answer.status_code == 403
+    assert "Your role does not allow this." in answer.content.decode()
+    assert client.get(ADDRESS).status_code == 405
+    assert decisions() == ["", "", ""]
