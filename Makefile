@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes
-# What the desk costs without any other process; the rest of the suite runs in `make test`.
+# What needs no browser, no server and no patience; `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 
 .PHONY: help
@@ -44,7 +44,8 @@ format: .venv/dev.stamp  ## Put the sources in order
 
 .PHONY: bench
 bench: .venv/dev.stamp services  ## Time and bytes per step, against the bare agent and one INSERT
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.steps
+	$(BIN)/python -m benchmarks.steps --postgres
 
 .PHONY: screenshots
 screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew
