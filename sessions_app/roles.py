@@ -26,7 +26,9 @@ PERMISSION = {
     "withdraw": "approve_call",
     "decide": "decide_call",
     "assign": "assign_session",
+    "note": "message_session",
     "repair": "repair_session",
+    "release": "repair_session",
     "reveal": "reveal_values",
 }
 
@@ -80,8 +82,9 @@ def ensure_roles() -> None:
         group, _ = Group.objects.get_or_create(name=role)
         allowed = set(codenames)
         if role == "supervisor":
-            # Supervisors see every table in the admin; nothing is edited there.
+            # Supervisors see every table in the admin; nothing is edited there. They may tidy up shared views.
             allowed |= set(ours.filter(codename__startswith="view_").values_list("codename", flat=True))
+            allowed.add("delete_savedview")
         group.permissions.add(*ours.filter(codename__in=allowed))
 
 

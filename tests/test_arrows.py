@@ -99,6 +99,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "sessions_app.actions",
         "sessions_app.models",
         "sessions_app.errors",
+        # What a saved view may hold is what the list understands.
+        "sessions_app.filters",
+        "sessions_app.queries.queues",
         "sessions_app.roles",
         "sessions_app.rules",
         "sessions_app.tasks",

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sessions_app import actions, search, searchindex, tasks
+from sessions_app.filters import SessionFilter
 from sessions_app.masking import Mask
 from sessions_app.models import Checkpoint, Message, Session, ToolCall
 from tests import builders
@@ -264,6 +265,14 @@ def test_it_composes_with_other_filters(index):
     index()
     assert list(search.sessions(Session.objects.filter(status="idle"), "windscreen")) == [session]
     assert set(Session.objects.filter(search.said("nowhere") | search.said("covers"))) == {session}
+
+
+def test_the_list_finds_what_was_said_as_well_as_titles(index):
+    said, titled = builders.done(title="x"), builders.paused(title="It covers much")
+    builders.running(title="y")
+    index()
+    sieve = SessionFilter({"q": "covers"}, user=builders.user())
+    assert set(Session.objects.filter(sieve.where())) == {said, titled}
 
 
 def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):

@@ -6,12 +6,13 @@ session that the person saw. They return the session as it is then, or raise one
 and change nothing.
 """
 
-from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
+from sessions_app.actions.aside import note, release
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
 from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
 from sessions_app.actions.reveal import reveal
+from sessions_app.actions.saved import delete_view, save_view
 from sessions_app.actions.steer import assign, cancel, pause, resume
 from sessions_app.actions.talk import send_message, start
 
@@ -23,22 +24,23 @@ __all__ = [
     "bulk_estimate",
     "bulk_start",
     "bulk_stop",
-    "bulk_estimate",
-    "bulk_start",
-    "bulk_stop",
     "cancel",
     "decide",
     "decide_all",
+    "delete_view",
     "edit_memory",
     "edit_state",
     "fork",
+    "note",
     "pause",
     "reject",
+    "release",
     "replace_message",
     "resume",
     "reuse",
     "reveal",
     "rewind",
+    "save_view",
     "send_message",
     "start",
     "undo",

@@ -1,0 +1,17 @@
+"""The saved views that somebody can open."""
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from sessions_app.models import SavedView
+
+
+def views_for(user: User) -> tuple[list[SavedView], list[SavedView]]:
+    """The user's own views, and those that others share, by name. One query."""
+    found = (
+        SavedView.objects.filter(Q(owner=user) | Q(shared=True))
+        .select_related("owner")
+        .order_by("name", "pk")
+    )
+    own = [view for view in found if view.owner_id == user.pk]
+    return own, [view for view in found if view.owner_id != user.pk]

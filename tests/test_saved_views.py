@@ -1,0 +1,137 @@
+"""What somebody often filters by is kept under a name, for themselves or for everybody."""
+
+import threading
+
+import pytest
+from django.db import connection
+
+from sessions_app import actions
+from sessions_app.actions.saved import may_delete
+from sessions_app.errors import Forbidden, Invalid, NotFound
+from sessions_app.models import SavedView
+from sessions_app.queries.saved import views_for
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def actor():
+    return builders.actor("viewer")
+
+
+def save(actor, name="Mine", query="queue=waiting&agent=claims", **more):
+    return actions.save_view(actor=actor, name=name, query=query, **more)
+
+
+def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_queries):
+    other = builders.actor("viewer")
+    assert actor.user and other.user
+    mine = save(actor, "B mine")
+    shared = save(actor, "A shared", shared=True)
+    theirs = save(other, "B mine", shared=True)
+    with django_assert_num_queries(1):
+        assert views_for(actor.user) == ([shared, mine], [theirs])
+    assert views_for(other.user) == ([theirs], [shared])
+
+
+@pytest.mark.parametrize(
+    "query, kept",
+    [
+        ("queue=waiting&agent=claims", "queue=waiting&agent=claims"),
+        ("?agent=claims&queue=waiting&after=x_y&seen=z", "queue=waiting&agent=claims"),
+        ("tag=&status=paused&status=waiting", "status=waiting"),
+        ("q=M%C3%BCller+%26+Co&assignee=me&since=7d", "q=M%C3%BCller+%26+Co&assignee=me&since=7d"),
+        ("", ""),
+    ],
+)
+def test_what_does_not_matter_to_the_list_is_left_out(query, kept, actor):
+    assert save(actor, query=query).query == kept
+
+
+@pytest.mark.parametrize(
+    "query, sentence",
+    [
+        ("colour=red", "There is no filter 'colour'"),
+        ("queue=lost", "There is no queue 'lost'"),
+        ("status=asleep", "Status: Select a valid choice. asleep"),
+        ("since=12y", "Changed: Select a valid choice"),
+        ("q=a%00b", "Search: Null characters are not allowed"),
+        ("q=" + "x" * 300, "Search: Ensure this value has at most 200 characters"),
+        ("tag=" + "x" * 3000, "The filter is 3004 characters long; at most 2000 fit"),
+    ],
+)
+def test_a_filter_that_would_not_open_is_not_saved(query, sentence, actor):
+    with pytest.raises(Invalid) as refusal:
+        save(actor, query=query)
+    assert sentence in str(refusal.value)
+    assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x00b"])
+def test_a_name_must_fit(name, actor):
+    with pytest.raises(Invalid, match="The name"):
+        save(actor, name)
+
+
+def test_a_name_is_used_once_by_each_person(actor):
+    save(actor)
+    with pytest.raises(
+        Invalid, match=r"You already have a view named “Mine”\. Choose another name, or replace it"
+    ):
+        save(actor, " Mine ", query="queue=done")
+    assert save(builders.actor("viewer")).name == "Mine"
+    assert SavedView.objects.get(owner=actor.user).query == "queue=waiting&agent=claims"
+
+
+def test_a_view_can_be_replaced(actor):
+    before = save(actor)
+    after = save(actor, query="queue=done", shared=True, replace=True)
+    assert (after.pk, after.query, after.shared) == (before.pk, "queue=done", True)
+    assert save(actor, "New", replace=True).pk != before.pk
+
+
+def test_who_may_delete_a_view(actor):
+    other, supervisor = builders.actor("operator"), builders.actor("supervisor")
+    own, shared = save(actor, "Own"), save(actor, "Shared", shared=True)
+    with pytest.raises(NotFound):
+        actions.delete_view(actor=other, view_id=own.pk)
+    with pytest.raises(NotFound):
+        actions.delete_view(actor=supervisor, view_id=own.pk)
+    with pytest.raises(Forbidden, match=f"Only {actor.name} or a supervisor can delete “Shared”"):
+        actions.delete_view(actor=other, view_id=shared.pk)
+    users = [who.user for who in (actor, other, supervisor) if who.user]
+    assert [may_delete(user, shared) for user in users] == [True, False, True]
+    actions.delete_view(actor=actor, view_id=own.pk)
+    actions.delete_view(actor=supervisor, view_id=shared.pk)
+    assert not SavedView.objects.exists()
+    with pytest.raises(NotFound):
+        actions.delete_view(actor=actor, view_id=own.pk)
+
+
+def test_views_are_for_people_who_may_see_sessions():
+    with pytest.raises(Forbidden):
+        save(builders.actor(None))
+    with pytest.raises(Forbidden, match="people with an account"):
+        save(builders.SYSTEM)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_double_click_saves_once(actor):
+    refusals = []
+
+    def click():
+        try:
+            save(actor)
+        except Invalid as refusal:
+            refusals.append(str(refusal))
+        finally:
+            connection.close()
+
+    clicks = [threading.Thread(target=click) for _ in range(4)]
+    for each in clicks:
+        each.start()
+    for each in clicks:
+        each.join()
+    assert SavedView.objects.count() == 1
+    assert len(refusals) == 3
