@@ -10,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from sessions_app.models import Phase, RegisteredAgent, Status
+from sessions_app.search import said
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 
@@ -84,8 +85,8 @@ class SessionFilter(forms.Form):
 
 
 def _search(text: str) -> Q:
-    """Sessions whose title, customer or tag holds the text, or whose id begins with it."""
-    found = Q(title__icontains=text) | Q(customer__icontains=text) | Q(agent=text)
+    """Sessions in which the text was said, whose title or customer holds it, or whose id begins with it."""
+    found = said(text) | Q(title__icontains=text) | Q(customer__icontains=text) | Q(agent=text)
     hexes = text.replace("-", "").lower()
     if hexes and len(hexes) <= 32 and all(c in "0123456789abcdef" for c in hexes):
         found |= Q(pk__gte=uuid.UUID(hexes.ljust(32, "0")), pk__lte=uuid.UUID(hexes.ljust(32, "f")))

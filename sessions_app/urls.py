@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions_app.views import acts, lists, rooms, session, tabs
+from sessions_app.views import acts, find, lists, rooms, session, tabs
 
 urlpatterns = [
     path("", lists.sessions, name="desk"),
@@ -18,11 +18,13 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/earlier/", session.earlier, name="earlier"),
     path("sessions/<uuid:session_id>/live/", session.live, name="live"),
     path("sessions/<uuid:session_id>/tails/<int:branch_number>/", session.tail, name="tail"),
+    path("sessions/<uuid:session_id>/find/", find.found, name="find"),
     path("sessions/<uuid:session_id>/conversation/", tabs.conversation_tab, name="conversation"),
     path("sessions/<uuid:session_id>/state/", tabs.state_tab, name="state"),
     path("sessions/<uuid:session_id>/checkpoints/", tabs.checkpoints_tab, name="checkpoints"),
     path("sessions/<uuid:session_id>/audit/", tabs.audit_tab, name="audit"),
     path("sessions/<uuid:session_id>/json/", tabs.json_tab, name="json"),
+    path("sessions/<uuid:session_id>/source/", rooms.compare_source, name="compare-source"),
     path("sessions/<uuid:session_id>/calls/<int:call_id>/", tabs.call, name="call"),
     path("sessions/<uuid:session_id>/<slug:name>/", acts.act, name="act"),
 ]

@@ -13,6 +13,8 @@ from django.db.models import Count, Q, QuerySet
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
+# Beyond so many neighbours on either side, nobody wants to know the exact number.
+COUNTED = 500
 # A queued session that nobody has taken for so long is one that needs somebody.
 OVERDUE = timedelta(seconds=60)
 
@@ -102,7 +104,7 @@ def page(key: str, *, now: datetime, where: Q | None = None, after: str = "", li
     :param after: The cursor that the page before gave; a broken one gives the first page.
     """
     queue = BY_KEY[key]
-    rows = _chosen(key, now, where).select_related("assignee").prefetch_related("tags")
+    rows = _chosen(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
     if cursor := _read_cursor(after):
         rows = rows.filter(_beyond(*cursor, ascending=queue.oldest_first))
     found = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
@@ -112,18 +114,32 @@ def page(key: str, *, now: datetime, where: Q | None = None, after: str = "", li
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
+    """``place`` is where the session stands among the ``total``, both counted up to `COUNTED` on either side."""
+
     previous: uuid.UUID | None
     following: uuid.UUID | None
+    place: int
+    total: int
+    more: bool
 
 
 def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = None) -> Neighbours:
-    """The sessions before and after this one in a queue: two small queries."""
+    """The sessions before and after this one in a queue, and how many there are: two queries of `COUNTED` ids each."""
     ascending = BY_KEY[key].oldest_first
     rows = _chosen(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
     here = (session.updated_at, session.pk)
-    after = rows.filter(_beyond(*here, ascending=ascending)).order_by(*_order(ascending)).first()
-    before = rows.filter(_beyond(*here, ascending=not ascending)).order_by(*_order(not ascending)).first()
-    return Neighbours(before, after)
+    after, before = (
+        list(rows.filter(_beyond(*here, ascending=way)).order_by(*_order(way))[: COUNTED + 1])
+        for way in (ascending, not ascending)
+    )
+    numbers = [min(len(found), COUNTED) for found in (before, after)]
+    return Neighbours(
+        before[0] if before else None,
+        after[0] if after else None,
+        place=numbers[0] + 1,
+        total=sum(numbers) + 1,
+        more=max(len(before), len(after)) > COUNTED,
+    )
 
 
 def _chosen(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:

@@ -171,11 +171,7 @@ def _sheet(
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
         if tails.made_by_repair(branch):
-            context["title"], form.button, form.done = (
-                "Undo the repair",
-                "Undo the repair",
-                "The repair is undone.",
-            )
+            context["title"] = form.button = "Undo the repair"
     context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts) or form.impossible
     if moved:
         # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.

@@ -6,7 +6,9 @@ from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from sessions_app import search
 from sessions_app.filters import SessionFilter
+from sessions_app.masking import Mask
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.queries import queues
 from sessions_app.queries.words import age, condition
@@ -33,7 +35,10 @@ def sessions(request: Request) -> HttpResponse:
     kept = request.GET.copy()
     for name in ("seen", "after", "queue"):
         kept.pop(name, None)
+    sought = str(sieve.cleaned_data.get("q") or "")
     context = {
+        "sought": sought,
+        "hits": search.first_hits(found.sessions, sought, mask=Mask.for_user(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
         "rows": [_row(session, titles, now) for session in found.sessions],
