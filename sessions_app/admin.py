@@ -10,25 +10,27 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from sessions_app import actions
 from sessions_app.errors import ActionError
 from sessions_app.models import (
     Approval,
     Branch,
+    CallStatus,
     Checkpoint,
     Event,
     Message,
     ModelCall,
     RegisteredAgent,
     Session,
+    Status,
     ToolCall,
     Worker,
 )
@@ -143,8 +145,8 @@ class SessionAdmin(ReadOnly):
     search_fields = ("id__startswith", "title", "customer")
     ordering = ("-updated_at", "-id")
     inlines = (Events, Branches, Approvals)
-    readonly_fields = ("said", "desk")
-    actions = ("pause_them", "resume_them", "cancel_them")
+    readonly_fields = ("said", "desk", "repairs")
+    actions = ("pause_them", "resume_them", "release_them", "requeue_them", "cancel_them")
 
     @admin.display(description="State")
     def said(self, session: Session) -> str:
@@ -154,6 +156,19 @@ class SessionAdmin(ReadOnly):
     def desk(self, session: Session) -> str:
         return format_html('<a href="{}">open on the desk</a>', reverse("session", args=[session.pk]))
 
+    @admin.display(description="Repairs on the desk")
+    def repairs(self, session: Session) -> str:
+        """The forms by which it is repaired, and those for its calls in doubt and its open approvals."""
+        links = [(reverse("act", args=[session.pk, "memory"]), "edit its memory")]
+        links.append((reverse("state", args=[session.pk]), "edit its state"))
+        waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
+            Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
+        )
+        for call in waiting.defer("result", "state").order_by("position")[:NEWEST]:
+            act = "decide" if call.status == CallStatus.DOUBT else "approve"
+            links.append((f"{reverse('act', args=[session.pk, act])}?call={call.pk}", f"{act} {call.tool}"))
+        return format_html_join(" · ", '<a href="{}">{}</a>', links)
+
     @admin.action(description="Pause…")
     def pause_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
         return self._act(request, chosen, "pause")
@@ -161,6 +176,14 @@ class SessionAdmin(ReadOnly):
     @admin.action(description="Resume…")
     def resume_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
         return self._act(request, chosen, "resume")
+
+    @admin.action(description="Release from the worker…")
+    def release_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
+        return self._act(request, chosen, "release")
+
+    @admin.action(description="Requeue (release what runs, resume what rests)…")
+    def requeue_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
+        return self._act(request, chosen, "requeue")
 
     @admin.action(description="Cancel…")
     def cancel_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
@@ -183,7 +206,10 @@ class SessionAdmin(ReadOnly):
         actor, done = Actor.of(request.user), 0
         for session in chosen:
             try:
-                getattr(actions, act)(
+                name = (
+                    ("release" if session.status == Status.RUNNING else "resume") if act == "requeue" else act
+                )
+                getattr(actions, name)(
                     actor=actor,
                     session_id=session.pk,
                     reason=form.cleaned_data["reason"],

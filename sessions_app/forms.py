@@ -167,6 +167,27 @@ class ResumeForm(ReasonForm):
         return actions.decide_all(decisions=decisions, **given)
 
 
+class ReleaseForm(ReasonForm):
+    act, button, done = "release", "Release", "Released. Another worker may take it."
+
+
+class NoteForm(ActForm):
+    act, button, done = "note", "Note it", "Noted."
+
+    # A note harms nothing if the session has moved on: the version is not asked for.
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    text = forms.CharField(
+        label="Note",
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="For colleagues: the agent does not read it.",
+    )
+
+    def perform(self, **given: Any) -> Session:
+        given.pop("expected_version")
+        return actions.note(**given)
+
+
 class CancelForm(ReasonForm):
     act, button, done = "cancel", "Cancel the session", "Cancelled."
 
@@ -318,6 +339,8 @@ FORMS: dict[str, type[ActForm]] = {
         UndoForm,
         ForkForm,
         MessageForm,
+        NoteForm,
+        ReleaseForm,
         AssignForm,
         ApproveForm,
         RejectForm,

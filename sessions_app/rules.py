@@ -187,6 +187,10 @@ def _repair(facts: _Facts) -> str | None:
             return None
 
 
+def _release(facts: _Facts) -> str | None:
+    return None if facts.session.status == Status.RUNNING else "No worker holds it."
+
+
 def _always(facts: _Facts) -> str | None:
     return None
 
@@ -205,6 +209,8 @@ _RULES: dict[str, Callable[[_Facts], str | None]] = {
     "withdraw": _always,
     "assign": _always,
     "repair": _repair,
+    "release": _release,
+    "note": _always,
 }
 
 ACTS = tuple(_RULES)

@@ -85,3 +85,20 @@ def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_nu
         supervisor.get(LIST)
     with django_assert_max_num_queries(12):
         supervisor.get("/admin/sessions_app/toolcall/")
+
+
+def test_sessions_are_released_and_requeued_with_a_reason(supervisor, states):
+    for action, names in (("release_them", ["running"]), ("requeue_them", ["lost", "retries_used_up"])):
+        chosen = {"action": action, "_selected_action": [str(states[name].pk) for name in names]}
+        assert 'name="reason"' in supervisor.post(LIST, chosen).content.decode()
+        supervisor.post(LIST, chosen | {"reason": "The worker hangs"})
+        for name in names:
+            assert Session.objects.get(title=name).status == "queued"
+    assert Event.objects.filter(kind="released", reason="The worker hangs").count() == 2
+
+
+def test_the_repairs_of_a_stuck_session_are_one_click_away(supervisor, states):
+    doubt = states["in_doubt"]
+    text = supervisor.get(f"{LIST}{doubt.pk}/change/").content.decode()
+    assert f'href="/sessions/{doubt.pk}/memory/"' in text
+    assert f'href="/sessions/{doubt.pk}/decide/?call=' in text

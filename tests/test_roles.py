@@ -10,7 +10,7 @@ from tests import builders
 
 pytestmark = pytest.mark.django_db
 
-OPERATING = set(PERMISSION) - {"repair", "reveal"}
+OPERATING = set(PERMISSION) - {"repair", "release", "reveal"}
 
 
 def test_the_groups_are_there_after_migrating() -> None:

@@ -6,6 +6,7 @@ session that the person saw. They return the session as it is then, or raise one
 and change nothing.
 """
 
+from sessions_app.actions.aside import note, release
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
 from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
@@ -30,8 +31,10 @@ __all__ = [
     "edit_memory",
     "edit_state",
     "fork",
+    "note",
     "pause",
     "reject",
+    "release",
     "replace_message",
     "resume",
     "reuse",

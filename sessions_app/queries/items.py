@@ -165,6 +165,7 @@ _TOLD = {
     "withdrawn": "asks again before {tool}",
     "revealed": "looked at hidden values",
     "noted": "noted",
+    "released": "took it from its worker",
 }
 
 

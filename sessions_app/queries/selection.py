@@ -20,6 +20,7 @@ PEOPLES = (
     "forked",
     "assigned",
     "noted",
+    "released",
 )
 _HITS_PER_STEP = 4
 

@@ -32,6 +32,8 @@ TITLES = {
     "fork": "Fork",
     "message": "Send a message",
     "assign": "Assign",
+    "note": "Note something",
+    "release": "Take it from its worker",
     "approve": "Approve a call",
     "reject": "Reject a call",
     "reuse": "Use the recorded result",

@@ -1,10 +1,12 @@
 """The rooms beside the sessions: approvals, agents, workers, and the comparison of two checkpoints."""
 
 from datetime import datetime
+from uuid import UUID
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
@@ -15,8 +17,9 @@ from sessions_app.queries import approvals as approval_queries
 from sessions_app.queries import compare as compare_queries
 from sessions_app.queries import diagram
 from sessions_app.queries import workers as worker_queries
+from sessions_app.restore import last_visible
 from sessions_app.roles import Actor
-from sessions_app.views.common import Request, desk, number, page, wants_part
+from sessions_app.views.common import Request, desk, find, number, page, wants_part
 
 
 @desk
@@ -99,6 +102,19 @@ def agent(request: Request, key: str) -> HttpResponse:
 def workers(request: Request) -> HttpResponse:
     context = {"workers": worker_queries.workers(timezone.now())}
     return page(request, "desk/workers.html#list" if wants_part(request) else "desk/workers.html", context)
+
+
+@desk
+@require_GET
+def compare_source(request: Request, session_id: UUID) -> HttpResponse:
+    """To the comparison of a fork, as it is now, with the session that it was forked from, as that one is now."""
+    session, branch = find(session_id)
+    if session.forked_from is None:
+        raise Http404("This session is no fork.")
+    _, source = find(session.forked_from.branch.session_id)
+    ends = [last_visible(Checkpoint, one) for one in (source, branch)]
+    a, b = (end or session.forked_from for end in ends)
+    return redirect(f"{reverse('compare')}?a={a.pk}&b={b.pk}")
 
 
 @desk

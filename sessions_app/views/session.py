@@ -193,6 +193,7 @@ def top_of(request: Request, session: Session, branch: Branch, now: datetime) ->
         "message_why_not": why_not(session, actor, "message"),
         "may_approve": why_not(session, actor, "approve"),
         "may_decide": why_not(session, actor, "decide"),
+        "may_release": why_not(session, actor, "release"),
         "may_repair": why_not(session, actor, "repair"),
     }
 
