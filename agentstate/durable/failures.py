@@ -1,7 +1,8 @@
 """Failures of a model: which of them are worth another try, and when."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 RETRY_STATUS = frozenset({408, 409, 425, 429}) | frozenset(range(500, 600))
 # By name, so that no HTTP library has to be imported to recognise its errors.
@@ -31,7 +32,10 @@ class GarbledReply(Exception):
 
 
 def describe(error: BaseException) -> str:
-    text = str(error).strip() or "no message"
+    try:
+        text = str(error).strip() or "no message"
+    except Exception:  # a stranger's error may have no text
+        text = "no message"
     return f"{type(error).__name__}: {text}"[:4000]
 
 
@@ -55,9 +59,20 @@ def retry_delay(error: BaseException, attempt: int, base: float) -> float:
     for cause in _chain(error):
         headers = getattr(getattr(cause, "response", None), "headers", None)
         asked = headers.get("retry-after") if headers is not None and hasattr(headers, "get") else None
-        if asked is not None and re.fullmatch(r"\d+(\.\d+)?", str(asked)):
-            return min(float(asked), MAX_DELAY)
+        seconds = _seconds(str(asked)) if asked is not None else None
+        if seconds is not None:
+            return min(max(seconds, 0.0), MAX_DELAY)
     return float(min(base * 2 ** max(0, attempt - 1), MAX_DELAY))
+
+
+def _seconds(header: str) -> float | None:
+    """What a `Retry-After` header asks for: seconds, or a date."""
+    if re.fullmatch(r"\d+(\.\d+)?", header):
+        return float(header)
+    try:
+        return (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

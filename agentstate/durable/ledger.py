@@ -152,6 +152,7 @@ def _end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | 
         if end.cached or end.status == "failed":
             run.meter.add("cached" if end.cached else "tool_errors", 1)
     with run.lock:
+        run.progressed = True
         run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
         if all(call.status in ENDED for call in run.calls.values()):
             run.to(AgentPhase.REFLECTING)
