@@ -191,12 +191,8 @@ TEMPLATES = [
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-if REDIS_URL:
-    CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
-else:
-    CACHES = {
-        "default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "agentstate_cache"}
-    }
+# Django's shared caches pickle what they keep, and nothing here may be unpickled; see `sessions_app.toolcache`.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

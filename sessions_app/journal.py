@@ -51,7 +51,7 @@ class OrmJournal:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self._connection = RunConnection()
+        self.connection = RunConnection()
         self._branch: Branch
         self._keys: dict[str, int] = {}
         self._context_at = 0
@@ -159,10 +159,10 @@ class OrmJournal:
             let_go(self.claim, self._branch, stop, fence, now)
 
     def thread_done(self) -> None:
-        self._connection.close_others()
+        self.connection.close_others()
 
     def _transaction(self) -> AbstractContextManager[None]:
-        return self._connection.transaction()
+        return self.connection.transaction()
 
     # Inside a transaction
 

@@ -11,7 +11,8 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from sessions_app import leases, searchindex
+from agentstate.celery import SWEEP_QUEUE
+from sessions_app import leases, searchindex, toolcache
 from sessions_app.leases import Heartbeat
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ def sweep() -> None:
     for act_id in bulk.unattended():
         bulk_step(act_id)
     searchindex.update()
+    toolcache.forget_expired()
 
 
 @shared_task
@@ -79,7 +81,7 @@ def _send(session_id: UUID, expires: float | None = None) -> None:
         if expires is None:
             advance.delay(str(session_id))
         else:
-            advance.apply_async((str(session_id),), expires=expires)
+            advance.apply_async((str(session_id),), expires=expires, queue=SWEEP_QUEUE)
     except (OperationalError, OSError) as error:
         logger.warning(
             "The wake-up of session %s was not sent: %s. The next sweep sends it again.", session_id, error

@@ -11,38 +11,20 @@ from contextlib import nullcontext
 from uuid import UUID
 
 from django.conf import settings
-from django.core.cache import cache
 
 from agentstate.durable.build import DurableAgent, build
-from agentstate.durable.cache import Json
 from agentstate.durable.journal import JournalUnavailable, LeaseLost, Stop
 from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run
 from sessions_app import leases
 from sessions_app.journal import OrmJournal
 from sessions_app.models import Session
+from sessions_app.toolcache import tool_cache
 
 logger = logging.getLogger(__name__)
 
 # Set when this process is about to end: every session that it drives then goes back to the queue after its step.
 stopping = threading.Event()
-
-
-class DjangoToolCache:
-    """The tool cache on Django's: the database, or Redis where there is one. A cache that is away is an empty one."""
-
-    def get(self, key: str) -> Json | None:
-        try:
-            return cache.get(key)
-        except Exception:
-            logger.warning("The tool cache cannot be read.", exc_info=True)
-            return None
-
-    def set(self, key: str, value: Json, ttl: float) -> None:
-        try:
-            cache.set(key, value, timeout=ttl)
-        except Exception:
-            logger.warning("The tool cache cannot be written.", exc_info=True)
 
 
 def drive(
@@ -87,7 +69,7 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         durable,
         journal,
         Options(
-            cache=DjangoToolCache(),
+            cache=tool_cache(journal.connection),
             enough=lambda: stopping.is_set() or time.monotonic() >= until,
             attempt=claim.attempt,
             max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,

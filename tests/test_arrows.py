@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The part of the engine that needs no Haystack, which a web process may use.
 LIGHT = tuple(
-    f"agentstate.durable.{name}" for name in ("context", "policy", "registry", "journal", "progress")
+    f"agentstate.durable.{name}" for name in ("cache", "context", "policy", "registry", "journal", "progress")
 )
 # What answers to a page or a command is made of.
 READS = (
@@ -85,15 +85,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "sessions_app.rowsql",
         *LIGHT,
     ),
+    "sessions_app.toolcache": ("sessions_app.models", "sessions_app.lending", *LIGHT),
     "sessions_app.worker": (
         "sessions_app.models",
         "sessions_app.leases",
         "sessions_app.journal",
+        "sessions_app.toolcache",
         "agentstate.durable",
     ),
     "sessions_app.publish": ("sessions_app.models", "agentstate.durable"),
     "sessions_app.checks": ("sessions_app.publish", "agentstate.durable"),
-    "sessions_app.tasks": ("agentstate.celery", "sessions_app.leases", "sessions_app.searchindex", "sessions_app.actions", "sessions_app.worker"),
+    "sessions_app.tasks": ("agentstate.celery", "sessions_app.leases", "sessions_app.searchindex", "sessions_app.toolcache", "sessions_app.actions", "sessions_app.worker"),
     "sessions_app.embedded": ("agentstate.celery", "sessions_app.tasks", "sessions_app.worker"),
     "sessions_app.actions": (
         "sessions_app.actions",

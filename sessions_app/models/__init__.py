@@ -14,6 +14,7 @@ from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.session import Phase, Session, SessionTag, Status, StopRequest, WaitingFor
 from sessions_app.models.toolcall import CallStatus, ToolCall
+from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Status",
     "StopRequest",
     "ToolCall",
+    "ToolResult",
     "WaitingFor",
     "Worker",
 ]

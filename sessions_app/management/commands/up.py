@@ -63,7 +63,6 @@ class Command(BaseCommand):
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)
-        call_command("createcachetable", verbosity=0)
         call_command("collectstatic", verbosity=0, interactive=False)
 
     @transaction.atomic
