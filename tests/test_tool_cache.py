@@ -66,7 +66,7 @@ def test_redis_holds_plain_json_with_a_time_limit_under_the_documented_key(redis
     server = redis.Redis.from_url(redis_url)
     assert key.startswith("tool:cache:search_knowledge:")
     assert json.loads(server.get(key)) == VALUE
-    assert 3590 < server.ttl(key) <= 3600  # type: ignore[operator]
+    assert 3590 < server.ttl(key) <= 3600
 
 
 def test_a_redis_that_is_away_is_an_empty_cache() -> None:
@@ -78,7 +78,7 @@ def test_a_redis_that_is_away_is_an_empty_cache() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "kind"), [("", DatabaseToolCache), ("redis://127.0.0.1:1/0", RedisToolCache)]
+    "url, kind", [("", DatabaseToolCache), ("redis://127.0.0.1:1/0", RedisToolCache)]
 )
 def test_redis_is_used_where_there_is_one(settings: Any, url: str, kind: type, db: None) -> None:
     settings.REDIS_URL = url
