@@ -65,7 +65,7 @@ def test_redis_holds_plain_json_with_a_time_limit_under_the_documented_key(redis
 
     server = redis.Redis.from_url(redis_url)
     assert key.startswith("tool:cache:search_knowledge:")
-    assert json.loads(server.get(key)) == VALUE
+    assert json.loads(server.get(key) or b"") == VALUE
     assert 3590 < server.ttl(key) <= 3600
 
 
@@ -77,9 +77,7 @@ def test_a_redis_that_is_away_is_an_empty_cache() -> None:
     assert cache.get("tool:cache:search:a") is None
 
 
-@pytest.mark.parametrize(
-    "url, kind", [("", DatabaseToolCache), ("redis://127.0.0.1:1/0", RedisToolCache)]
-)
+@pytest.mark.parametrize("url, kind", [("", DatabaseToolCache), ("redis://127.0.0.1:1/0", RedisToolCache)])
 def test_redis_is_used_where_there_is_one(settings: Any, url: str, kind: type, db: None) -> None:
     settings.REDIS_URL = url
 
