@@ -26,7 +26,8 @@ def save(actor, name="Mine", query="queue=waiting&agent=claims", **more):
 
 def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_queries):
     other = builders.actor("viewer")
-    assert actor.user and other.user
+    assert actor.user
+    assert other.user
     mine = save(actor, "B mine")
     shared = save(actor, "A shared", shared=True)
     theirs = save(other, "B mine", shared=True)

@@ -1,167 +1,289 @@
-"""What is odd about a session: named rules, each with one sentence and the place that it is about."""
+"""What is wrong with a session, as far as its rows tell: named rules, each with a sentence and a place to look at.
 
-import json
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+The rules look at the last few calls and at the last checkpoint only, so a diagnosis costs the same however long the
+history is. Nothing is stored: what no longer holds is no longer said.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast, Length, Substr
 
-from sessions_app.models import Branch, CallStatus, Session, Status, ToolCall
-from sessions_app.queries.header import Header
-from sessions_app.queries.queues import OVERDUE
-from sessions_app.queries.words import age
-
-LOOKED_AT = 300
-REPEATS = 3
-FAILURES = 3
-APPROVAL_LIMIT = timedelta(minutes=10)
-CALL_LIMIT = timedelta(minutes=10)
-SECRET = re.compile(
-    r"\bsk-[A-Za-z0-9_-]{20,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+from sessions_app.models import (
+    CallStatus,
+    Checkpoint,
+    ModelCall,
+    Phase,
+    RegisteredAgent,
+    Session,
+    StateValue,
+    Status,
+    ToolCall,
+    WaitingFor,
 )
+from sessions_app.queries import secrets, stuck, workers
+from sessions_app.queries.words import age, count, duration, short
+
+ERROR, WARNING, NOTE = SEVERITIES = ("error", "warning", "note")
+LAST_CALLS = 60
+LAST_MODEL_CALLS = 10
+MOST_KEYS = 100
+MOST_CHARACTERS = 20_000
+
+REPEATS = 3
+LONG_CALL = timedelta(minutes=5)
+FULL = 0.8
+MODEL_FAILURES = 2
+_ANCHORS = {"call": "c", "checkpoint": "k", "state": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """``anchor`` is the position of the call that it is about, None where it is about the session."""
+    """``kind`` and ``position`` say where to look: a call, a checkpoint, the state; "" and 0 for the whole session."""
 
     rule: str
-    tone: str
+    severity: str
     text: str
-    position: int | None = None
+    kind: str = ""
+    position: int = 0
+
+    @property
+    def anchor(self) -> str:
+        """The element's id on the timeline, "" for none."""
+        prefix = _ANCHORS.get(self.kind, "")
+        return f"{prefix}{self.position}" if prefix else ""
 
 
-class _Call(NamedTuple):
-    position: int
-    tool: str
-    arguments: Any
-    status: str
-    started_at: datetime | None
+@dataclass(slots=True)
+class _Facts:
+    """What the rules look at. ``calls`` and ``model_calls`` come newest first; ``state`` is text by key."""
 
-
-class _Facts(NamedTuple):
     session: Session
-    header: Header
-    calls: Sequence[_Call]
     now: datetime
+    agent: RegisteredAgent | None
+    checkpoint: Checkpoint | None
+    calls: list[ToolCall]
+    model_calls: list[ModelCall]
+    state: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def open_calls(self) -> list[ToolCall]:
+        """Those of the unfinished step."""
+        start = self.checkpoint.position if self.checkpoint else 0
+        return [call for call in reversed(self.calls) if call.position > start]
 
 
-def hints(session: Session, branch: Branch, header: Header, *, now: datetime) -> list[Hint]:
-    """The rules that speak up, over the newest `LOOKED_AT` calls. One query."""
-    rows = ToolCall.objects.visible_on(branch).order_by("-position")
-    calls = [
-        _Call(*row)
-        for row in rows.values_list("position", "tool", "arguments", "status", "started_at")[:LOOKED_AT]
-    ]
-    facts = _Facts(session, header, calls, now)
-    return [hint for rule in RULES for hint in rule(facts)]
+def diagnose(session: Session, now: datetime) -> list[Hint]:
+    """What the rules find, the worst first. At most eight queries; reads ``session.branch``."""
+    facts = _facts(session, now)
+    hints = [hint for rule in RULES for hint in rule(facts)]
+    return sorted(hints, key=lambda hint: SEVERITIES.index(hint.severity))
 
 
-def same_call(facts: _Facts) -> Iterator[Hint]:
-    asked = Counter((call.tool, json.dumps(call.arguments, sort_keys=True)) for call in facts.calls)
-    newest = {(call.tool, json.dumps(call.arguments, sort_keys=True)): call for call in reversed(facts.calls)}
-    for key, times in asked.most_common(3):
-        if times >= REPEATS:
-            yield Hint(
-                "same call",
-                "waiting",
-                f"{key[0]} was asked the same thing {times} times.",
-                newest[key].position,
-            )
+def in_doubt(facts: _Facts) -> Iterator[Hint]:
+    for call in facts.open_calls:
+        if call.status == CallStatus.DOUBT:
+            text = f"Nobody knows whether {call.tool} took effect. It goes on once somebody has decided."
+            yield Hint("in doubt", ERROR, text, "call", call.position)
 
 
-def failing_tool(facts: _Facts) -> Iterator[Hint]:
-    """The newest calls of a tool all failed."""
-    streaks: dict[str, int] = {}
-    over: set[str] = set()
-    for call in facts.calls:
-        if call.status == CallStatus.FAILED and call.tool not in over:
-            streaks[call.tool] = streaks.get(call.tool, 0) + 1
-        elif call.status == CallStatus.DONE:
-            over.add(call.tool)
-    for tool, times in streaks.items():
-        if times >= FAILURES:
-            newest = next(call.position for call in facts.calls if call.tool == tool)
-            yield Hint("failing tool", "error", f"The last {times} calls of {tool} failed.", newest)
+def late_approval(facts: _Facts) -> Iterator[Hint]:
+    for call in facts.open_calls:
+        approval = getattr(call, "approval", None)
+        if approval is None or approval.decision or call.status != CallStatus.PLANNED:
+            continue
+        if approval.expires_at is not None and approval.expires_at <= facts.now:
+            text = f"The time to approve {call.tool} is over; the next sweep rejects it."
+            yield Hint("late approval", ERROR, text, "call", call.position)
+        elif approval.asked_at <= facts.now - stuck.WAITED:
+            text = f"{call.tool} has waited for approval for {age(approval.asked_at, facts.now)}."
+            yield Hint("late approval", WARNING, text, "call", call.position)
 
 
 def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
-    session, lease = facts.session, facts.session.lease_expires_at
-    if lease is None:
+    session = facts.session
+    quiet = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS)
+    if quiet is None or quiet <= 2 * settings.AGENTSTATE_HEARTBEAT_SECONDS:
         return
-    quiet = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS) or 0
-    if lease < facts.now:
-        yield Hint(
-            "stale heartbeat", "error", f"{session.worker} has not renewed its lease for {quiet:.0f} seconds."
-        )
+    lost = session.lease_expires_at is not None and session.lease_expires_at < facts.now
+    then = "the next sweep hands the session to another" if lost else "it may be lost"
+    text = f"The last heartbeat of worker {session.worker} was {duration(round(quiet))} ago; {then}."
+    yield Hint("stale heartbeat", ERROR if lost else WARNING, text)
 
 
-def slow_call(facts: _Facts) -> Iterator[Hint]:
-    for call in facts.calls:
-        if call.status == CallStatus.STARTED and call.started_at and facts.now - call.started_at > CALL_LIMIT:
-            yield Hint(
-                "slow call",
-                "waiting",
-                f"{call.tool} has been running for {age(call.started_at, facts.now)}.",
-                call.position,
-            )
-
-
-def old_approval(facts: _Facts) -> Iterator[Hint]:
-    for call in facts.header.open_calls:
-        approval = getattr(call, "approval", None)
-        if approval is None or approval.decision:
-            continue
-        if facts.now - approval.asked_at > APPROVAL_LIMIT:
-            asked = age(approval.asked_at, facts.now)
-            yield Hint(
-                "old approval",
-                "waiting",
-                f"{call.tool} has waited for an approval for {asked}.",
-                call.position,
-            )
-
-
-def nobody_comes(facts: _Facts) -> Iterator[Hint]:
+def nobody_listens(facts: _Facts) -> Iterator[Hint]:
     due = facts.session.next_run_at
-    if facts.session.status == Status.QUEUED and due is not None and facts.now - due > OVERDUE:
-        yield Hint(
-            "nobody comes", "error", f"It has been due for {age(due, facts.now)} and no worker has taken it."
-        )
+    if due is None or due > facts.now - workers.LATE:
+        return
+    if workers.nobody_listens(facts.now):
+        text = f"It has been due for {age(due, facts.now)}, but no worker listens. Start one."
+        yield Hint("nobody listens", ERROR, text)
+    elif why := stuck.why_halted(facts.session, facts.now):
+        yield Hint("nobody listens", WARNING, f"{why} The workers are busy, or do not hear of it.")
 
 
-def many_attempts(facts: _Facts) -> Iterator[Hint]:
-    attempt, most = facts.session.attempt, settings.AGENTSTATE_MAX_ATTEMPTS
-    if attempt > most // 2 and attempt > 1:
-        yield Hint(
-            "many attempts", "error", f"Attempt {attempt} of {most}: the ones before made no progress."
-        )
+def attempts(facts: _Facts) -> Iterator[Hint]:
+    session, most = facts.session, settings.AGENTSTATE_MAX_ATTEMPTS
+    if session.waiting_for == WaitingFor.RETRIES:
+        why = f" {session.why}" if session.why else ""
+        yield Hint("attempts used up", ERROR, f"All attempts are used up.{why}", *_step(facts))
+    elif session.status in (Status.QUEUED, Status.RUNNING) and session.attempt >= max(2, most - 1):
+        text = f"Attempt {session.attempt} of {most}; after the last one it waits for a person."
+        yield Hint("attempts used up", WARNING, text, *_step(facts))
 
 
-def changed_definition(facts: _Facts) -> Iterator[Hint]:
-    if facts.header.changed_definition:
-        yield Hint("changed definition", "doubt", "The agent's code has changed since this session last ran.")
+def failing_model(facts: _Facts) -> Iterator[Hint]:
+    failed = []
+    for call in facts.model_calls:
+        if not call.error:
+            break
+        failed.append(call)
+    if len(failed) >= MODEL_FAILURES:
+        number = f"{len(failed)} or more" if len(failed) == LAST_MODEL_CALLS else str(len(failed))
+        text = f"The last {number} model calls failed: {short(failed[0].error, 200)}"
+        yield Hint("failing model", WARNING, text, *_step(facts))
 
 
-def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
+def same_call(facts: _Facts) -> Iterator[Hint]:
+    alike: dict[tuple[str, str, int], list[ToolCall]] = {}
     for call in facts.calls:
-        if SECRET.search(json.dumps(call.arguments)):
-            yield Hint("secret", "error", f"What {call.tool} was given looks like a secret.", call.position)
-            return
+        alike.setdefault((call.tool, *_asked(call)), []).append(call)
+    for (tool, _, _), calls in alike.items():
+        if len(calls) >= REPEATS:
+            text = (
+                f"{tool} was called {len(calls)} times with the same arguments: the agent may go in circles."
+            )
+            yield Hint("same call", WARNING, text, "call", calls[0].position)
+
+
+def long_call(facts: _Facts) -> Iterator[Hint]:
+    if facts.session.status != Status.RUNNING:
+        return
+    policies = {tool["name"]: tool.get("policy") or {} for tool in (facts.agent.tools if facts.agent else [])}
+    for call in facts.open_calls:
+        if call.status != CallStatus.STARTED or call.started_at is None:
+            continue
+        limit = policies.get(call.tool, {}).get("timeout")
+        allowed = timedelta(seconds=limit) if limit else LONG_CALL
+        if call.started_at < facts.now - allowed:
+            told = f" (its limit is {duration(limit)})" if limit else ""
+            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{told}."
+            yield Hint("long call", WARNING, text, "call", call.position)
+
+
+def full_context(facts: _Facts) -> Iterator[Hint]:
+    windows = settings.AGENTSTATE_CONTEXT_WINDOW
+    window = windows.get(facts.session.agent, windows.get(""))
+    if not window or facts.checkpoint is None:
+        return
+    tokens = facts.checkpoint.counters.get("context_tokens") or 0
+    # A reply that has arrived since tells it more exactly.
+    for call in facts.model_calls[:1]:
+        if call.name == "agent" and call.position > facts.checkpoint.position:
+            tokens = max(tokens, call.prompt_tokens + call.completion_tokens)
+    if tokens > FULL * window:
+        text = f"The context is {tokens * 100 // window} % full: {tokens:,} of {window:,} tokens."
+        severity = ERROR if tokens >= window else WARNING
+        yield Hint("full context", severity, text, "checkpoint", facts.checkpoint.position)
+
+
+def other_agent(facts: _Facts) -> Iterator[Hint]:
+    session, agent = facts.session, facts.agent
+    if session.status == Status.CANCELLED:
+        return
+    if agent is None or agent.problem:
+        problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
+        yield Hint("other agent", ERROR, f"It cannot run on. {problem}")
+        return
+    made_with = facts.checkpoint.definition if facts.checkpoint else session.definition
+    over = session.status == Status.IDLE and session.phase == Phase.DONE
+    if made_with and agent.definition and made_with != agent.definition:
+        then = "its next message runs on the new one" if over else "look before you resume it"
+        text = f"The agent's code has changed since the last checkpoint; {then}."
+        position = facts.checkpoint.position if facts.checkpoint else 0
+        yield Hint("other agent", NOTE if over else WARNING, text, "checkpoint" if position else "", position)
+
+
+def secret(facts: _Facts) -> Iterator[Hint]:
+    for key, text in facts.state:
+        if what := secrets.looks_like(f'"{key}": {text}'):
+            yield Hint("secret", WARNING, f"What looks like {what} is in the state, under {key}.", "state")
+    for call in facts.calls:
+        if what := secrets.looks_like(_asked(call)[0]):
+            text = f"What looks like {what} is in the arguments of {call.tool}."
+            yield Hint("secret", WARNING, text, "call", call.position)
 
 
 RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
+    in_doubt,
+    late_approval,
     stale_heartbeat,
-    nobody_comes,
-    old_approval,
-    slow_call,
-    failing_tool,
-    many_attempts,
+    nobody_listens,
+    attempts,
+    failing_model,
+    long_call,
+    full_context,
+    other_agent,
     same_call,
-    changed_definition,
-    looks_like_a_secret,
+    secret,
 )
+
+
+def _facts(session: Session, now: datetime) -> _Facts:
+    branch = session.branch
+    facts = _Facts(session, now, RegisteredAgent.objects.filter(key=session.agent).first(), None, [], [])
+    if branch is None:
+        return facts
+    facts.checkpoint = (
+        Checkpoint.objects.visible_on(branch)
+        .exclude(kind=Checkpoint.Kind.PREPARED)
+        .defer("context", "tools", "totals", "outcome")
+        .order_by("-position")
+        .first()
+    )
+    as_text = Cast("arguments", TextField())
+    facts.calls = list(
+        ToolCall.objects.visible_on(branch)
+        .select_related("approval")
+        .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
+        .annotate(asked=Substr(as_text, 1, MOST_CHARACTERS), asked_size=Length(as_text))
+        .order_by("-position")[:LAST_CALLS]
+    )
+    facts.model_calls = list(
+        ModelCall.objects.visible_on(branch).defer("aside").order_by("-position")[:LAST_MODEL_CALLS]
+    )
+    if facts.checkpoint is not None and facts.checkpoint.keys:
+        facts.state = _state(session, facts.checkpoint)
+    return facts
+
+
+def _state(session: Session, checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """The beginnings of the state's values, and what was added to them lately, as JSON text."""
+    assert session.branch is not None
+    whole = later = Q(pk__in=[])
+    for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
+        whole |= Q(key=key, position=position)
+        later |= Q(key=key, position__gt=position)
+    text = Substr(Cast("value", TextField()), 1, MOST_CHARACTERS)
+    values = StateValue.objects.visible_on(session.branch, upto=checkpoint.position)
+    values_of = values.filter(whole).annotate(text=text).values_list("key", "text")
+    added = values.filter(later).annotate(text=text)
+    return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
+
+
+def _asked(call: ToolCall) -> tuple[str, int]:
+    """The beginning of the arguments as JSON text, and how long all of it is."""
+    return call.asked, call.asked_size  # type: ignore[attr-defined]
+
+
+def _step(facts: _Facts) -> tuple[str, int]:
+    return ("checkpoint", facts.checkpoint.position) if facts.checkpoint else ("", 0)
+
+
+def summary(hints: list[Hint]) -> str:
+    """``2 errors, 1 warning``; "" for none."""
+    numbers = [(severity, sum(hint.severity == severity for hint in hints)) for severity in SEVERITIES]
+    return ", ".join(count(number, severity) for severity, number in numbers if number)

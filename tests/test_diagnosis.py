@@ -1,0 +1,351 @@
+"""What is wrong with a session is said in a sentence, with a place to look at, and said no longer once it is right."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from sessions_app import actions
+from sessions_app.models import Approval, RegisteredAgent, Session, StateValue, ToolCall, Worker
+from sessions_app.queries import diagnosis, secrets, stuck
+from sessions_app.queries.diagnosis import diagnose
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+MINUTE = timedelta(minutes=1)
+
+
+def hints(session, now=None):
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    return diagnose(session, now or timezone.now())
+
+
+def told(session, rule, now=None):
+    return [hint for hint in hints(session, now) if hint.rule == rule]
+
+
+def only(session, rule, now=None):
+    (hint,) = told(session, rule, now)
+    return hint
+
+
+@pytest.mark.parametrize("state", ["done", "paused", "running", "pausing", "cancelled", "rewound", "forked"])
+def test_there_is_nothing_to_say_about_a_healthy_session(state):
+    session = builders.STATES[state]()
+    Worker.objects.create(name="host:1")
+    assert hints(session, session.updated_at) == []
+
+
+def test_a_call_in_doubt(settings):
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status="doubt")
+    hint = only(session, "in doubt")
+    assert (hint.severity, hint.kind, hint.anchor) == ("error", "call", f"c{call.position}")
+    assert "issue_refund took effect" in hint.text
+    actions.decide(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked", result="done"
+    )
+    assert told(session, "in doubt") == []
+
+
+def test_an_approval_that_waits_for_long_or_has_lapsed():
+    session = builders.waiting_for_approval()
+    now = timezone.now()
+    Approval.objects.update(asked_at=now, expires_at=now + 20 * MINUTE)
+    assert told(session, "late approval", now + 9 * MINUTE) == []
+    late = only(session, "late approval", now + 11 * MINUTE)
+    assert (late.severity, late.text) == ("warning", "issue_refund has waited for approval for 11 min.")
+    assert late.anchor == f"c{ToolCall.objects.latest('position').position}"
+    lapsed = only(session, "late approval", now + 21 * MINUTE)
+    assert lapsed.severity == "error"
+    assert "is over" in lapsed.text
+
+
+def test_a_worker_that_went_quiet(settings):
+    settings.AGENTSTATE_LEASE_SECONDS, settings.AGENTSTATE_HEARTBEAT_SECONDS = 12, 5
+    session = builders.running()
+    assert session.lease_expires_at
+    beat = session.lease_expires_at - timedelta(seconds=12)
+    assert told(session, "stale heartbeat", beat + timedelta(seconds=10)) == []
+    late = only(session, "stale heartbeat", beat + timedelta(seconds=11))
+    assert (late.severity, late.text) == (
+        "warning",
+        "The last heartbeat of worker host:1 was 11 s ago; it may be lost.",
+    )
+    lost = only(session, "stale heartbeat", beat + timedelta(seconds=20))
+    assert (lost.severity, lost.text) == (
+        "error",
+        "The last heartbeat of worker host:1 was 20 s ago; the next sweep hands the session to another.",
+    )
+
+
+def test_nobody_listens():
+    session = builders.queued()
+    due = session.next_run_at
+    assert due
+    assert told(session, "nobody listens", due + timedelta(seconds=10)) == []
+    hint = only(session, "nobody listens", due + 2 * MINUTE)
+    assert (hint.severity, hint.text) == (
+        "error",
+        "It has been due for 2 min, but no worker listens. Start one.",
+    )
+    Worker.objects.create(name="host:1", beat_at=due + 2 * MINUTE)
+    busy = only(session, "nobody listens", due + 2 * MINUTE)
+    assert busy.severity == "warning"
+    assert "no worker has taken it. The workers are busy" in busy.text
+
+
+def test_attempts_that_are_used_up_or_nearly(settings):
+    settings.AGENTSTATE_MAX_ATTEMPTS = 5
+    used_up = only(builders.retries_used_up(), "attempts used up")
+    assert (used_up.severity, used_up.text) == (
+        "error",
+        "All attempts are used up. 5 attempts without progress.",
+    )
+    session = builders.retrying()
+    assert told(session, "attempts used up") == []
+    Session.objects.filter(pk=session.pk).update(attempt=4)
+    assert "Attempt 4 of 5" in only(session, "attempts used up").text
+    assert used_up.kind == "checkpoint"
+
+
+def test_a_model_that_keeps_failing():
+    history = builders.looked_up()
+    history.model_fails()
+    assert told(history.session, "failing model") == []
+    history.model_fails("TimeoutError: " + "x" * 500)
+    hint = only(history.session, "failing model")
+    assert hint.text.startswith("The last 2 model calls failed: TimeoutError: xxx")
+    assert len(hint.text) < 250
+    assert hint.anchor == f"k{history.last_checkpoint.position}"
+    history.reply("There I am again.")
+    assert told(history.session, "failing model") == []
+
+
+def test_the_same_call_again_and_again():
+    history = builders.asked()
+    for policy in ("POL-7", "POL-8", "POL-7"):
+        history.lookup(policy)
+    assert told(history.session, "same call") == []
+    last = history.lookup("POL-7")
+    hint = only(history.session, "same call")
+    assert "lookup_policy was called 3 times with the same arguments" in hint.text
+    assert hint.anchor == f"c{last.position}"
+
+
+def test_calls_that_differ_only_far_behind_are_not_the_same(monkeypatch):
+    monkeypatch.setattr(diagnosis, "MOST_CHARACTERS", 20)
+    history = builders.asked()
+    for number in range(4):
+        history.lookup("POL-" + "7" * (50 + number))
+    assert told(history.session, "same call") == []
+
+
+def test_a_call_that_runs_for_long():
+    session = builders.running()
+    call = ToolCall.objects.get(status="started")
+    assert call.started_at
+    assert told(session, "long call", call.started_at + 4 * MINUTE) == []
+    hint = only(session, "long call", call.started_at + 6 * MINUTE)
+    assert (hint.text, hint.anchor) == (
+        "issue_refund was started 6 min ago and still runs.",
+        f"c{call.position}",
+    )
+    agent = RegisteredAgent.objects.get(key="claims")
+    agent.tools = [builders.tool("issue_refund", timeout=30)]
+    agent.save()
+    assert "(its limit is 30 s)" in only(session, "long call", call.started_at + MINUTE).text
+
+
+@pytest.mark.parametrize(
+    "windows, full", [({}, 0), ({"": 100_000}, 90), ({"": 100_000, "claims": 200_000}, 0)]
+)
+def test_a_context_that_is_nearly_full(windows, full, settings):
+    settings.AGENTSTATE_CONTEXT_WINDOW = windows
+    history = builders.asked()
+    history.checkpoint("step", counters={"context_tokens": 90_400})
+    found = told(history.session, "full context")
+    assert [hint.text for hint in found] == (
+        ["The context is 90 % full: 90,400 of 100,000 tokens."] if full else []
+    )
+
+
+def test_a_reply_tells_the_context_more_exactly_than_its_checkpoint(settings):
+    settings.AGENTSTATE_CONTEXT_WINDOW = {"": 1000}
+    history = builders.asked()
+    history.reply("x", tokens=(900, 200))
+    hint = only(history.session, "full context")
+    assert (hint.severity, hint.text) == ("error", "The context is 110 % full: 1,100 of 1,000 tokens.")
+
+
+def test_an_agent_that_changed_since_the_last_checkpoint():
+    paused, done, cancelled = builders.paused(), builders.done(), builders.cancelled()
+    RegisteredAgent.objects.update(definition="e" * 64)
+    hint = only(paused, "other agent")
+    assert (hint.severity, hint.kind) == ("warning", "checkpoint")
+    assert "look before you resume it" in hint.text
+    assert only(done, "other agent").severity == "note"
+    assert told(cancelled, "other agent") == []
+
+
+def test_an_agent_that_cannot_be_built_or_is_gone():
+    session = builders.paused()
+    RegisteredAgent.objects.update(problem="OPENAI_API_KEY is not set.")
+    assert only(session, "other agent").text == "It cannot run on. OPENAI_API_KEY is not set."
+    RegisteredAgent.objects.all().delete()
+    assert "No worker publishes the agent “claims”" in only(session, "other agent").text
+
+
+SECRETS = {
+    "a private key": "-----BEGIN RSA PRIVATE KEY-----\nMIIEow",
+    "an AWS access key": "AKIA" + "A2" * 8,
+    "a GitHub token": "ghp_" + "a1" * 18,
+    "a Slack token": "xoxb-" + "1234567890-ab",
+    "a Stripe key": "sk_live_" + "4eC39HqLyjWDarjt",
+    "an API key": "sk-proj-" + "abcdef0123456789abcdef",
+    "a Google API key": "AIza" + "b" * 35,
+    "a signed token": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "a bearer token": "Authorization: Bearer " + "abcdef0123456789abcdef",
+    "a password in an address": "postgres://admin:hunter22@db/claims",
+    "a password": '{"api_key": "hunter22"}',
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_secret_in_the_state_or_in_arguments(what):
+    history = builders.asked()
+    history.reply(calls=[("send_letter", {"text": SECRETS[what]})])
+    call = history.calls[0]
+    history.finish(call, "sent")
+    place = history.session.position + 2
+    StateValue.objects.create(branch=history.branch, position=place, key="seen", value=["a"])
+    history.checkpoint("step", keys={"seen": place})
+    assert history.last_checkpoint.position == place
+    hint = only(history.session, "secret")
+    assert hint.text == f"What looks like {what} is in the arguments of send_letter."
+    assert hint.anchor == f"c{call.position}"
+    StateValue.objects.create(
+        branch=history.branch, position=place + 1, key="seen", extends=True, value=[SECRETS[what]]
+    )
+    history.session.position += 1
+    history.checkpoint("step", keys={"seen": place})
+    assert [hint.kind for hint in told(history.session, "secret")] == ["state", "call"]
+    assert SECRETS[what] not in str(hints(history.session))
+
+
+def test_a_secret_that_was_replaced_is_no_longer_in_the_state():
+    history = builders.asked()
+    StateValue.objects.create(
+        branch=history.branch, position=50, key="token", value=SECRETS["a GitHub token"]
+    )
+    history.session.position = 49
+    history.checkpoint("step", keys={"token": 50})
+    assert told(history.session, "secret")
+    StateValue.objects.create(branch=history.branch, position=52, key="token", value="gone")
+    history.session.position = 51
+    history.checkpoint("step", keys={"token": 52})
+    assert told(history.session, "secret") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the private key",
+        "https://example.org/a@b",
+        '{"password": ""}',
+        '{"password": "••••"}',
+        "task-force-of-many-people-here",
+        "CLM-1042",
+    ],
+)
+def test_what_is_no_secret(text):
+    assert secrets.looks_like(text) == ""
+
+
+def test_the_worst_comes_first_and_is_counted():
+    session = builders.in_doubt(error="")
+    RegisteredAgent.objects.update(definition="e" * 64)
+    found = hints(session)
+    assert [hint.severity for hint in found] == ["error", "warning"]
+    assert diagnosis.summary(found) == "1 error, 1 warning"
+    assert diagnosis.summary([]) == ""
+
+
+def test_what_was_left_behind_is_not_diagnosed():
+    session = builders.in_doubt()
+    first = builders.branch_of(session).checkpoints.earliest("position")
+    actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=first.pk, reason="Once more")
+    assert hints(session) == []
+
+
+def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_queries):
+    history = builders.asked()
+    for number in range(300):
+        history.lookup(f"POL-{number}")
+    place = history.session.position + 1
+    StateValue.objects.create(branch=history.branch, position=place, key="a", value=1)
+    history.checkpoint("step", keys={"a": place})
+    session = history.rest("queued")
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    assert session.next_run_at
+    with django_assert_num_queries(8):
+        diagnose(session, session.next_run_at + 2 * MINUTE)
+
+
+def test_a_session_without_a_branch_can_be_diagnosed():
+    session = Session.objects.create(agent="gone")
+    assert [hint.rule for hint in hints(session)] == ["other agent"]
+
+
+# Stuck
+
+
+@pytest.mark.parametrize(
+    "state, after, sentence",
+    [
+        ("lost", timedelta(), "Its worker host:1 has not been heard of"),
+        ("queued", 2 * MINUTE, "It has been due for"),
+        ("retrying", timedelta(), ""),
+        ("paused", 100 * MINUTE, ""),
+        ("done", 100 * MINUTE, ""),
+        ("cancelled", 100 * MINUTE, ""),
+    ],
+)
+def test_sessions_that_should_move_and_do_not(state, after, sentence):
+    session = builders.STATES[state]()
+    now = session.updated_at + after if state == "queued" else timezone.now() + after
+    assert list(stuck.stuck(now)) == ([session] if sentence else [])
+    assert stuck.why_halted(session, now).startswith(sentence)
+    assert bool(stuck.why_halted(session, now)) == bool(sentence)
+
+
+def test_a_session_that_hangs_in_the_hands_of_a_living_worker():
+    session = builders.running()
+    now = session.updated_at + 31 * MINUTE
+    Session.objects.update(lease_expires_at=now + MINUTE)
+    session.refresh_from_db()
+    assert list(stuck.stuck(now)) == [session]
+    assert stuck.why_halted(session, now) == "It runs, but nothing has been recorded for 31 min."
+    assert not stuck.stuck(now - 2 * MINUTE).exists()
+
+
+def test_a_session_that_waits_longer_than_it_should_and_clears_itself():
+    session = builders.waiting_for_approval()
+    now = session.updated_at
+    Approval.objects.update(expires_at=now + 5 * MINUTE)
+    assert not stuck.stuck(now).exists()
+    assert list(stuck.stuck(now + 6 * MINUTE)) == [session]
+    Approval.objects.update(expires_at=None)
+    assert not stuck.stuck(now + 6 * MINUTE).exists()
+    assert list(stuck.stuck(now + 11 * MINUTE)) == [session]
+    call = ToolCall.objects.get(status="planned")
+    actions.approve(actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk)
+    assert not stuck.stuck(timezone.now()).exists()
+
+
+def test_the_longest_stuck_comes_first():
+    now = timezone.now()
+    second, first = builders.lost(), builders.lost()
+    Session.objects.filter(pk=second.pk).update(updated_at=now - MINUTE)
+    Session.objects.filter(pk=first.pk).update(updated_at=now - 2 * MINUTE)
+    assert list(stuck.stuck(now)) == [first, second]
