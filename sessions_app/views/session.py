@@ -10,7 +10,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from sessions_app import restore
-from sessions_app.forms import MessageForm
 from sessions_app.models import Branch, Checkpoint, Session, Status
 from sessions_app.queries import (
     approvals,
@@ -189,7 +188,6 @@ def top_of(request: Request, session: Session, branch: Branch, now: datetime) ->
         "queue": queue,
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": queues.neighbours(session, queue, now=now) if queue else None,
-        "message_form": MessageForm(session=session, initial={"version": session.version}),
         "message_why_not": why_not(session, actor, "message"),
         "may_approve": why_not(session, actor, "approve"),
         "may_decide": why_not(session, actor, "decide"),

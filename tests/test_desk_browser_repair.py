@@ -1,0 +1,113 @@
+"""In a real browser, with JavaScript and without: repair a tool's result; fork with other words, and compare."""
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, Page, expect
+
+from sessions_app import restore
+from sessions_app.models import Session
+from tests import builders
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+BOTH = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+
+
+def log_in(browser: Browser, address: str, *, javascript: bool, role: str = "supervisor") -> Page:
+    if not User.objects.filter(username="sue").exists():
+        builders.user(role, "sue")
+    context = browser.new_context(base_url=address, java_script_enabled=javascript)
+    context.set_default_timeout(10_000)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Name").fill("sue")
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def read_by_the_model(session: Session) -> list[str]:
+    """The texts and results that the model sees when the session goes on."""
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    base = restore.read(session, builders.branch_of(session)).base
+    assert base is not None
+    parts = [part for message in base.context for part in message.body["content"]]
+    return [str(part.get("text") or part.get("tool_call_result", {}).get("result") or "") for part in parts]
+
+
+@BOTH
+def test_repair_a_tools_result(browser, live_server, javascript):
+    session = builders.paused()
+    page = log_in(browser, live_server.url, javascript=javascript)
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator(".call details.more summary").first.click()
+    page.get_by_role("link", name="Replace its result").click()
+    field = page.get_by_label("What the model reads instead")
+    expect(field).to_have_value('{"policy": "POL-7", "status": "active"}')
+    field.fill('{"policy": "POL-7", "status": "lapsed"}')
+    page.get_by_label("Reason").fill("It lapsed yesterday")
+    page.get_by_role("button", name="Replace the words").click()
+    expect(page.locator(".toast")).to_contain_text("Repaired")
+    # What was, what is read now, and who says so stand on the page; and it can be undone.
+    expect(page.locator(".replaced")).to_contain_text('"lapsed"')
+    expect(page.locator(".replaced")).to_contain_text("sue")
+    expect(page.locator(".call .result").first).to_contain_text("active")
+    assert '{"policy": "POL-7", "status": "lapsed"}' in read_by_the_model(session)
+    page.locator("header.session").get_by_role("button", name="Undo").click()
+    page.get_by_label("Reason").fill("It has not lapsed")
+    page.locator("form.sheet button.first").click()
+    expect(page.locator(".replaced")).to_have_count(0)
+    assert '{"policy": "POL-7", "status": "active"}' in read_by_the_model(session)
+    page.context.close()
+
+
+@BOTH
+def test_fork_with_other_words_and_compare_with_the_source(browser, live_server, javascript):
+    session = builders.done()
+    page = log_in(browser, live_server.url, javascript=javascript)
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator("header.session").get_by_role("button", name="Fork…").click()
+    page.get_by_role("link", name="The last message, in other words").click()
+    expect(page.get_by_label("Said instead")).to_have_value("Is my windscreen covered by POL-7?")
+    page.get_by_label("Said instead").fill("Is my roof covered by POL-8?")
+    page.get_by_label("Reason").fill("She meant the roof")
+    page.get_by_role("button", name="Fork", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("(fork)")
+    expect(page.locator("#session-head .pill")).to_have_text("Queued")
+    fork = Session.objects.exclude(pk=session.pk).get()
+    assert read_by_the_model(fork)[1:] == ["Is my roof covered by POL-8?"]
+    page.get_by_role("link", name="compare with the source").click()
+    expect(page.locator("h1")).to_have_text("Compare")
+    expect(page.locator("main")).to_contain_text("Is my roof covered by POL-8?")
+    page.context.close()
+
+
+@BOTH
+def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
+    session = builders.in_doubt()
+    page = log_in(browser, live_server.url, javascript=javascript, role="operator")
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator("header.session").get_by_role("button", name="Resume…").click()
+    sheet = page.locator("form.sheet")
+    expect(sheet).to_contain_text("What will happen")
+    sheet.get_by_label("It ran: enter its result").check()
+    sheet.get_by_label("Result of issue_refund, or message to the agent").fill("refunded 120 EUR")
+    sheet.get_by_label("Reason").fill("Seen on the account")
+    sheet.get_by_role("button", name="Decide and resume").click()
+    expect(page.locator("#session-head .pill")).to_have_text("Queued")
+    expect(page.locator("#timeline")).to_contain_text("refunded 120 EUR")
+    page.context.close()
+
+
+@BOTH
+def test_approve_several_like_calls_at_once(browser, live_server, javascript):
+    for number in range(3):
+        builders.waiting_for_approval(title=f"Refund {number}")
+    page = log_in(browser, live_server.url, javascript=javascript, role="operator")
+    page.goto("/approvals/")
+    page.get_by_role("link", name="others like it").first.click()
+    for number in (0, 2):
+        page.get_by_label(f"Tick Refund {number}").check()
+    page.get_by_role("button", name="Approve the ticked ones").click()
+    expect(page.locator(".toast")).to_have_text("Approved: 2 calls.")
+    expect(page.locator("article.approval")).to_have_count(1)
+    page.context.close()
