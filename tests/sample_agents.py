@@ -336,6 +336,10 @@ class _NoConsole:
     def to_dict(self) -> dict[str, Any]:
         return {"type": "tests.sample_agents._NoConsole", "init_parameters": {}}
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "_NoConsole":
+        return cls()
+
 
 def one_tool(function: Callable[..., Any], **options: Any) -> Agent:
     """An agent that calls the given function once and then says "Over."."""

@@ -211,7 +211,7 @@ def test_killed_while_tools_run_it_never_runs_one_twice_that_is_not_idempotent()
 
 @pytest.mark.parametrize("dies_at", [None, 1, 2, 3, 4, 5])
 def test_generation_kwargs_and_the_choice_of_tools_survive_a_kill(dies_at):
-    options = {"generation_kwargs": {"temperature": 0.2, "seed": 7}, "tools": ["fast"]}
+    options: dict[str, Any] = {"generation_kwargs": {"temperature": 0.2, "seed": 7}, "tools": ["fast"]}
     plain = sample_agents.attentive().run([ChatMessage.from_user("hi")], **options)
     sample_agents.effects.clear()
     durable = make_durable(sample_agents.attentive(), policies={"fast": ToolPolicy(idempotent=True)})

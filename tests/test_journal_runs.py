@@ -140,7 +140,7 @@ def mortal(book: Book, death: Death) -> Journal:
     if isinstance(book, OrmBook):
         book.say("hi")
         journal = OrmJournal(book.claim())
-        journal._connection = MortalConnection(death)
+        journal.connection = MortalConnection(death)
         return journal
     opened = book.open(say="hi")
     store = book.store

@@ -3,7 +3,9 @@
 ``rowid`` is the key of the message or call. These tables can be filled anew from the rows at any time.
 """
 
+from django.apps.registry import Apps
 from django.db import migrations
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 _MARKS = [
     "CREATE TABLE sessions_app_search_mark (name varchar(20) PRIMARY KEY, upto bigint NOT NULL)",
@@ -33,12 +35,12 @@ _BACK = [
 ]
 
 
-def _forwards(apps, schema_editor):
+def _forwards(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     for statement in {"postgresql": _POSTGRES, "sqlite": _SQLITE}[schema_editor.connection.vendor]:
         schema_editor.execute(statement)
 
 
-def _backwards(apps, schema_editor):
+def _backwards(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     for statement in _BACK:
         schema_editor.execute(statement)
 
