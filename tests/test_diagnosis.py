@@ -9,6 +9,7 @@ from sessions_app import actions
 from sessions_app.models import Approval, RegisteredAgent, Session, StateValue, ToolCall, Worker
 from sessions_app.queries import diagnosis, secrets, stuck
 from sessions_app.queries.diagnosis import diagnose
+from sessions_app.queries.header import header
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +41,7 @@ def test_a_call_in_doubt(settings):
     session = builders.in_doubt()
     call = ToolCall.objects.get(status="doubt")
     hint = only(session, "in doubt")
-    assert (hint.severity, hint.kind, hint.anchor) == ("error", "call", f"c{call.position}")
+    assert (hint.tone, hint.kind, hint.anchor) == ("error", "call", f"c{call.position}")
     assert "issue_refund took effect" in hint.text
     actions.decide(
         actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked", result="done"
@@ -52,12 +53,12 @@ def test_an_approval_that_waits_for_long_or_has_lapsed():
     session = builders.waiting_for_approval()
     now = timezone.now()
     Approval.objects.update(asked_at=now, expires_at=now + 20 * MINUTE)
-    assert told(session, "late approval", now + 9 * MINUTE) == []
-    late = only(session, "late approval", now + 11 * MINUTE)
-    assert (late.severity, late.text) == ("warning", "issue_refund has waited for approval for 11 min.")
+    assert told(session, "old approval", now + 9 * MINUTE) == []
+    late = only(session, "old approval", now + 11 * MINUTE)
+    assert (late.tone, late.text) == ("waiting", "issue_refund has waited for an approval for 11 min.")
     assert late.anchor == f"c{ToolCall.objects.latest('position').position}"
-    lapsed = only(session, "late approval", now + 21 * MINUTE)
-    assert lapsed.severity == "error"
+    lapsed = only(session, "old approval", now + 21 * MINUTE)
+    assert lapsed.tone == "error"
     assert "is over" in lapsed.text
 
 
@@ -68,12 +69,12 @@ def test_a_worker_that_went_quiet(settings):
     beat = session.lease_expires_at - timedelta(seconds=12)
     assert told(session, "stale heartbeat", beat + timedelta(seconds=10)) == []
     late = only(session, "stale heartbeat", beat + timedelta(seconds=11))
-    assert (late.severity, late.text) == (
-        "warning",
+    assert (late.tone, late.text) == (
+        "waiting",
         "The last heartbeat of worker host:1 was 11 s ago; it may be lost.",
     )
     lost = only(session, "stale heartbeat", beat + timedelta(seconds=20))
-    assert (lost.severity, lost.text) == (
+    assert (lost.tone, lost.text) == (
         "error",
         "The last heartbeat of worker host:1 was 20 s ago; the next sweep hands the session to another.",
     )
@@ -83,29 +84,29 @@ def test_nobody_listens():
     session = builders.queued()
     due = session.next_run_at
     assert due
-    assert told(session, "nobody listens", due + timedelta(seconds=10)) == []
-    hint = only(session, "nobody listens", due + 2 * MINUTE)
-    assert (hint.severity, hint.text) == (
+    assert told(session, "nobody comes", due + timedelta(seconds=10)) == []
+    hint = only(session, "nobody comes", due + 2 * MINUTE)
+    assert (hint.tone, hint.text) == (
         "error",
         "It has been due for 2 min, but no worker listens. Start one.",
     )
     Worker.objects.create(name="host:1", beat_at=due + 2 * MINUTE)
-    busy = only(session, "nobody listens", due + 2 * MINUTE)
-    assert busy.severity == "warning"
+    busy = only(session, "nobody comes", due + 2 * MINUTE)
+    assert busy.tone == "waiting"
     assert "no worker has taken it. The workers are busy" in busy.text
 
 
 def test_attempts_that_are_used_up_or_nearly(settings):
     settings.AGENTSTATE_MAX_ATTEMPTS = 5
-    used_up = only(builders.retries_used_up(), "attempts used up")
-    assert (used_up.severity, used_up.text) == (
+    used_up = only(builders.retries_used_up(), "many attempts")
+    assert (used_up.tone, used_up.text) == (
         "error",
         "All attempts are used up. 5 attempts without progress.",
     )
     session = builders.retrying()
-    assert told(session, "attempts used up") == []
+    assert told(session, "many attempts") == []
     Session.objects.filter(pk=session.pk).update(attempt=4)
-    assert "Attempt 4 of 5" in only(session, "attempts used up").text
+    assert "Attempt 4 of 5" in only(session, "many attempts").text
     assert used_up.kind == "checkpoint"
 
 
@@ -122,6 +123,20 @@ def test_a_model_that_keeps_failing():
     assert told(history.session, "failing model") == []
 
 
+def test_a_tool_that_keeps_failing():
+    history = builders.asked()
+    for number in range(3):
+        assert told(history.session, "failing tool") == []
+        history.reply(calls=[("lookup_policy", {"policy": str(number)})])
+        history.finish(history.calls[-1], error="No answer")
+        history.checkpoint("step")
+    hint = only(history.session, "failing tool")
+    assert hint.text == "The last 3 calls of lookup_policy failed."
+    assert hint.anchor == f"c{ToolCall.objects.latest('position').position}"
+    history.lookup("POL-9")
+    assert told(history.session, "failing tool") == []
+
+
 def test_the_same_call_again_and_again():
     history = builders.asked()
     for policy in ("POL-7", "POL-8", "POL-7"):
@@ -129,7 +144,7 @@ def test_the_same_call_again_and_again():
     assert told(history.session, "same call") == []
     last = history.lookup("POL-7")
     hint = only(history.session, "same call")
-    assert "lookup_policy was called 3 times with the same arguments" in hint.text
+    assert hint.text == "lookup_policy was asked the same thing 3 times."
     assert hint.anchor == f"c{last.position}"
 
 
@@ -145,8 +160,8 @@ def test_a_call_that_runs_for_long():
     session = builders.running()
     call = ToolCall.objects.get(status="started")
     assert call.started_at
-    assert told(session, "long call", call.started_at + 4 * MINUTE) == []
-    hint = only(session, "long call", call.started_at + 6 * MINUTE)
+    assert told(session, "slow call", call.started_at + 4 * MINUTE) == []
+    hint = only(session, "slow call", call.started_at + 6 * MINUTE)
     assert (hint.text, hint.anchor) == (
         "issue_refund was started 6 min ago and still runs.",
         f"c{call.position}",
@@ -154,7 +169,7 @@ def test_a_call_that_runs_for_long():
     agent = RegisteredAgent.objects.get(key="claims")
     agent.tools = [builders.tool("issue_refund", timeout=30)]
     agent.save()
-    assert "(its limit is 30 s)" in only(session, "long call", call.started_at + MINUTE).text
+    assert "(its limit is 30 s)" in only(session, "slow call", call.started_at + MINUTE).text
 
 
 @pytest.mark.parametrize(
@@ -175,25 +190,25 @@ def test_a_reply_tells_the_context_more_exactly_than_its_checkpoint(settings):
     history = builders.asked()
     history.reply("x", tokens=(900, 200))
     hint = only(history.session, "full context")
-    assert (hint.severity, hint.text) == ("error", "The context is 110 % full: 1,100 of 1,000 tokens.")
+    assert (hint.tone, hint.text) == ("error", "The context is 110 % full: 1,100 of 1,000 tokens.")
 
 
 def test_an_agent_that_changed_since_the_last_checkpoint():
     paused, done, cancelled = builders.paused(), builders.done(), builders.cancelled()
     RegisteredAgent.objects.update(definition="e" * 64)
-    hint = only(paused, "other agent")
-    assert (hint.severity, hint.kind) == ("warning", "checkpoint")
+    hint = only(paused, "changed definition")
+    assert (hint.tone, hint.kind) == ("waiting", "checkpoint")
     assert "look before you resume it" in hint.text
-    assert only(done, "other agent").severity == "note"
-    assert told(cancelled, "other agent") == []
+    assert only(done, "changed definition").tone == "idle"
+    assert hints(cancelled) == []
 
 
 def test_an_agent_that_cannot_be_built_or_is_gone():
     session = builders.paused()
     RegisteredAgent.objects.update(problem="OPENAI_API_KEY is not set.")
-    assert only(session, "other agent").text == "It cannot run on. OPENAI_API_KEY is not set."
+    assert only(session, "no agent").text == "It cannot run on. OPENAI_API_KEY is not set."
     RegisteredAgent.objects.all().delete()
-    assert "No worker publishes the agent “claims”" in only(session, "other agent").text
+    assert "No worker publishes the agent “claims”" in only(session, "no agent").text
 
 
 SECRETS = {
@@ -266,9 +281,7 @@ def test_the_worst_comes_first_and_is_counted():
     session = builders.in_doubt(error="")
     RegisteredAgent.objects.update(definition="e" * 64)
     found = hints(session)
-    assert [hint.severity for hint in found] == ["error", "warning"]
-    assert diagnosis.summary(found) == "1 error, 1 warning"
-    assert diagnosis.summary([]) == ""
+    assert [hint.tone for hint in found] == ["error", "waiting"]
 
 
 def test_what_was_left_behind_is_not_diagnosed():
@@ -288,13 +301,17 @@ def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_q
     session = history.rest("queued")
     session = Session.objects.select_related("branch").get(pk=session.pk)
     assert session.next_run_at
+    now = session.next_run_at + 2 * MINUTE
+    top = header(session, builders.SYSTEM, now)
     with django_assert_num_queries(8):
-        diagnose(session, session.next_run_at + 2 * MINUTE)
+        hints = diagnose(session, now)
+    with django_assert_num_queries(7):
+        assert diagnose(session, now, header=top) == hints
 
 
 def test_a_session_without_a_branch_can_be_diagnosed():
     session = Session.objects.create(agent="gone")
-    assert [hint.rule for hint in hints(session)] == ["other agent"]
+    assert [hint.rule for hint in hints(session)] == ["no agent"]
 
 
 # Stuck

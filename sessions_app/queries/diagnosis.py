@@ -4,15 +4,17 @@ The rules look at the last few calls and at the last checkpoint only, so a diagn
 history is. Nothing is stored: what no longer holds is no longer said.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from django.conf import settings
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length, Substr
 
 from sessions_app.models import (
+    Branch,
     CallStatus,
     Checkpoint,
     ModelCall,
@@ -25,9 +27,10 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.queries import secrets, stuck, workers
-from sessions_app.queries.words import age, count, duration, short
+from sessions_app.queries.header import Header
+from sessions_app.queries.words import age, duration, short
 
-ERROR, WARNING, NOTE = SEVERITIES = ("error", "warning", "note")
+ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
 LAST_CALLS = 60
 LAST_MODEL_CALLS = 10
 MOST_KEYS = 100
@@ -37,15 +40,19 @@ REPEATS = 3
 LONG_CALL = timedelta(minutes=5)
 FULL = 0.8
 MODEL_FAILURES = 2
+TOOL_FAILURES = 3
 _ANCHORS = {"call": "c", "checkpoint": "k", "state": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """``kind`` and ``position`` say where to look: a call, a checkpoint, the state; "" and 0 for the whole session."""
+    """``kind`` and ``position`` say where to look: a call, a checkpoint, the state; "" and 0 for the whole session.
+
+    ``tone`` is one of `TONES`, the worst first.
+    """
 
     rule: str
-    severity: str
+    tone: str
     text: str
     kind: str = ""
     position: int = 0
@@ -65,9 +72,9 @@ class _Facts:
     now: datetime
     agent: RegisteredAgent | None
     checkpoint: Checkpoint | None
-    calls: list[ToolCall]
+    calls: Sequence[ToolCall]
     model_calls: list[ModelCall]
-    state: list[tuple[str, str]] = field(default_factory=list)
+    state: list[tuple[str, str]]
 
     @property
     def open_calls(self) -> list[ToolCall]:
@@ -76,11 +83,14 @@ class _Facts:
         return [call for call in reversed(self.calls) if call.position > start]
 
 
-def diagnose(session: Session, now: datetime) -> list[Hint]:
-    """What the rules find, the worst first. At most eight queries; reads ``session.branch``."""
-    facts = _facts(session, now)
-    hints = [hint for rule in RULES for hint in rule(facts)]
-    return sorted(hints, key=lambda hint: SEVERITIES.index(hint.severity))
+def diagnose(session: Session, now: datetime, *, header: Header | None = None) -> list[Hint]:
+    """What the rules find, the worst first. At most eight queries; reads ``session.branch``.
+
+    :param header: The session's, where it has been read already: it saves a query.
+    """
+    facts = _facts(session, now, header)
+    found = [hint for rule in RULES for hint in rule(facts)]
+    return sorted(found, key=lambda hint: TONES.index(hint.tone))
 
 
 def in_doubt(facts: _Facts) -> Iterator[Hint]:
@@ -90,17 +100,17 @@ def in_doubt(facts: _Facts) -> Iterator[Hint]:
             yield Hint("in doubt", ERROR, text, "call", call.position)
 
 
-def late_approval(facts: _Facts) -> Iterator[Hint]:
+def old_approval(facts: _Facts) -> Iterator[Hint]:
     for call in facts.open_calls:
         approval = getattr(call, "approval", None)
         if approval is None or approval.decision or call.status != CallStatus.PLANNED:
             continue
         if approval.expires_at is not None and approval.expires_at <= facts.now:
             text = f"The time to approve {call.tool} is over; the next sweep rejects it."
-            yield Hint("late approval", ERROR, text, "call", call.position)
+            yield Hint("old approval", ERROR, text, "call", call.position)
         elif approval.asked_at <= facts.now - stuck.WAITED:
-            text = f"{call.tool} has waited for approval for {age(approval.asked_at, facts.now)}."
-            yield Hint("late approval", WARNING, text, "call", call.position)
+            text = f"{call.tool} has waited for an approval for {age(approval.asked_at, facts.now)}."
+            yield Hint("old approval", WARNING, text, "call", call.position)
 
 
 def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
@@ -114,25 +124,25 @@ def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
     yield Hint("stale heartbeat", ERROR if lost else WARNING, text)
 
 
-def nobody_listens(facts: _Facts) -> Iterator[Hint]:
+def nobody_comes(facts: _Facts) -> Iterator[Hint]:
     due = facts.session.next_run_at
     if due is None or due > facts.now - workers.LATE:
         return
     if workers.nobody_listens(facts.now):
         text = f"It has been due for {age(due, facts.now)}, but no worker listens. Start one."
-        yield Hint("nobody listens", ERROR, text)
+        yield Hint("nobody comes", ERROR, text)
     elif why := stuck.why_halted(facts.session, facts.now):
-        yield Hint("nobody listens", WARNING, f"{why} The workers are busy, or do not hear of it.")
+        yield Hint("nobody comes", WARNING, f"{why} The workers are busy, or do not hear of it.")
 
 
-def attempts(facts: _Facts) -> Iterator[Hint]:
+def many_attempts(facts: _Facts) -> Iterator[Hint]:
     session, most = facts.session, settings.AGENTSTATE_MAX_ATTEMPTS
     if session.waiting_for == WaitingFor.RETRIES:
         why = f" {session.why}" if session.why else ""
-        yield Hint("attempts used up", ERROR, f"All attempts are used up.{why}", *_step(facts))
+        yield Hint("many attempts", ERROR, f"All attempts are used up.{why}", *_step(facts))
     elif session.status in (Status.QUEUED, Status.RUNNING) and session.attempt >= max(2, most - 1):
         text = f"Attempt {session.attempt} of {most}; after the last one it waits for a person."
-        yield Hint("attempts used up", WARNING, text, *_step(facts))
+        yield Hint("many attempts", WARNING, text, *_step(facts))
 
 
 def failing_model(facts: _Facts) -> Iterator[Hint]:
@@ -147,22 +157,34 @@ def failing_model(facts: _Facts) -> Iterator[Hint]:
         yield Hint("failing model", WARNING, text, *_step(facts))
 
 
+def failing_tool(facts: _Facts) -> Iterator[Hint]:
+    """The last calls of a tool all failed."""
+    newest: dict[str, list[ToolCall]] = {}
+    for call in facts.calls:
+        if call.status in (CallStatus.DONE, CallStatus.FAILED):
+            newest.setdefault(call.tool, []).append(call)
+    for tool, calls in newest.items():
+        failed = list(takewhile(lambda call: call.status == CallStatus.FAILED, calls))
+        if len(failed) >= TOOL_FAILURES:
+            text = f"The last {len(failed)} calls of {tool} failed."
+            yield Hint("failing tool", ERROR, text, "call", failed[0].position)
+
+
 def same_call(facts: _Facts) -> Iterator[Hint]:
     alike: dict[tuple[str, str, int], list[ToolCall]] = {}
     for call in facts.calls:
         alike.setdefault((call.tool, *_asked(call)), []).append(call)
     for (tool, _, _), calls in alike.items():
         if len(calls) >= REPEATS:
-            text = (
-                f"{tool} was called {len(calls)} times with the same arguments: the agent may go in circles."
-            )
+            text = f"{tool} was asked the same thing {len(calls)} times."
             yield Hint("same call", WARNING, text, "call", calls[0].position)
 
 
-def long_call(facts: _Facts) -> Iterator[Hint]:
+def slow_call(facts: _Facts) -> Iterator[Hint]:
     if facts.session.status != Status.RUNNING:
         return
-    policies = {tool["name"]: tool.get("policy") or {} for tool in (facts.agent.tools if facts.agent else [])}
+    agent = facts.agent
+    policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
     for call in facts.open_calls:
         if call.status != CallStatus.STARTED or call.started_at is None:
             continue
@@ -171,7 +193,7 @@ def long_call(facts: _Facts) -> Iterator[Hint]:
         if call.started_at < facts.now - allowed:
             told = f" (its limit is {duration(limit)})" if limit else ""
             text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{told}."
-            yield Hint("long call", WARNING, text, "call", call.position)
+            yield Hint("slow call", WARNING, text, "call", call.position)
 
 
 def full_context(facts: _Facts) -> Iterator[Hint]:
@@ -190,24 +212,21 @@ def full_context(facts: _Facts) -> Iterator[Hint]:
         yield Hint("full context", severity, text, "checkpoint", facts.checkpoint.position)
 
 
-def other_agent(facts: _Facts) -> Iterator[Hint]:
+def changed_definition(facts: _Facts) -> Iterator[Hint]:
     session, agent = facts.session, facts.agent
     if session.status == Status.CANCELLED:
         return
     if agent is None or agent.problem:
         problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
-        yield Hint("other agent", ERROR, f"It cannot run on. {problem}")
-        return
-    made_with = facts.checkpoint.definition if facts.checkpoint else session.definition
-    over = session.status == Status.IDLE and session.phase == Phase.DONE
-    if made_with and agent.definition and made_with != agent.definition:
+        yield Hint("no agent", ERROR, f"It cannot run on. {problem}")
+    elif agent.definition and session.definition and agent.definition != session.definition:
+        over = session.status == Status.IDLE and session.phase == Phase.DONE
         then = "its next message runs on the new one" if over else "look before you resume it"
         text = f"The agent's code has changed since the last checkpoint; {then}."
-        position = facts.checkpoint.position if facts.checkpoint else 0
-        yield Hint("other agent", NOTE if over else WARNING, text, "checkpoint" if position else "", position)
+        yield Hint("changed definition", NOTE if over else WARNING, text, *_step(facts))
 
 
-def secret(facts: _Facts) -> Iterator[Hint]:
+def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
     for key, text in facts.state:
         if what := secrets.looks_like(f'"{key}": {text}'):
             yield Hint("secret", WARNING, f"What looks like {what} is in the state, under {key}.", "state")
@@ -219,25 +238,26 @@ def secret(facts: _Facts) -> Iterator[Hint]:
 
 RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
     in_doubt,
-    late_approval,
+    old_approval,
     stale_heartbeat,
-    nobody_listens,
-    attempts,
+    nobody_comes,
+    many_attempts,
     failing_model,
-    long_call,
+    failing_tool,
+    slow_call,
     full_context,
-    other_agent,
+    changed_definition,
     same_call,
-    secret,
+    looks_like_a_secret,
 )
 
 
-def _facts(session: Session, now: datetime) -> _Facts:
+def _facts(session: Session, now: datetime, header: Header | None) -> _Facts:
+    agent = header.agent if header else RegisteredAgent.objects.filter(key=session.agent).first()
     branch = session.branch
-    facts = _Facts(session, now, RegisteredAgent.objects.filter(key=session.agent).first(), None, [], [])
     if branch is None:
-        return facts
-    facts.checkpoint = (
+        return _Facts(session, now, agent, None, [], [], [])
+    checkpoint = (
         Checkpoint.objects.visible_on(branch)
         .exclude(kind=Checkpoint.Kind.PREPARED)
         .defer("context", "tools", "totals", "outcome")
@@ -245,30 +265,28 @@ def _facts(session: Session, now: datetime) -> _Facts:
         .first()
     )
     as_text = Cast("arguments", TextField())
-    facts.calls = list(
+    calls = list(
         ToolCall.objects.visible_on(branch)
         .select_related("approval")
         .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
         .annotate(asked=Substr(as_text, 1, MOST_CHARACTERS), asked_size=Length(as_text))
         .order_by("-position")[:LAST_CALLS]
     )
-    facts.model_calls = list(
+    model_calls = list(
         ModelCall.objects.visible_on(branch).defer("aside").order_by("-position")[:LAST_MODEL_CALLS]
     )
-    if facts.checkpoint is not None and facts.checkpoint.keys:
-        facts.state = _state(session, facts.checkpoint)
-    return facts
+    state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
+    return _Facts(session, now, agent, checkpoint, calls, model_calls, state)
 
 
-def _state(session: Session, checkpoint: Checkpoint) -> list[tuple[str, str]]:
+def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """The beginnings of the state's values, and what was added to them lately, as JSON text."""
-    assert session.branch is not None
     whole = later = Q(pk__in=[])
     for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
         whole |= Q(key=key, position=position)
         later |= Q(key=key, position__gt=position)
     text = Substr(Cast("value", TextField()), 1, MOST_CHARACTERS)
-    values = StateValue.objects.visible_on(session.branch, upto=checkpoint.position)
+    values = StateValue.objects.visible_on(branch, upto=checkpoint.position)
     values_of = values.filter(whole).annotate(text=text).values_list("key", "text")
     added = values.filter(later).annotate(text=text)
     return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
@@ -281,9 +299,3 @@ def _asked(call: ToolCall) -> tuple[str, int]:
 
 def _step(facts: _Facts) -> tuple[str, int]:
     return ("checkpoint", facts.checkpoint.position) if facts.checkpoint else ("", 0)
-
-
-def summary(hints: list[Hint]) -> str:
-    """``2 errors, 1 warning``; "" for none."""
-    numbers = [(severity, sum(hint.severity == severity for hint in hints)) for severity in SEVERITIES]
-    return ", ".join(count(number, severity) for severity, number in numbers if number)

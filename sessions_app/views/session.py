@@ -152,7 +152,7 @@ def _beside(session: Session, branch: Branch, top: Header, now: datetime) -> dic
         "memory": state.memory(branch, last) if last else None,
         "allowances": list(session.allowances.order_by("tool")),
         "repair_from": last.position if last else 0,
-        "hints": diagnosis.hints(session, branch, top, now=now),
+        "hints": diagnosis.diagnose(session, now, header=top),
     }
 
 
