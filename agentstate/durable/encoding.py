@@ -132,7 +132,7 @@ class _Encoder:
         if value is None or value is True or value is False:
             return value
         if type(value) is int:
-            return value if value.bit_length() < MAX_BITS else {TAG: "int", "value": hex(value)}
+            return value if value.bit_length() < MAX_BITS else self._huge(value)
         if isinstance(value, str):
             # Not str(value): that of an Enum, say, is its name.
             text = clean_text(str.__str__(value))
@@ -179,6 +179,12 @@ class _Encoder:
                     self.lost = True
                     return told
         return self._text(value, path)
+
+    def _huge(self, value: int) -> Json:
+        if not self.lossy:
+            return {TAG: "int", "value": hex(value)}
+        self.lost = True  # nobody could show it to the model as a number
+        return hex(value)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
         if TAG not in value and all(type(key) is str for key in value):

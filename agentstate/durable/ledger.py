@@ -103,10 +103,14 @@ def _invoke(
             result = inner(**kwargs)
         else:
             result = _within(policy.timeout, inner, kwargs, run)
-    except ToolInvocationError as error:
+    except (ToolInvocationError, SystemExit) as raised:
+        error = raised
+        if isinstance(error, SystemExit):  # as a command line's parser does; it must not end the worker
+            text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
+            error = ToolInvocationError(text, tool_name=tool.name)
         written = _written(run, state, before)
         _end(run, record, CallEnd("failed", run.now(), error=clean_text(str(error)), state=written), started)
-        raise
+        raise error from raised.__cause__
     except _TimedOut:
         late = f"Tool `{tool.name}` did not answer within {policy.timeout:g} seconds."
         if policy.idempotent:

@@ -15,6 +15,7 @@ from agentstate.durable.journal import NewCall, NewReply
 from agentstate.durable.runcontext import RunContext
 
 AGENT = "agent"
+MAX_CALL_ID = 200
 
 
 @component
@@ -129,22 +130,26 @@ def _checked(result: Any) -> list[ChatMessage]:
         raise GarbledReply(
             f"The chat generator did not answer with assistant messages but with {str(result)[:500]}"
         )
+    for call in [call for reply in replies for call in reply.tool_calls]:
+        if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
+            raise GarbledReply(f"The chat generator asks for a call that is none: {str(call)[:500]}")
     return replies
 
 
 def _with_call_ids(message: ChatMessage) -> ChatMessage:
-    """Give every call an id of its own: some servers send none (Ollama), some repeat them."""
+    """Give every call an id of its own: some servers send none (Ollama), some repeat them, none may be huge."""
     ids = [call.id for call in message.tool_calls]
     body = message_body(message)
     fit = body == message.to_dict()
-    if fit and all(ids) and len(set(ids)) == len(ids):
+    if fit and all(id and len(id) <= MAX_CALL_ID for id in ids) and len(set(ids)) == len(ids):
         return message
     # What cannot be stored as it came must not live on in this process either.
     message = message if fit else message_from(body)
     seen: set[str] = set()
     calls = []
     for call in message.tool_calls:
-        own = call if call.id and call.id not in seen else replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
+        kept = call.id and len(call.id) <= MAX_CALL_ID and call.id not in seen
+        own = call if kept else replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
         seen.add(str(own.id))
         calls.append(own)
     if not calls:
@@ -165,4 +170,5 @@ def _tokens(replies: list[ChatMessage]) -> tuple[int, int]:
 
 
 def _count(usage: dict[str, Any], *names: str) -> int:
-    return next((int(usage[name]) for name in names if isinstance(usage.get(name), int | float)), 0)
+    counts = (usage.get(name) for name in names)
+    return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count < 2**53), 0)
