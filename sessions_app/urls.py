@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions_app.views import acts, find, lists, rooms, session, tabs
+from sessions_app.views import acts, find, lists, many, rooms, saved, session, tabs
 
 urlpatterns = [
     path("", lists.sessions, name="desk"),
@@ -14,6 +14,13 @@ urlpatterns = [
     path("agents/<str:key>/", rooms.agent, name="agent"),
     path("workers/", rooms.workers, name="workers"),
     path("compare/", rooms.compare, name="compare"),
+    path("views/", saved.views, name="views"),
+    path("views/save/", saved.save, name="save_view"),
+    path("views/<int:view_id>/delete/", saved.delete, name="delete_view"),
+    path("many/", many.begin, name="bulk"),
+    path("many/acts/", many.acts, name="bulk_acts"),
+    path("many/acts/<int:act_id>/", many.act, name="bulk_act"),
+    path("many/acts/<int:act_id>/stop/", many.stop, name="bulk_stop"),
     path("sessions/<uuid:session_id>/", session.session, name="session"),
     path("sessions/<uuid:session_id>/earlier/", session.earlier, name="earlier"),
     path("sessions/<uuid:session_id>/live/", session.live, name="live"),

@@ -18,6 +18,7 @@ LIGHT = tuple(
 # What answers to a page or a command is made of.
 READS = (
     "sessions_app.queries",
+    "sessions_app.masking",
     "sessions_app.models",
     "sessions_app.packing",
     "sessions_app.restore",
@@ -31,9 +32,9 @@ DESK = (
     "sessions_app.views",
     "sessions_app.actions",
     "sessions_app.errors",
-    "sessions_app.masking",
     "sessions_app.search",
     "sessions_app.forms",
+    "sessions_app.forms_many",
     "sessions_app.forms_repair",
     "sessions_app.filters",
     "sessions_app.templatetags",
@@ -116,6 +117,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "sessions_app.views": DESK,
     "sessions_app.urls": DESK,
     "sessions_app.forms": DESK,
+    "sessions_app.forms_many": DESK,
     "sessions_app.forms_repair": DESK,
     "sessions_app.filters": DESK,
     "sessions_app.admin": DESK,

@@ -112,12 +112,24 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for _ in range(3):
         builders.failed(tags=["glass"])
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(15):
         desk.get("/")
     for _ in range(40):
         builders.failed(tags=["glass", "storm"])
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(15):
         desk.get("/")
+
+
+def test_a_stuck_session_needs_attention_and_says_why_until_it_moves(desk):
+    session = builders.lost(title="Stuck")
+    text = desk.get("/").content.decode()
+    assert ">Stuck</a>" in text
+    assert "has not been heard of" in text
+    later = timezone.now() + timedelta(seconds=12)
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=later, updated_at=timezone.now())
+    assert ">Stuck</a>" not in desk.get("/").content.decode()
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=40))
+    assert "It runs, but nothing has been recorded for 40 min." in desk.get("/").content.decode()
 
 
 def test_filters_narrow_a_list_and_stay_in_its_links(desk):

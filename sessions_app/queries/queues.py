@@ -6,17 +6,16 @@ who has waited longest first, all others what changed last.
 
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet
 
 from sessions_app.models import Phase, Session, Status
+from sessions_app.queries.stuck import halted
 
 PAGE = 50
 # Beyond so many neighbours on either side, nobody wants to know the exact number.
 COUNTED = 500
-# A queued session that nobody has taken for so long is one that needs somebody.
-OVERDUE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +55,8 @@ def condition(key: str, now: datetime) -> Q:
 
 
 def stuck(now: datetime) -> Q:
-    """Sessions that should be moving and are not: the worker is gone, or none has come."""
-    return Q(status=Status.RUNNING, lease_expires_at__lt=now) | Q(
-        status=Status.QUEUED, next_run_at__lt=now - OVERDUE
-    )
+    """Sessions that should be moving and are not: the worker is gone, none has come, or it hangs."""
+    return halted(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ def page(key: str, *, now: datetime, where: Q | None = None, after: str = "", li
     :param after: The cursor that the page before gave; a broken one gives the first page.
     """
     queue = BY_KEY[key]
-    rows = _chosen(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
+    rows = chosen(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
     if cursor := _read_cursor(after):
         rows = rows.filter(_beyond(*cursor, ascending=queue.oldest_first))
     found = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
@@ -126,7 +123,7 @@ class Neighbours:
 def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = None) -> Neighbours:
     """The sessions before and after this one in a queue, and how many there are: two queries of `COUNTED` ids each."""
     ascending = BY_KEY[key].oldest_first
-    rows = _chosen(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
+    rows = chosen(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
     here = (session.updated_at, session.pk)
     after, before = (
         list(rows.filter(_beyond(*here, ascending=way)).order_by(*_order(way))[: COUNTED + 1])
@@ -142,7 +139,8 @@ def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = N
     )
 
 
-def _chosen(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
+def chosen(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
+    """All sessions of a queue that fit the filter."""
     rows = Session.objects.filter(condition(key, now))
     return rows.filter(where) if where is not None else rows
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
@@ -10,7 +10,8 @@ from sessions_app import search
 from sessions_app.filters import SessionFilter
 from sessions_app.masking import Mask
 from sessions_app.models import RegisteredAgent, Session
-from sessions_app.queries import queues
+from sessions_app.queries import queues, stuck
+from sessions_app.queries.saved import views_for
 from sessions_app.queries.words import age, condition
 from sessions_app.roles import Actor
 from sessions_app.views.common import Request, desk, page, queue_of, wants_part
@@ -50,7 +51,13 @@ def sessions(request: Request) -> HttpResponse:
         "seconds": SECONDS,
         "may_start": Actor.of(request.user).may("start"),
     }
-    return page(request, "desk/sessions.html#list" if wants_part(request) else "desk/sessions.html", context)
+    if wants_part(request):
+        return page(request, "desk/sessions.html#list", context)
+    own, others = views_for(request.user)
+    asked = {"queue": key} | {name: value for name, value in kept.items() if value}
+    views = [*own, *others]
+    opened = next((view for view in views if QueryDict(view.query).dict() == asked), None)
+    return page(request, "desk/sessions.html", context | {"views": views, "opened": opened})
 
 
 def _row(session: Session, titles: dict[str, str], now: datetime) -> dict[str, object]:
@@ -60,6 +67,7 @@ def _row(session: Session, titles: dict[str, str], now: datetime) -> dict[str, o
         "tone": tone,
         "label": label,
         "agent": titles.get(session.agent, session.agent),
+        "why": stuck.why_halted(session, now) or session.why or session.error,
         "since": age(session.phase_since, now),
         "changed": age(session.updated_at, now),
     }

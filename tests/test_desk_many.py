@@ -1,0 +1,301 @@
+"""Acting on many sessions, and keeping lists under a name: the pages."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app.actions import bulk
+from sessions_app.models import BulkAct, BulkItem, SavedView, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions_app.tasks._send_bulk", lambda act: None)
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def plain(answer) -> str:
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
+def hidden(text: str, name: str) -> str:
+    found = re.search(rf'<input type="hidden" name="{name}" value="([^"]*)"', text)
+    assert found
+    return found[1]
+
+
+def three() -> list[Session]:
+    return [builders.queued(title="One"), builders.queued(title="Two"), builders.done(title="Three")]
+
+
+def begin(client: Client, query: str = "queue=all&kind=pause", **fields):
+    text = plain(client.get(f"/many/?{query}"))
+    found = re.search(r'name="expected" value="(\d+)"', text)
+    sent = {"reason": "Provider is down", "expected": found[1] if found else "3", **fields}
+    return client.post(f"/many/?{query}", {name: value for name, value in sent.items() if value is not None})
+
+
+def work() -> BulkAct:
+    act = BulkAct.objects.latest("pk")
+    while bulk.step(act.pk):
+        pass
+    return act
+
+
+def test_a_list_leads_to_acting_on_all_that_it_shows(operator):
+    three()
+    text = plain(operator.get("/?queue=running&agent=claims"))
+    assert 'href="/many/?queue=running&amp;agent=claims"' in text
+    page = plain(operator.get("/many/?queue=running&agent=claims"))
+    assert "<b>2 of 2 sessions</b>" in page
+    assert "agent: claims" in page
+
+
+def test_the_estimate_says_what_would_be_refused_and_why(operator):
+    *_, done = three()
+    text = plain(operator.get("/many/?queue=all&kind=pause"))
+    assert "<b>2 of 3 sessions</b>" in text
+    assert re.search(
+        rf'1</b> It is not running\. <span class="soft"><a class="link" href="/sessions/{done.pk}/">Three',
+        text,
+    )
+
+
+def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
+    one, _, done = three()
+    answer = begin(operator)
+    act = BulkAct.objects.get()
+    assert answer["Location"] == f"/many/acts/{act.pk}/"
+    assert (act.kind, act.reason, act.query, act.actor_name) == (
+        "pause",
+        "Provider is down",
+        "queue=all",
+        "anna",
+    )
+    page = plain(operator.get(answer["Location"]))
+    assert "<b>0 %</b>" in page
+    assert 'hx-trigger="every 1s"' in page
+    assert f'action="/many/acts/{act.pk}/stop/"' in page
+    work()
+    part = operator.get(answer["Location"], headers={"HX-Request": "true"})
+    text = plain(part)
+    assert "<html" not in text
+    assert "<b>Finished</b>" in text
+    assert "hx-trigger" not in text
+    assert re.search(rf'href="/sessions/{done.pk}/">Three</a></td><td>It is not running\.', text)
+    one.refresh_from_db()
+    assert one.status == "paused"
+    assert "pause 3" in plain(operator.get("/many/acts/"))
+
+
+def test_many_sessions_are_assigned(operator):
+    three()
+    answer = begin(operator, "queue=all&kind=assign", assignee="anna")
+    assert answer.status_code == 302
+    work()
+    assert Session.objects.filter(assignee__username="anna").count() == 3
+    assert "to anna" in plain(operator.get(answer["Location"]))
+
+
+def test_sessions_that_come_later_are_not_meant(operator):
+    three()
+    begin(operator)
+    late = builders.queued()
+    work()
+    late.refresh_from_db()
+    assert late.status == "queued"
+
+
+def test_a_list_that_has_changed_since_is_a_conflict_and_keeps_what_was_typed(operator):
+    three()
+    builders.queued()
+    answer = begin(operator, expected="3")
+    text = plain(answer)
+    assert answer.status_code == 409
+    assert "They were 3 sessions; by now they are 4." in text
+    assert "Provider is down" in text
+    assert hidden(text, "expected") == "4"
+    assert not BulkAct.objects.exists()
+    assert operator.post("/many/?queue=all&kind=pause", {"reason": "x", "expected": "4"}).status_code == 302
+
+
+@pytest.mark.parametrize("reason", [None, "", "  "])
+def test_it_needs_a_reason(operator, reason):
+    three()
+    answer = begin(operator, reason=reason)
+    assert answer.status_code == 400
+    assert "Say why: the reason is kept in the audit trail." in plain(answer)
+    assert not BulkAct.objects.exists()
+
+
+def test_it_needs_a_login_and_the_permission(client):
+    three()
+    assert client.get("/many/")["Location"].startswith("/login/")
+    assert client.post("/many/?queue=all")["Location"].startswith("/login/")
+    client.force_login(builders.user("viewer"))
+    assert "Your role does not allow this." in plain(client.get("/many/?queue=all"))
+    answer = client.post("/many/?queue=all&kind=cancel", {"reason": "x", "expected": "3"})
+    assert answer.status_code == 403
+    assert not BulkAct.objects.exists()
+
+
+def test_other_methods_are_refused(operator):
+    assert operator.put("/many/").status_code == 405
+    assert operator.post("/many/acts/").status_code == 405
+    assert operator.get("/many/acts/1/stop/").status_code == 405
+    assert operator.get("/views/1/delete/").status_code == 405
+
+
+def test_a_wrong_filter_acts_on_nothing(operator):
+    """It would be left out, and let in sessions that nobody meant."""
+    three()
+    answer = operator.post("/many/?queue=all&kind=cancel&status=asleep", {"reason": "x", "expected": "3"})
+    assert answer.status_code == 400
+    assert "The filter is wrong" in plain(answer)
+    assert not BulkAct.objects.exists()
+
+
+def test_where_none_can_be_done_the_button_says_so(operator):
+    builders.done()
+    text = plain(operator.get("/many/?queue=all&kind=pause"))
+    assert re.search(r'<button class="button first"\s+disabled title="None of them can be done."', text)
+    assert "No session is chosen." in plain(operator.get("/many/?queue=paused&kind=pause"))
+
+
+def test_it_is_stopped_once(operator):
+    three()
+    begin(operator)
+    act = BulkAct.objects.get()
+    bulk.step(act.pk, limit=1)
+    assert operator.post(f"/many/acts/{act.pk}/stop/").status_code == 302
+    text = plain(operator.get(f"/many/acts/{act.pk}/"))
+    assert "Stopped by anna" in text
+    assert "2</span> left alone" in text
+    again = operator.post(f"/many/acts/{act.pk}/stop/")
+    assert again.status_code == 409
+    assert "already stopped by anna" in plain(again)
+    assert operator.post("/many/acts/999/stop/").status_code == 404
+
+
+def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
+    three()
+    begin(operator)
+    act = BulkAct.objects.get()
+    client.force_login(builders.user("viewer"))
+    text = plain(client.get(f"/many/acts/{act.pk}/"))
+    assert re.search(r'<button class="button"\s+disabled title="Your role does not allow this.">Stop', text)
+    assert client.post(f"/many/acts/{act.pk}/stop/").status_code == 403
+    assert BulkItem.objects.filter(outcome="").count() == 3
+
+
+def test_an_unknown_act_is_not_found(operator):
+    assert operator.get("/many/acts/999/").status_code == 404
+
+
+def test_its_pages_are_as_cheap_for_many_sessions_as_for_few(operator, django_assert_num_queries):
+    for sessions in (3, 40):
+        for _ in range(sessions):
+            builders.done()
+        with django_assert_num_queries(10):
+            operator.get("/many/?queue=all&kind=pause")
+        begin(operator, expected=str(Session.objects.count()))
+        act = work()
+        with django_assert_num_queries(9):
+            operator.get(f"/many/acts/{act.pk}/")
+        with django_assert_num_queries(8):
+            operator.get("/many/acts/")
+
+
+# Saved views
+
+
+def save(client: Client, **fields):
+    return client.post("/views/save/", {"name": "Glass", "query": "queue=all&tag=glass", **fields})
+
+
+def test_a_list_is_kept_under_a_name_and_opened_from_the_desk(operator):
+    builders.done(title="Mirror", tags=["glass"])
+    builders.done(title="Roof")
+    text = plain(operator.get("/?queue=all&tag=glass"))
+    assert 'href="/views/save/?queue=all&amp;tag=glass"' in text
+    form = plain(operator.get("/views/save/?queue=all&tag=glass"))
+    assert hidden(form, "query") == "queue=all&amp;tag=glass"
+    answer = save(operator)
+    assert answer["Location"] == "/?queue=all&tag=glass"
+    text = plain(operator.get(answer["Location"]))
+    assert re.search(r'<a href="/\?queue=all&amp;tag=glass" aria-current="page">Glass', text)
+    assert ">Mirror</a>" in text
+    assert ">Roof</a>" not in text
+    assert 'aria-current="page">Glass' not in plain(operator.get("/?queue=all"))
+
+
+def test_a_view_is_its_owners_unless_it_is_for_everybody(operator):
+    save(operator)
+    save(operator, name="Roofs", query="queue=all&q=roof", shared="on")
+    operator.force_login(builders.user("viewer"))
+    text = plain(operator.get("/"))
+    assert ">Glass" not in text
+    assert '>Roofs <span class="soft">anna</span>' in text
+
+
+def test_a_view_opens_as_a_sheet_with_htmx(operator):
+    part = operator.get("/views/save/?queue=all", headers={"HX-Request": "true"}).content.decode()
+    assert "<html" not in part
+    assert "<form" in part
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"name": ""}, "Give it a name."),
+        ({"name": "x" * 61}, "at most 60"),
+        ({"query": "colour=red"}, "There is no filter &#x27;colour&#x27;."),
+        ({"query": "status=asleep"}, "Select a valid choice"),
+    ],
+)
+def test_a_view_that_cannot_be_kept_is_refused_and_what_was_typed_stays(operator, fields, said):
+    answer = save(operator, **fields)
+    assert answer.status_code == 400
+    assert said in plain(answer)
+    assert hidden(plain(answer), "query")
+    assert not SavedView.objects.exists()
+
+
+def test_a_name_is_used_once_or_replaced(operator):
+    save(operator)
+    answer = save(operator, query="queue=all&tag=storm")
+    assert answer.status_code == 400
+    assert "You already have a view named “Glass”" in plain(answer)
+    assert save(operator, query="queue=all&tag=storm", replace="on").status_code == 302
+    assert SavedView.objects.get().query == "queue=all&tag=storm"
+
+
+def test_a_view_is_deleted_by_its_owner_or_a_supervisor(operator):
+    save(operator, shared="on")
+    view = SavedView.objects.get()
+    operator.force_login(builders.user("viewer"))
+    assert "only anna or a supervisor deletes it" in plain(operator.get("/views/"))
+    answer = operator.post(f"/views/{view.pk}/delete/")
+    assert answer.status_code == 403
+    assert "Only anna or a supervisor" in plain(answer)
+    operator.force_login(builders.user("supervisor"))
+    assert f'action="/views/{view.pk}/delete/"' in plain(operator.get("/views/"))
+    assert operator.post(f"/views/{view.pk}/delete/")["Location"] == "/views/"
+    assert operator.post(f"/views/{view.pk}/delete/").status_code == 404
+
+
+def test_views_need_a_login(client):
+    for address in ("/views/", "/views/save/"):
+        assert client.get(address)["Location"].startswith("/login/")
+    assert client.post("/views/1/delete/")["Location"].startswith("/login/")
+    client.force_login(builders.user(None))
+    assert client.get("/views/").status_code == 403
