@@ -10,12 +10,18 @@ import os
 from typing import Any
 
 from celery import Celery, signals
+from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
 logger = logging.getLogger(__name__)
+
+# The sweep and what it finds, apart from the wake-ups of sessions that are being run: those may wait in a long line,
+# and whoever lost its worker must not wait behind them for ever.
+SWEEP_QUEUE = "agentstate.sweep"
+QUEUE = "agentstate"
 
 app = Celery("agentstate")
 # Web server threads send tasks too, and a thread knows only the default app.
@@ -32,6 +38,8 @@ app.conf.update(
             "socket_connect_timeout": 2,
             "socket_timeout": 30,
             "socket_keepalive": True,
+            # As listed in task_queues: the sweep first.
+            "queue_order_strategy": "priority",
         }
         if settings.REDIS_URL
         else {"polling_interval": 0.05}
@@ -39,11 +47,16 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0.1},
-    task_default_queue="agentstate",
+    task_default_queue=QUEUE,
+    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in (SWEEP_QUEUE, QUEUE)],
     task_ignore_result=True,
     result_backend=None,
-    task_acks_late=True,
-    task_reject_on_worker_lost=False,
+    # Acknowledged when it arrives, and fetched only when somebody is free: no message is left open while a session
+    # runs. An open one would end the worker when the broker goes away (kombu 5.7), and says nothing worth keeping.
+    task_acks_late=False,
+    worker_disable_prefetch=bool(settings.REDIS_URL),
+    # A killed child has nothing left to tell: its place is for the sessions that wait.
+    worker_lost_wait=0.5,
     task_serializer="json",
     accept_content=["json"],
     worker_prefetch_multiplier=1,
@@ -58,7 +71,7 @@ app.conf.update(
         "sweep": {
             "task": "sessions_app.tasks.sweep",
             "schedule": settings.AGENTSTATE_SWEEP_SECONDS,
-            "options": {"expires": settings.AGENTSTATE_SWEEP_SECONDS},
+            "options": {"expires": settings.AGENTSTATE_SWEEP_SECONDS, "queue": SWEEP_QUEUE},
         },
     },
 )

@@ -64,6 +64,10 @@ class Process:
         assert isinstance(match, re.Match), f"ended with {self._popen.returncode}, printing:\n{self.output}"
         return match
 
+    @property
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
+
     def send(self, signum: signal.Signals) -> None:
         os.killpg(self.pid, signum)
 

@@ -11,6 +11,7 @@ from django.db import DatabaseError, connections
 from django.utils import timezone
 from pytest_django import Settings
 
+from agentstate.celery import SWEEP_QUEUE
 from sessions_app import actions, leases, tasks
 from sessions_app.errors import Moved
 from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
@@ -411,4 +412,4 @@ def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, setti
     monkeypatch.setattr(tasks.advance, "apply_async", lambda args, **options: sent.append((args, options)))
     session = builders.queued()
     tasks.sweep()
-    assert sent == [((str(session.pk),), {"expires": 7})]
+    assert sent == [((str(session.pk),), {"expires": 7, "queue": SWEEP_QUEUE})]
