@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from agentstate.durable.journal import Journal
 from agentstate.journals import FileJournal, MemoryJournal
-from agentstate.journals.memory import Store
+from agentstate.journals.store import Store
 from sessions_app import actions, leases
 from sessions_app.journal import OrmJournal
 from sessions_app.models import Branch, InboxMessage, Session, Status

@@ -18,7 +18,7 @@ from agentstate.durable.encoding import decode, encode_lossy, message_from
 from agentstate.durable.journal import LeaseLost
 from agentstate.durable.run import Options, Outcome, run
 from agentstate.journals import MemoryJournal
-from agentstate.journals.memory import Store
+from agentstate.journals.store import Store
 from tests import sample_agents
 from tests.sample_agents import KINDS
 

@@ -17,7 +17,7 @@ from agentstate.durable.journal import Journal, LeaseLost
 from agentstate.durable.registry import Registration
 from agentstate.durable.run import Options, run
 from agentstate.journals.file import FileStore
-from agentstate.journals.memory import Record
+from agentstate.journals.store import Record
 from sessions_app.journal import OrmJournal
 from sessions_app.lending import RunConnection
 from sessions_app.models import CallStatus, Event, Session, Status, ToolCall
@@ -151,8 +151,7 @@ def mortal(book: Book, death: Death) -> Journal:
         if not dies or death.committed:
             write(record)
         elif isinstance(store, FileStore):
-            store._file.write('{"op": "rep')  # torn in the middle
-            store._file.flush()
+            store._file.write(b'{"op": "rep')  # torn in the middle
         if dies:
             book.fence()
             raise Killed

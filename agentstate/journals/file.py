@@ -2,16 +2,20 @@
 
 The file is JSON Lines: one record a line, appended and flushed to disk before the call returns, so that a step
 costs what it adds. A missing file is a new session; a last line torn by a crash was never committed and is cut off.
-One process at a time may have the file open: a second one is told so.
+One process at a time may have the file open: a second one is told so. No file but a journal is ever changed.
 """
 
 import fcntl
 import json
 import os
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from agentstate.journals.memory import MemoryJournal, Record, Store, _opened
+from agentstate.durable.journal import JournalUnavailable
+from agentstate.journals.memory import MemoryJournal
+from agentstate.journals.store import Record, Store, opened
 
 FORMAT = 1
 
@@ -21,15 +25,24 @@ class JournalFileError(Exception):
 
 
 class FileStore(Store):
-    def __init__(self, path: Path, file: TextIO) -> None:
+    def __init__(self, path: Path, file: FileIO) -> None:
         super().__init__(path.stem)
         self.path = path
         self._file = file
 
     def write(self, record: Record) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            left = memoryview(_line(record))
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self.epoch += 1  # what runs on it stops here: what it did since is not on record
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
         self._apply(record)
 
     def _apply_format(self, record: Record) -> None:
@@ -62,10 +75,10 @@ class FileJournal(MemoryJournal):
         file = _locked(place)
         try:
             store = _read(place, file)
+            return cls(store, opened(store, say, inputs))
         except BaseException:
             file.close()
             raise
-        return cls(store, _opened(store, say, inputs))
 
     def close(self) -> None:
         self.store.close()
@@ -77,8 +90,12 @@ class FileJournal(MemoryJournal):
         self.close()
 
 
-def _locked(path: Path) -> TextIO:
-    file = path.open("a+", encoding="utf-8")
+def _locked(path: Path) -> FileIO:
+    try:
+        # Unbuffered: what was written is in the file, or an error.
+        file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
+    except OSError as error:
+        raise JournalFileError(f"{path} cannot be opened: {error.strerror}.") from error
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -86,23 +103,28 @@ def _locked(path: Path) -> TextIO:
         raise JournalFileError(
             f"{path} is in use by another process. Wait for it to end, or use another file."
         ) from None
-    os.chmod(path, 0o600)
     return file
 
 
-def _read(path: Path, file: TextIO) -> FileStore:
+def _read(path: Path, file: FileIO) -> FileStore:
     store = FileStore(path, file)
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    lines = data[:whole].splitlines()
-    for number, line in enumerate(lines, 1):
+    head = _line({"op": "format", "version": FORMAT})
+    if whole == 0 and not head.startswith(data):
+        raise _no_journal(path)
+    for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
         record = _record(path, number, line)
         if number == 1 and record.get("op") != "format":
-            raise JournalFileError(f"{path} is not a journal of AgentState. Name another file.")
-        store._apply(record)
-    if not lines:
+            raise _no_journal(path)
+        try:
+            store._apply(record)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(path, number) from error
+    if whole < len(data):
+        file.truncate(whole)
+    if whole == 0:
+        _sync_folder(path)
         store.write({"op": "format", "version": FORMAT})
     return store
 
@@ -113,7 +135,28 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise JournalFileError(
-            f"{path}, line {number}: this is not a record of a journal. Name another file, or restore it."
-        )
+        raise _no_journal(path) if number == 1 else _damaged(path, number)
     return record
+
+
+def _line(record: Record) -> bytes:
+    return (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
+
+
+def _no_journal(path: Path) -> JournalFileError:
+    return JournalFileError(f"{path} is not a journal of AgentState. Name another file.")
+
+
+def _damaged(path: Path, number: int) -> JournalFileError:
+    return JournalFileError(
+        f"{path}, line {number}: this is not a record of a journal. Restore the file, or name another."
+    )
+
+
+def _sync_folder(path: Path) -> None:
+    """A file that was just made is there after a power cut only once its folder is on disk."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
