@@ -88,10 +88,14 @@ def last_visible(
     return None
 
 
-def context_of(branch: Branch, checkpoint: Checkpoint) -> list[Message]:
-    """The messages that the model sees at the checkpoint, in its order."""
+def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = ()) -> list[Message]:
+    """The messages that the model sees at the checkpoint, in its order; with ``only``, no more than these fields of
+    them."""
+    messages = Message.objects.visible_on(branch, upto=checkpoint.position)
+    if only:
+        messages = messages.only("position", *only)
     if not checkpoint.context_at:
-        return list(Message.objects.visible_on(branch, upto=checkpoint.position).order_by("position"))
+        return list(messages.order_by("position"))
     chosen = checkpoint
     if checkpoint.context_at != checkpoint.position:
         chosen = Checkpoint.objects.visible_on(branch).get(position=checkpoint.context_at)
@@ -100,9 +104,7 @@ def context_of(branch: Branch, checkpoint: Checkpoint) -> list[Message]:
     for first, last in spans:
         wanted |= Q(position__gte=first, position__lte=last)
     wanted |= Q(position__gt=checkpoint.context_at)
-    found = {
-        m.position: m for m in Message.objects.visible_on(branch, upto=checkpoint.position).filter(wanted)
-    }
+    found = {m.position: m for m in messages.filter(wanted)}
     seen = [found[p] for first, last in spans for p in range(first, last + 1) if p in found]
     return seen + [found[p] for p in sorted(found) if p > checkpoint.context_at]
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from sessions_app.forms_batch import BatchForm
+from sessions_app.masking import Mask
 from sessions_app.models import Checkpoint, RegisteredAgent
 from sessions_app.queries import agents as agent_queries
 from sessions_app.queries import approvals as approval_queries
@@ -128,4 +129,8 @@ def compare(request: Request) -> HttpResponse:
     if any(pk not in found for pk in asked):
         raise Http404("There is no such checkpoint.")
     left, right = (found[pk] for pk in asked if pk is not None)
-    return page(request, "desk/compare.html", {"comparison": compare_queries.compare(left, right)})
+    return page(
+        request,
+        "desk/compare.html",
+        {"comparison": compare_queries.compare(left, right, Mask.for_user(request.user))},
+    )
