@@ -240,6 +240,18 @@ def test_fork_prints_the_id_of_the_new_session_and_nothing_else() -> None:
     assert child.events.get().reason == "forked on the command line"
 
 
+def test_fork_replaces_a_message() -> None:
+    session = builders.done()
+    asked = builders.branch_of(session).messages.get(role="user")
+    start = checkpoints(session)[0].pk
+    printed = run("fork", session.pk, start, "--replace", asked.position, "--message", "Is my roof covered?")
+    child = Session.objects.select_related("branch").get(pk=UUID(printed.strip()))
+    assert (child.status, child.inbox.count()) == (Status.QUEUED, 0)
+    assert builders.branch_of(child).messages.get().text == "Is my roof covered?"
+    with pytest.raises(CommandError, match="Write the message that is said instead"):
+        run("fork", session.pk, start, "--replace", asked.position)
+
+
 @pytest.mark.parametrize(
     "how, status",
     [
