@@ -3,5 +3,6 @@
 import subprocess
 import sys
 
-for arguments in ([], ["--postgres"]):
-    subprocess.run([sys.executable, "-m", "benchmarks.steps", *arguments], check=True)
+for module in ("benchmarks.steps", "benchmarks.search"):
+    for arguments in ([], ["--postgres"]):
+        subprocess.run([sys.executable, "-m", module, *arguments], check=True)

@@ -1,0 +1,148 @@
+"""How long a search takes among many messages, and how fast new ones are added to the index.
+
+    python -m benchmarks.search [--messages 100000] [--postgres]
+
+Sessions hold 100 messages and 50 tool calls each, of words as frequent as those of a language are.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.steps import database
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from sessions_app.models import Branch, Session
+
+MESSAGES, CALLS = 100, 50
+TOOLS = ("lookup_policy", "read_claim", "issue_refund", "send_letter")
+SOUGHT = {
+    "a claim's number": "CLM-123-45",
+    "a rare word": "word15000",
+    "a frequent word": "word3",
+    "the beginning of a word": "word12",
+    "a tool and a number": "lookup_policy POL-8",
+    "two frequent words": "word3 word5",
+    "a quoted phrase": '"word3 word5"',
+    "a word that nobody said": "nothing",
+}
+
+
+def texts(seed: int = 1) -> Iterator[str]:
+    """Messages of sixty words, the n-th word as frequent as 1/n."""
+    pick = random.Random(seed)
+    words = [f"word{n}" for n in range(1, 20_001)]
+    weights = list(accumulate(1 / n for n in range(1, 20_001)))
+    while True:
+        yield " ".join(pick.choices(words, cum_weights=weights, k=60))
+
+
+def fill(messages: int) -> None:
+    from django.db import transaction
+
+    from sessions_app.models import Branch, Session
+
+    said = texts()
+    for number in range(messages // MESSAGES):
+        with transaction.atomic():
+            session = Session.objects.create(agent="bench", title=f"Session {number}")
+            session.branch = Branch.objects.create(session=session, number=1)
+            session.save()
+            _rows(session.branch, number, said)
+
+
+def _rows(branch: "Branch", number: int, said: Iterator[str]) -> None:
+    from django.utils import timezone
+
+    from sessions_app.models import Message, ToolCall
+
+    Message.objects.bulk_create(
+        Message(
+            branch=branch, position=3 * i + 1, role="user", text=f"{next(said)} CLM-{number}-{i}", body={}
+        )
+        for i in range(MESSAGES)
+    )
+    ToolCall.objects.bulk_create(
+        ToolCall(
+            branch=branch,
+            position=3 * i + 2,
+            call_id=str(i),
+            ordinal=0,
+            tool=TOOLS[i % len(TOOLS)],
+            arguments={"policy": f"POL-{i}"},
+            result={"text": next(said)},
+            status="done",
+            idempotency_key=str(i),
+            ended_at=timezone.now(),
+        )
+        for i in range(CALLS)
+    )
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def best(work: Callable[[], object]) -> str:
+    return f"{min(seconds(work) for _ in range(3)) * 1000:8.1f} ms"
+
+
+def measure(where: str, messages: int) -> None:
+    from django.core.management import call_command
+
+    from sessions_app import search, searchindex
+    from sessions_app.masking import Mask
+    from sessions_app.models import Message, Session, ToolCall
+
+    call_command("migrate", verbosity=0)
+    fill(messages)
+    took = seconds(lambda: searchindex.update(seconds=3600))
+    rows = Message.objects.count() + ToolCall.objects.count()
+    print(
+        f"\n{where}: {rows:,} messages and calls were added to the index in {took:.1f} s ({rows / took:,.0f}/s)"
+    )
+    print(f"{'sought':26} {'sessions':>8} {'first page':>11} {'in one':>11}")
+    for what, text in SOUGHT.items():
+        found = search.sessions(Session.objects.order_by("-updated_at", "-id"), text)
+        session = found.select_related("branch").first()
+        page = best(partial(_first_page, found))
+        within = best(partial(search.hits, session, text, mask=Mask.none())) if session else ""
+        print(f"{what:26} {found.count():>8} {page} {within}")
+
+
+def _first_page(found: "QuerySet[Session]") -> None:
+    list(found[:51])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument(
+        "--postgres", action="store_true", help="On a throwaway PostgreSQL server instead of SQLite."
+    )
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        if options.postgres:
+            from tests.services import running_postgres
+
+            url, where = stack.enter_context(running_postgres()).new_database(), "PostgreSQL"
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            url, where = f"sqlite:///{Path(folder) / 'bench.sqlite3'}", "SQLite"
+        stack.enter_context(database(url))
+        measure(where, options.messages)
+
+
+if __name__ == "__main__":
+    main()
