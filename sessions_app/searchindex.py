@@ -19,7 +19,6 @@ from sessions_app.models import Message, ToolCall
 from sessions_app.models.toolcall import ENDED
 from sessions_app.search import CALLS, MESSAGES, OPEN_CALLS, SAID, call_text, tokens
 
-BATCH = 200
 # Rows are committed in another order than that of their keys, if only by moments.
 LATE = 10_000
 _LAST_POSITION = 16_383
@@ -53,6 +52,9 @@ def rebuild() -> None:
 class _Index(Protocol):
     """What the two databases do differently."""
 
+    batch: int
+    """How many rows are added in one transaction."""
+
     begun_anew: str
     """Selects something if keys have begun anew (`manage.py flush`): other rows' words must not be taken for theirs."""
 
@@ -71,6 +73,8 @@ class _Index(Protocol):
 class _Sqlite:
     """One process writes at a time, so that keys are committed in their order: a mark says how far the words go."""
 
+    # The steps of sessions wait while this writes: for a millisecond, mostly.
+    batch = 50
     begun_anew = """
         SELECT 1 FROM sessions_app_search_mark mark LEFT JOIN sqlite_sequence given
         ON given.name = 'sessions_app_' || mark.name WHERE mark.upto > COALESCE(given.seq, 0)
@@ -79,7 +83,7 @@ class _Sqlite:
     def new(self, model: type[Model]) -> tuple[int, list[int]]:
         mark = _mark(model)
         rows = model._default_manager.filter(pk__gt=mark).order_by("pk")
-        return mark, list(rows.values_list("pk", flat=True)[:BATCH])
+        return mark, list(rows.values_list("pk", flat=True)[: self.batch])
 
     def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
         if _move_mark(model, mark, upto):
@@ -101,6 +105,7 @@ class _Sqlite:
 class _Postgres:
     """Keys may be committed late: what is not there yet is looked for a good way behind the mark, too."""
 
+    batch = 500
     begun_anew = """
         SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
         ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'
@@ -113,7 +118,7 @@ class _Postgres:
         if model is Message:
             rows = rows.filter(SAID)
         known = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
-        return mark, list(rows.exclude(pk__in=known).values_list("pk", flat=True)[:BATCH])
+        return mark, list(rows.exclude(pk__in=known).values_list("pk", flat=True)[: self.batch])
 
     def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
         if upto > mark:
@@ -161,7 +166,7 @@ def _add_calls(index: _Index) -> bool:
 def _close_calls(index: _Index) -> bool:
     known = index.open_calls()
     statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
-    over = list(islice((pk for pk in known if statuses.get(pk, ENDED[0]) in ENDED), BATCH))
+    over = list(islice((pk for pk in known if statuses.get(pk, ENDED[0]) in ENDED), index.batch))
     if over:
         words = {call.pk: tokens(call_text(call)) for call in ToolCall.objects.filter(pk__in=over)}
         with transaction.atomic():

@@ -33,6 +33,11 @@ def found(text):
     return set(search.sessions(Session.objects.all(), text))
 
 
+def small_batches(monkeypatch, size):
+    for index in (searchindex._Sqlite, searchindex._Postgres):
+        monkeypatch.setattr(index, "batch", size)
+
+
 def parts(session, text, mask=NOTHING_HIDDEN):
     return [hit.parts for hit in search.hits(session, text, mask=mask)]
 
@@ -276,7 +281,7 @@ def test_the_list_finds_what_was_said_as_well_as_titles(index):
 
 
 def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
-    monkeypatch.setattr(searchindex, "BATCH", 3)
+    small_batches(monkeypatch, 3)
     sessions = {builders.done() for _ in range(4)} | {builders.running()}
     assert searchindex.update(seconds=0) is True
     index()
@@ -325,7 +330,7 @@ if connection.vendor == "postgresql":
 
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_may_add_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(searchindex, "BATCH", 2)
+    small_batches(monkeypatch, 2)
     sessions = {builders.waiting_for_approval() for _ in range(4)}
     threads = [threading.Thread(target=_update_in_thread) for _ in range(4)]
     for thread in threads:
