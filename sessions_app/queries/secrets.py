@@ -12,7 +12,7 @@ _LOOKS: tuple[tuple[str, str], ...] = (
     ("a Google API key", r"\bAIza[0-9A-Za-z_-]{35}"),
     ("a signed token", r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
     ("a bearer token", r"(?i)\bbearer\s+[a-z0-9._~+/-]{20,}"),
-    ("a password in an address", r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"]+:[^\s/:@\"]{3,}@"),
+    ("a password in an address", r"\b[a-z][a-z0-9+.-]{0,20}://[^\s/:@\"]+:[^\s/:@\"]{3,}@"),
     (
         "a password",
         r"(?i)[\"'](?:password|passwd|secret|api[_-]?key|access[_-]?token|client[_-]?secret)\\?[\"']"
