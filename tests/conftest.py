@@ -138,6 +138,8 @@ def _uses_database(item: pytest.Item) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    # What tests log of broken text must get from a worker of xdist to its master.
+    report.sections = [(title, text.encode("utf-8", "replace").decode()) for title, text in report.sections]
     if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"Left out, which AGENTSTATE_TEST_REQUIRE_ALL forbids: {_reason(report)}"
@@ -154,6 +156,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{len(tests)} {'test' if len(tests) == 1 else 'tests'}: {reason}")
         for test in sorted(tests):
             terminalreporter.line(f"  {test}")
+    for report in terminalreporter.getreports(""):
+        for name, table in getattr(report, "user_properties", ()):
+            if name == "table" and report.when == "teardown":
+                terminalreporter.section(report.nodeid)
+                for row, number in table.items():
+                    terminalreporter.line(f"{number:>8}  {row}")
 
 
 def _reason(report: pytest.TestReport) -> str:
