@@ -10,8 +10,9 @@ from django import forms
 from django.contrib.auth.models import User
 
 from sessions_app import actions
+from sessions_app.masking import Mask
 from sessions_app.models import CallStatus, RegisteredAgent, Session, Status, ToolCall
-from sessions_app.queries import words
+from sessions_app.queries import checkpoints, words
 from sessions_app.roles import Actor
 
 DECISIONS = [
@@ -131,7 +132,7 @@ class ResumeForm(ReasonForm):
         self.doubts: list[ToolCall] = []
         if self.session.status in (Status.WAITING, Status.PAUSED):
             found = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
-            self.doubts = list(found.defer("result", "state").order_by("position"))
+            self.doubts = Mask.configured().rows(found.defer("result", "state").order_by("position"))
         if not self.doubts:
             return
         self.rule, self.button = "decide", "Decide and resume"
@@ -236,6 +237,12 @@ class ForkForm(CheckpointForm):
             said = self.fields["message"]
             said.label, said.required = "Said instead", True
             said.help_text = "The model sees only this, not what was said before. The fork runs at once."
+
+    def perform(self, **given: Any) -> Session:
+        if (replaced := given.get("replace")) is not None and self.session.branch is not None:
+            said = checkpoints.words_at(self.session.branch, replaced)
+            given["message"] = Mask.configured().restore(given["message"], said)
+        return super().perform(**given)
 
 
 class MessageForm(ActForm):

@@ -12,8 +12,9 @@ from django import forms
 from sessions_app import actions
 from sessions_app.actions.repair import kind
 from sessions_app.forms import ActForm, CallForm, ReasonForm
+from sessions_app.masking import Mask
 from sessions_app.models import Session
-from sessions_app.queries import repairing
+from sessions_app.queries import repairing, state
 from sessions_app.queries.words import arguments
 
 DONE = "Repaired, on a branch of its own. You can undo it."
@@ -80,7 +81,17 @@ class MemoryForm(ReasonForm):
     field_order = ("version", "goal", "plan", "notes", "reason")
 
     def perform(self, **given: Any) -> Session:
-        return actions.edit_memory(**given | repairing.memory_of(given["plan"], given["notes"]))
+        present = state.memory(repairing.branch_of(self.session), mask=Mask.none()) or state.Memory()
+        steps = repairing.steps_of(given["plan"])
+        typed = {
+            "goal": given["goal"],
+            "plan": [step for step, _ in steps],
+            "notes": repairing.notes_of(given["notes"]),
+        }
+        written = {"goal": present.goal, "plan": [step for step, _ in present.plan], "notes": present.notes}
+        meant = Mask.configured().restore(typed, written)
+        done = [step for step, (_, did) in zip(meant["plan"], steps, strict=True) if did]
+        return actions.edit_memory(**given | meant, completed=done)
 
 
 class StateForm(ReasonForm):
@@ -98,9 +109,11 @@ class StateForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         key = str(self["key"].value() or "")
-        value = repairing.value(repairing.branch_of(self.session), key)
-        what = kind(value)
-        made = self.FIELDS.get(what, Json)
+        self.present = repairing.value(repairing.branch_of(self.session), key)
+        value = Mask.configured().json({key: self.present})[key]
+        what = kind(self.present)
+        # What is hidden may be of another type than what it hides.
+        made = self.FIELDS.get(what, Json) if kind(value) == what else Json
         self.fields["value"] = made(label=key or "Value", required=made is not Words)
         if made is Json:
             self.fields["value"].help_text = (
@@ -112,7 +125,9 @@ class StateForm(ReasonForm):
         self.order_fields(["version", "key", "value", "reason"])
 
     def perform(self, **given: Any) -> Session:
-        return actions.edit_state(values={given.pop("key"): given.pop("value")}, **given)
+        key = given.pop("key")
+        values = Mask.configured().restore({key: given.pop("value")}, {key: self.present})
+        return actions.edit_state(values=values, **given)
 
 
 class WordsForm(ReasonForm):
@@ -125,6 +140,8 @@ class WordsForm(ReasonForm):
     field_order = ("version", "position", "text", "reason")
 
     def perform(self, **given: Any) -> Session:
+        present = repairing.words(repairing.branch_of(self.session), given["position"])
+        given["text"] = Mask.configured().restore(given["text"], present)
         return actions.replace_message(**given)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
+from sessions_app.masking import Mask
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 from sessions_app.queries.arguments import Field, fields
 from sessions_app.queries.values import Shown, show
@@ -59,14 +60,20 @@ def number(now: datetime) -> int:
     return waiting(now).count()
 
 
-def page(now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE) -> Page:
-    """The approvals asked first. Two queries."""
+def page(
+    now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE, mask: Mask | None = None
+) -> Page:
+    """The approvals asked first. Two queries. ``mask`` is what is configured if not given."""
+    mask = mask or Mask.configured()
     rows = waiting(now).select_related("call", "session", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
         rows = rows.filter(call__tool=tool)
-    found = list(rows[: limit + 1])
+    found = [masked(approval, mask) for approval in rows[: limit + 1]]
+    for approval in found:
+        mask.row(approval.call)
+        mask.row(approval.session)
     agents = {
         agent.key: agent for agent in RegisteredAgent.objects.filter(key__in={a.session.agent for a in found})
     }
@@ -94,6 +101,13 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
 
 def _repeated(call: ToolCall) -> Repeated:
     return Repeated(call, show(call.result) if call.status == CallStatus.DONE else None)
+
+
+def masked(approval: Approval, mask: Mask) -> Approval:
+    """With what is hidden of it, and of the call that it repeats, hidden."""
+    if approval.repeats is not None:
+        mask.row(approval.repeats)
+    return mask.row(approval)
 
 
 def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:

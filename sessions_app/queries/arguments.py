@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sessions_app.masking import HIDDEN
+
 PREFIX = "arg-"
 
 
@@ -78,6 +80,8 @@ def read(typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping
 
 
 def _kind(about: Mapping[str, Any], value: Any) -> str:
+    if value == HIDDEN:
+        return "json"  # a field of its type could not hold it, and would send something else back
     if about.get("enum"):
         return "choice"
     declared = about.get("type")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sessions_app.masking import Mask
 from sessions_app.models import Event, Session
 
 PAGE = 100
@@ -13,10 +14,10 @@ class Page:
     earlier: int | None
 
 
-def page(session: Session, *, before: int | None = None, limit: int = PAGE) -> Page:
-    """One query."""
+def page(session: Session, *, before: int | None = None, limit: int = PAGE, mask: Mask | None = None) -> Page:
+    """One query. ``mask`` is what is configured if not given."""
     rows = Event.objects.filter(session=session).select_related("branch").order_by("-position")
     if before is not None:
         rows = rows.filter(position__lt=before)
-    found = list(rows[: limit + 1])
+    found = (mask or Mask.configured()).rows(rows[: limit + 1])
     return Page(found[:limit], found[limit - 1].position if len(found) > limit else None)

@@ -1,10 +1,12 @@
 """Tool calls as they are shown: with their approval, and with their result unless that is very big."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast, Length, Substr
 
+from sessions_app.masking import Mask
 from sessions_app.models import Approval, Branch, CallStatus, ToolCall
 from sessions_app.queries import values
 from sessions_app.queries.replacements import Replacement
@@ -34,15 +36,17 @@ class CallItem:
     replaced: Replacement | None = None
 
     @classmethod
-    def of(cls, row: ToolCall) -> "CallItem":
-        small = getattr(row, "small", None)
-        size = getattr(row, "size", None) or 0
+    def of(cls, row: ToolCall, mask: Mask) -> "CallItem":
+        """``row`` is one of `calls_of`. What the mask hides is hidden in it, too."""
+        annotated: Any = mask.row(row)
+        approval = getattr(row, "approval", None)
+        annotated.small = mask.json(annotated.small)
         return cls(
             row=row,
-            approval=getattr(row, "approval", None),
-            shown=values.show(small) if small is not None else None,
-            size=size,
-            beginning=getattr(row, "beginning", ""),
+            approval=mask.row(approval) if approval is not None else None,
+            shown=values.show(annotated.small) if annotated.small is not None else None,
+            size=annotated.size or 0,
+            beginning=mask.text(annotated.beginning),
         )
 
     @property

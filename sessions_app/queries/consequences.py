@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
 from sessions_app.queries.words import count
 
@@ -33,6 +34,7 @@ class Consequences:
 
 def of_resume(session: Session, branch: Branch) -> Consequences:
     """What a run finds in the unfinished step, and does with it."""
+    mask = Mask.configured()
     found = Consequences(inbox=session.inbox.count())
     start = (
         Checkpoint.objects.visible_on(branch)
@@ -50,6 +52,7 @@ def of_resume(session: Session, branch: Branch) -> Consequences:
     for call in (
         ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")[:SHOWN]
     ):
+        mask.row(call)
         match call.status:
             case CallStatus.DOUBT:
                 found.doubt.append(call)
@@ -78,7 +81,8 @@ def of_rewind(session: Session, branch: Branch, checkpoint: Checkpoint) -> Conse
         )
         .exclude(tool__in=harmless)
     )
-    found.effects = list(effects.defer("result", "state").order_by("-position")[: SHOWN + 1])
+    rows = effects.defer("result", "state").order_by("-position")
+    found.effects = Mask.configured().rows(rows[: SHOWN + 1])
     if len(found.effects) > SHOWN:
         found.more = effects.count() - SHOWN
         found.effects = found.effects[:SHOWN]

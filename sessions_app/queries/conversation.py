@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Message
 from sessions_app.queries import replacements
 from sessions_app.queries.replacements import Replacements
@@ -18,10 +19,11 @@ class Page:
     replaced: Replacements
 
 
-def page(branch: Branch, *, before: int | None = None, limit: int = PAGE) -> Page:
+def page(branch: Branch, *, before: int | None = None, limit: int = PAGE, mask: Mask | None = None) -> Page:
     """The newest messages before a position, oldest first. One query, and two for what was replaced."""
     upto = None if before is None else before - 1
-    replaced = replacements.on(branch)
+    mask = mask or Mask.configured()
+    replaced = replacements.on(branch, mask)
     rows = (
         Message.objects.visible_on(branch, upto=upto)
         .filter(Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT))
@@ -29,5 +31,5 @@ def page(branch: Branch, *, before: int | None = None, limit: int = PAGE) -> Pag
         .exclude(position__in=replaced.rows)
         .defer("body")
     )
-    found = list(rows.order_by("-position")[: limit + 1])
+    found = mask.rows(rows.order_by("-position")[: limit + 1])
     return Page(found[:limit][::-1], found[limit - 1].position if len(found) > limit else None, replaced)

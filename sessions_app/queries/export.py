@@ -5,6 +5,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Session
 from sessions_app.queries import timeline
 from sessions_app.queries.items import EndItem, EventItem, Item, MessageItem, StepItem
@@ -16,9 +17,14 @@ FACTS = (
 )  # fmt: skip
 
 
-def session_json(session: Session, branch: Branch, *, before: int | None = None) -> dict[str, Any]:
-    """Plain values only. ``history`` is one page, oldest first; ``earlier`` is the ``before`` of the one before it."""
-    page = timeline.page(session, branch, now=timezone.now(), before=before)
+def session_json(
+    session: Session, branch: Branch, *, before: int | None = None, mask: Mask | None = None
+) -> dict[str, Any]:
+    """Plain values only, of the session as it was read. ``history`` is one page, oldest first.
+
+    ``earlier`` is the ``before`` of the page before it.
+    """
+    page = timeline.page(session, branch, now=timezone.now(), before=before, mask=mask)
     return {
         "id": str(session.pk),
         **{name: _plain(getattr(session, name)) for name in FACTS},

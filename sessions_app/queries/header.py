@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q
 
 from sessions_app import rules
+from sessions_app.masking import Mask
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -17,6 +18,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
+from sessions_app.queries import approvals
 from sessions_app.queries.words import age, arguments, condition, duration
 from sessions_app.roles import Actor
 
@@ -68,8 +70,9 @@ class Header:
         return {button.act: button.why_not for button in self.buttons}
 
 
-def header(session: Session, actor: Actor, now: datetime) -> Header:
-    """Two queries: the agent, and the calls that wait for a person."""
+def header(session: Session, actor: Actor, now: datetime, mask: Mask | None = None) -> Header:
+    """Two queries: the agent, and the calls that wait for a person. ``mask`` is what is configured if not given."""
+    mask = mask or Mask.configured()
     tone, label = condition(session, now)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
     waiting = list(
@@ -79,6 +82,10 @@ def header(session: Session, actor: Actor, now: datetime) -> Header:
         .defer("result", "state")
         .order_by("position")
     )
+    for call in waiting:
+        mask.row(call)
+        if (approval := getattr(call, "approval", None)) is not None:
+            approvals.masked(approval, mask)
     return Header(
         tone=tone,
         label=label,

@@ -1,9 +1,13 @@
-"""What a repair begins with: the present memory, value or words, as they stand in the form."""
+"""What a repair begins with: the present memory, value or words, as they stand in the form.
+
+There what is configured is hidden. The forms put it back where it was left as it stood.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from sessions_app import restore
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Checkpoint, Message, Session, ToolCall
 from sessions_app.models.toolcall import ENDED
 from sessions_app.packing import fill_texts
@@ -26,7 +30,9 @@ def initial(branch: Branch, name: str, query: Mapping[str, str]) -> dict[str, An
             return {"key": query.get("key", "")}
         case "words":
             position = _message(branch, query)
-            return {} if position is None else {"position": position, "text": _words(branch, position)}
+            if position is None:
+                return {}
+            return {"position": position, "text": Mask.configured().text(words(branch, position))}
     return {}
 
 
@@ -37,7 +43,7 @@ def place(branch: Branch) -> int:
 
 
 def value(branch: Branch, key: str) -> Any:
-    """The present value of a state key, encoded; None also where there is no such key."""
+    """The present value of a state key, encoded, nothing hidden; None also where there is no such key."""
     at = restore.last_visible(Checkpoint, branch)
     return restore.state_of(branch, at).get(key) if at is not None else None
 
@@ -48,22 +54,22 @@ def unfinished(branch: Branch) -> list[ToolCall]:
     if at is None:
         return []
     calls = ToolCall.objects.visible_on(branch, after=at.position).exclude(status__in=ENDED)
-    return list(calls.defer("result", "state").order_by("position"))
+    return Mask.configured().rows(calls.defer("result", "state").order_by("position"))
 
 
-def memory_of(plan: str, notes: str) -> dict[str, list[str]]:
-    """Plan, completed steps and notes as they were typed."""
-    lines = [line.strip() for line in plan.split("\n") if line.strip()]
+def steps_of(plan: str) -> list[tuple[str, bool]]:
+    """The steps of a plan as it was typed, and whether each is completed."""
+    lines = [line.strip() for line in plan.split("\n")]
     steps = [(line.removeprefix(MARK).strip(), line.startswith(MARK)) for line in lines]
-    return {
-        "plan": [step for step, _ in steps if step],
-        "completed": [step for step, did in steps if did and step],
-        "notes": [note.strip() for note in notes.split("\n\n") if note.strip()],
-    }
+    return [(step, did) for step, did in steps if step]
+
+
+def notes_of(notes: str) -> list[str]:
+    return [note.strip() for note in notes.split("\n\n") if note.strip()]
 
 
 def _memory(memory: state.Memory) -> dict[str, str]:
-    """As `memory_of` reads it. A line break within a step, or an empty line within a note, is given up."""
+    """As `steps_of` and `notes_of` read it. A line break within a step, or an empty line within a note, is given up."""
     steps = [(" ".join(step.split()), did) for step, did in memory.plan]
     notes = ["\n".join(line for line in note.splitlines() if line.strip()) for note in memory.notes]
     return {
@@ -82,9 +88,10 @@ def _message(branch: Branch, query: Mapping[str, str]) -> int | None:
         call = ToolCall.objects.visible_on(branch).filter(pk=int(query["call"])).first()
         told = restore.told_of(branch, call) if call is not None else None
         position = told.position if told is not None else None
-    return None if position is None else replacements.on(branch).now(position)
+    return None if position is None else replacements.on(branch, Mask.none()).now(position)
 
 
-def _words(branch: Branch, position: int) -> str:
+def words(branch: Branch, position: int) -> str:
+    """A message's text as it is, nothing hidden: for what is to be kept of it."""
     found = fill_texts(branch, list(Message.objects.visible_on(branch).filter(position=position)))
     return found[0].text if found else ""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Event, Message
 
 
@@ -37,7 +38,7 @@ class Replacements:
 NONE = Replacements()
 
 
-def on(branch: Branch) -> Replacements:
+def on(branch: Branch, mask: Mask) -> Replacements:
     """What was replaced in the history that the branch shows. Two queries, none where nothing was left behind."""
     if not branch.leaves_something_behind:
         return NONE
@@ -46,14 +47,16 @@ def on(branch: Branch) -> Replacements:
     if not done:
         return NONE
     rows = Message.objects.visible_on(branch).filter(position__in=[event.data["by"] for event in done])
-    texts = dict(rows.values_list("position", "text"))
+    texts = {position: mask.text(text) for position, text in rows.values_list("position", "text")}
     first: dict[int, int] = {}
     by_message: dict[int, Replacement] = {}
     by_call: dict[int, Replacement] = {}
     for event in done:
         place, old = event.data["by"], event.data["position"]
         first[place] = first.get(old, old)
-        new = Replacement(place, texts.get(place, ""), event.actor_name, event.reason, event.created_at)
+        new = Replacement(
+            place, texts.get(place, ""), event.actor_name, mask.text(event.reason), event.created_at
+        )
         by_message[first[place]] = new
         if (call := event.data.get("call_position")) is not None:
             by_call[call] = new

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app import restore
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Checkpoint, StateValue
 from sessions_app.queries.values import Shown, show, untagged
 
@@ -33,15 +34,16 @@ class State:
         return MEMORY_KEY not in self.values and "make_plan" in self.tools
 
 
-def state(branch: Branch, checkpoint: Checkpoint | None = None) -> State:
-    """The state at the checkpoint, or at the newest one."""
+def state(branch: Branch, checkpoint: Checkpoint | None = None, mask: Mask | None = None) -> State:
+    """The state at the checkpoint, or at the newest one. ``mask`` is what is configured if not given."""
+    mask = mask or Mask.configured()
     at = checkpoint or restore.last_visible(Checkpoint, branch)
     if at is None:
         return State()
     values = restore.state_of(branch, at)
     return State(
         checkpoint=at,
-        values={key: show(value) for key, value in sorted(values.items())},
+        values={key: show(value) for key, value in sorted(mask.json(values).items())},
         counters=[
             (key.replace("_", " "), _plain(value))
             for key, value in at.counters.items()
@@ -51,13 +53,14 @@ def state(branch: Branch, checkpoint: Checkpoint | None = None) -> State:
     )
 
 
-def memory(branch: Branch, at: Checkpoint | None = None) -> Memory | None:
+def memory(branch: Branch, at: Checkpoint | None = None, mask: Mask | None = None) -> Memory | None:
     """The working memory at the newest checkpoint, which is ``at``. Two queries, however long the history."""
+    mask = mask or Mask.configured()
     at = at or restore.last_visible(Checkpoint, branch)
     if at is None or MEMORY_KEY not in at.keys:
         return None
     row = StateValue.objects.visible_on(branch).filter(key=MEMORY_KEY, position=at.keys[MEMORY_KEY]).first()
-    value = untagged(row.value) if row is not None else None
+    value = untagged(mask.json(row.value)) if row is not None else None
     if not isinstance(value, dict):
         return None
     completed = value.get("completed") or []

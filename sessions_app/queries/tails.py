@@ -4,14 +4,16 @@ from collections.abc import Iterable
 
 from django.db.models import Count, Max, Q
 
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session
 from sessions_app.queries.items import TailItem
 
 
 def left_behind(
-    session: Session, branch: Branch, *, after: int = 0, upto: int | None = None
+    session: Session, branch: Branch, *, mask: Mask | None = None, after: int = 0, upto: int | None = None
 ) -> list[TailItem]:
     """The tails that left what ``branch`` shows at ``after < position <= upto``: four queries, or one."""
+    hide = mask or Mask.configured()
     branches = {b.pk: b for b in Branch.objects.filter(session=session).select_related("created_by")}
     if len(branches) < 2:
         return []
@@ -50,7 +52,7 @@ def left_behind(
             steps=steps.get(pk, 0),
             newest=newest.get(pk),
             by=str(by.created_by or ""),
-            why=by.reason,
+            why=hide.text(by.reason),
             at=by.created_at,
             can_undo=branch.undo_to_id == pk,
             undone=undone,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sessions_app.masking import Mask
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -51,11 +52,16 @@ def page(
     before: int | None = None,
     only: Only | None = None,
     limit: int = PAGE,
+    mask: Mask | None = None,
 ) -> Page:
-    """The newest ``limit`` steps that start before position ``before``, and what lies between them."""
+    """The newest ``limit`` steps that start before position ``before``, and what lies between them.
+
+    ``mask`` is what is configured if not given; the same holds for all that this room reads.
+    """
+    mask = mask or Mask.configured()
     upto = None if before is None else before - 1
     if only is not None:
-        return _chosen(session, branch, now=now, before=before, only=only, limit=limit)
+        return _chosen(session, branch, now=now, before=before, only=only, limit=limit, mask=mask)
     starts = list(
         Checkpoint.objects.visible_on(branch, upto=upto)
         .filter(kind__in=STEP_KINDS)
@@ -64,7 +70,7 @@ def page(
     )
     more = len(starts) > limit
     floor = starts[limit - 1] if more else 0
-    found = _between(session, branch, now=now, after=max(0, floor - 1), upto=upto, with_tails=True)
+    found = _between(session, branch, now=now, after=max(0, floor - 1), upto=upto, with_tails=True, mask=mask)
     steps = [item for item in found if isinstance(item, StepItem)]
     return Page(
         found,
@@ -75,9 +81,14 @@ def page(
     )
 
 
-def since(session: Session, branch: Branch, position: int, *, now: datetime) -> Page:
+def since(
+    session: Session, branch: Branch, position: int, *, now: datetime, mask: Mask | None = None
+) -> Page:
     """The items from the step that starts at ``position`` on: what a live page draws again."""
-    found = _between(session, branch, now=now, after=max(0, position - 1), upto=None, with_tails=False)
+    mask = mask or Mask.configured()
+    found = _between(
+        session, branch, now=now, after=max(0, position - 1), upto=None, with_tails=False, mask=mask
+    )
     steps = [item for item in found if isinstance(item, StepItem)]
     return Page(found, last_step=steps[-1].position if steps else position, steps=steps)
 
@@ -93,7 +104,9 @@ def around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def tail(branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE) -> list[Item]:
+def tail(
+    branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE, mask: Mask | None = None
+) -> list[Item]:
     """The steps of ``branch`` itself after ``left_at``: what a rewind left behind. The first ``limit`` of them."""
     ends = list(
         Checkpoint.objects.filter(branch=branch, position__gt=left_at, kind__in=STEP_KINDS)
@@ -101,31 +114,34 @@ def tail(branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE) -> l
         .values_list("position", flat=True)[:limit]
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
-    rows = _Rows.read(branch, after=max(0, left_at - 1), upto=upto)
-    found = items.with_replacements(rows.assemble(None, now), replacements.on(branch))
+    mask = mask or Mask.configured()
+    rows = _Rows.read(branch, after=max(0, left_at - 1), upto=upto, mask=mask)
+    found = items.with_replacements(rows.assemble(None, now, mask), replacements.on(branch, mask))
     return [item for item in found if not isinstance(item, StepItem) or item.begun]
 
 
 def _chosen(
-    session: Session, branch: Branch, *, now: datetime, before: int | None, only: Only, limit: int
+    session: Session, branch: Branch, *, now: datetime, before: int | None, only: Only, limit: int, mask: Mask
 ) -> Page:
     """Only the steps that hold something of ``only``, or only people's acts."""
     starts, events, more = steps_with(branch, only, before=before, limit=limit)
     found: list[Item] = [
-        *_steps(session, branch, starts, now=now),
-        *(EventItem.of(event) for event in events),
+        *_steps(session, branch, starts, now=now, mask=mask),
+        *(EventItem.of(event) for event in mask.rows(events)),
     ]
     found.sort(key=lambda item: item.position)
     return Page(found, earlier=found[0].position if more and found else None, later=before)
 
 
 def _steps(
-    session: Session, branch: Branch, starts: Sequence[tuple[int, int | None]], *, now: datetime
+    session: Session, branch: Branch, starts: Sequence[tuple[int, int | None]], *, now: datetime, mask: Mask
 ) -> list[StepItem]:
     if not starts:
         return []
-    rows = _Rows.read(branch, after=min(first for first, _ in starts) - 1, upto=_last(starts), within=starts)
-    found = items.with_replacements(rows.assemble(session, now), replacements.on(branch))
+    rows = _Rows.read(
+        branch, after=min(first for first, _ in starts) - 1, upto=_last(starts), within=starts, mask=mask
+    )
+    found = items.with_replacements(rows.assemble(session, now, mask), replacements.on(branch, mask))
     return [item for item in found if isinstance(item, StepItem)]
 
 
@@ -135,12 +151,20 @@ def _last(starts: Iterable[tuple[int, int | None]]) -> int | None:
 
 
 def _between(
-    session: Session, branch: Branch, *, now: datetime, after: int, upto: int | None, with_tails: bool
+    session: Session,
+    branch: Branch,
+    *,
+    now: datetime,
+    after: int,
+    upto: int | None,
+    with_tails: bool,
+    mask: Mask,
 ) -> list[Item]:
-    rows = _Rows.read(branch, after=after, upto=upto)
-    found = items.with_replacements(rows.assemble(session, now), replacements.on(branch))
+    rows = _Rows.read(branch, after=after, upto=upto, mask=mask)
+    found = items.with_replacements(rows.assemble(session, now, mask), replacements.on(branch, mask))
     if with_tails:
-        found = _with_tails(found, tails.left_behind(session, branch, after=after, upto=upto))
+        left = tails.left_behind(session, branch, mask=mask, after=after, upto=upto)
+        found = _with_tails(found, left)
     return found
 
 
@@ -174,31 +198,34 @@ class _Rows:
         after: int,
         upto: int | None,
         within: Sequence[tuple[int, int | None]] | None = None,
+        mask: Mask,
     ) -> "_Rows":
         limits = items.ranges(within)
         return cls(
-            checkpoints=list(
+            checkpoints=mask.rows(
                 Checkpoint.objects.visible_on(branch, after=after, upto=upto)
                 .exclude(kind=Checkpoint.Kind.PREPARED)
                 .filter(limits)
                 .only("branch_id", "position", "kind", "step", "phase", "outcome", "created_at")
             ),
-            messages=list(
+            messages=mask.rows(
                 Message.objects.visible_on(branch, after=after, upto=upto)
                 .filter(limits)
                 .exclude(role="tool")
                 .defer("body")
             ),
-            model_calls=list(ModelCall.objects.visible_on(branch, after=after, upto=upto).filter(limits)),
+            model_calls=mask.rows(
+                ModelCall.objects.visible_on(branch, after=after, upto=upto).filter(limits)
+            ),
             calls=list(calls_of(branch, after=after, upto=upto).filter(limits)),
-            events=list(
+            events=mask.rows(
                 Event.objects.visible_on(branch, after=after, upto=upto)
                 .filter(limits)
                 .exclude(kind__in=UNTOLD)
             ),
         )
 
-    def assemble(self, session: Session | None, now: datetime) -> list[Item]:
+    def assemble(self, session: Session | None, now: datetime, mask: Mask) -> list[Item]:
         """The rows in the order of their positions, those of a step gathered into one item."""
         rows: list[Row] = [*self.checkpoints, *self.messages, *self.model_calls, *self.calls, *self.events]
         rows.sort(key=lambda row: row.position)
@@ -223,7 +250,7 @@ class _Rows:
                 case ModelCall() if step is not None:
                     step.model_calls.append(row)
                 case ToolCall() if step is not None:
-                    step.calls.append(CallItem.of(row))
+                    step.calls.append(CallItem.of(row, mask))
                 case Message() if row.role == Message.Role.ASSISTANT and step is not None:
                     step.replies.append(row)
                 case Message():

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from sessions_app.masking import Mask
 from sessions_app.models import Session, Status, Worker
 
 LATE = timedelta(seconds=15)
@@ -33,8 +34,9 @@ def workers(now: datetime, limit: int = 200) -> list[Seen]:
     """The workers heard of last, with the sessions that each holds. Two queries."""
     rows = list(Worker.objects.order_by("-beat_at")[:limit])
     held: dict[str, list[Session]] = {}
+    mask = Mask.configured()
     for session in Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")[:1000]:
-        held.setdefault(session.worker, []).append(session)
+        held.setdefault(session.worker, []).append(mask.row(session))
     since = alive_since(now)
     return [
         Seen(row, row.stopped_at is None and row.beat_at >= since, held.get(row.name, [])) for row in rows

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from sessions_app.errors import ActionError, Moved
 from sessions_app.forms import FORMS, ActForm, ApproveForm, CallForm, CheckpointForm, ForkForm, StartForm
 from sessions_app.forms_repair import REPAIRS
+from sessions_app.masking import Mask
 from sessions_app.models import Approval, Branch, Checkpoint, RegisteredAgent, Session, ToolCall
 from sessions_app.queries import approvals, checkpoints, consequences, repairing, tails
 from sessions_app.queries.arguments import PREFIX, WrongValue, read
@@ -106,10 +107,12 @@ def _edited(form: ApproveForm, request: Request) -> Session:
         agent = RegisteredAgent.objects.filter(key=form.session.agent).first()
         if approval is not None:
             schema = approvals.tool_of(agent, approval.call.tool).get("parameters") or {}
+            mask = Mask.none() if "revealed" in request.POST else Mask.configured()
             try:
-                edited = read(request.POST, approval.arguments, schema)
+                edited = read(request.POST, mask.json(approval.arguments), schema)
             except WrongValue as error:
                 raise ActionError(str(error)) from None
+            edited = mask.restore(edited, approval.arguments)
     return form.perform(
         actor=Actor.of(request.user),
         session_id=form.session.pk,
@@ -126,7 +129,9 @@ def _initial(request: Request, session: Session, branch: Branch) -> dict[str, An
         "call_id": number(request.GET.get("call")),
         "assignee": session.assignee,
         "replace": (replace := number(request.GET.get("replace"))),
-        "message": checkpoints.words_at(branch, replace) if replace is not None else "",
+        "message": Mask.configured().text(checkpoints.words_at(branch, replace))
+        if replace is not None
+        else "",
         "tool": request.GET.get("tool", ""),
     }
     if request.resolver_match is not None and (name := request.resolver_match.kwargs["name"]) in REPAIRS:
@@ -223,10 +228,13 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
     )
     if call is None:
         raise Http404("This session has no such call.")
+    mask = Mask.configured()
+    mask.row(call)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
     approval = getattr(call, "approval", None)
     card = None
     if approval is not None:
+        approvals.masked(approval, mask)
         approval.call, approval.session = call, session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
         card = approvals.card(approval, agent, typed)

@@ -15,6 +15,9 @@ from django.utils.cache import patch_vary_headers
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
+from sessions_app import actions
+from sessions_app.errors import ActionError
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Session
 from sessions_app.queries import approvals, queues, workers
 from sessions_app.roles import Actor
@@ -46,15 +49,22 @@ def desk(
         if not Actor.of(request.user).may("view"):
             text = "Your account may not see sessions. Ask a supervisor to give you a role."
             return page(request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403)
-        response = view(request, *args, **kwargs)  # type: ignore[arg-type]
+        try:
+            response = view(request, *args, **kwargs)  # type: ignore[arg-type]
+        except ActionError as error:
+            context = {"title": "This was not done", "text": str(error)}
+            response = page(request, "desk/problem.html", context, status=error.status)
         patch_vary_headers(response, ["HX-Request"])
         return response
 
     return cast("Callable[Concatenate[HttpRequest, P], HttpResponse]", guarded)
 
 
-def find(session_id: UUID) -> tuple[Session, Branch]:
-    """The session and its present branch, or a 404."""
+def find(session_id: UUID, mask: Mask | None = None) -> tuple[Session, Branch]:
+    """The session and its present branch, or a 404. It is for showing: what the mask hides of it is gone.
+
+    ``mask`` is what is configured if not given.
+    """
     session = (
         Session.objects.select_related("branch", "assignee", "forked_from__branch")
         .filter(pk=session_id)
@@ -62,7 +72,15 @@ def find(session_id: UUID) -> tuple[Session, Branch]:
     )
     if session is None or session.branch is None:
         raise Http404("There is no such session.")
-    return session, session.branch
+    return (mask or Mask.configured()).row(session), session.branch
+
+
+def mask_of(request: Request, session_id: UUID, what: str) -> Mask:
+    """What is hidden on this page. Who may, and asks for it by a POST, sees all of it, and that is on record then."""
+    if request.method != "POST":
+        return Mask.for_user(request.user)
+    actions.reveal(actor=Actor.of(request.user), session_id=session_id, what=what)
+    return Mask.none()
 
 
 def page(

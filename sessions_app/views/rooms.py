@@ -129,8 +129,10 @@ def compare(request: Request) -> HttpResponse:
     if any(pk not in found for pk in asked):
         raise Http404("There is no such checkpoint.")
     left, right = (found[pk] for pk in asked if pk is not None)
+    mask = Mask.for_user(request.user)
+    mask.rows([left.branch.session, right.branch.session])
     return page(
         request,
         "desk/compare.html",
-        {"comparison": compare_queries.compare(left, right, Mask.for_user(request.user))},
+        {"comparison": compare_queries.compare(left, right, mask)},
     )

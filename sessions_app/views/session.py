@@ -1,5 +1,6 @@
 """A session's page: the timeline, what it polls, its earlier steps and its discarded tails."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -7,9 +8,10 @@ from uuid import UUID
 from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app import restore
+from sessions_app.masking import Mask
 from sessions_app.models import Branch, Checkpoint, Session, Status
 from sessions_app.queries import (
     approvals,
@@ -26,32 +28,33 @@ from sessions_app.queries import (
 )
 from sessions_app.queries.header import Header, header, why_not
 from sessions_app.roles import Actor
-from sessions_app.views.common import Request, desk, find, number, page, queue_of, wants_part
+from sessions_app.views.common import Request, desk, find, mask_of, number, page, queue_of, wants_part
 
 KEY_SECONDS = 24 * 3600
 _signer = signing.TimestampSigner(salt="live")
 
 
 @desk
-@require_GET
+@require_http_methods(["GET", "POST"])
 def session(request: Request, session_id: UUID) -> HttpResponse:
     """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
-    found, branch = find(session_id)
+    mask = mask_of(request, session_id, "the timeline")
+    found, branch = find(session_id, mask)
     now = timezone.now()
     only = selection.parse(request.GET)
     at = number(request.GET.get("at"))
     before = timeline.around(branch, at) if at is not None else number(request.GET.get("before"))
-    shown = timeline.page(found, branch, now=now, before=before, only=only)
-    top = top_of(request, found, branch, now)
+    shown = timeline.page(found, branch, now=now, before=before, only=only, mask=mask)
+    top = top_of(request, found, branch, now, mask)
     context = top | {
         "page": shown,
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
         "live": sentinel(found, branch, shown) if before is None and only is None else None,
         "strip": timestrip.strip(found, branch, now=now),
-        "inbox": list(found.inbox.select_related("author")),
+        "inbox": mask.rows(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
-        **_beside(found, branch, top["header"], now),
+        **_beside(found, branch, top["header"], now, mask),
     }
     return page(request, "session/timeline.html", context)
 
@@ -78,6 +81,7 @@ def earlier(request: Request, session_id: UUID) -> HttpResponse:
         "queue": queue_of(request),
         "may_repair": why_not(found, Actor.of(request.user), "repair"),
         "repair_from": repairing.place(branch),
+        "cards": {},  # what is asked for stands at the newest step
     }
     return page(request, "session/timeline.html#earlier", context)
 
@@ -134,9 +138,9 @@ def _news(request: Request, session_id: UUID) -> HttpResponse:
         "gaps": True,
         "live": sentinel(found, branch, fresh, shown),
         "strip": timestrip.strip(found, branch, now=now),
-        "inbox": list(found.inbox.select_related("author")),
+        "inbox": top["mask"].rows(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
-        **_beside(found, branch, top["header"], now),
+        **_beside(found, branch, top["header"], now, top["mask"]),
     }
     response = page(request, "session/live.html", context)
     if moved:
@@ -144,15 +148,17 @@ def _news(request: Request, session_id: UUID) -> HttpResponse:
     return response
 
 
-def _beside(session: Session, branch: Branch, top: Header, now: datetime) -> dict[str, Any]:
+def _beside(session: Session, branch: Branch, top: Header, now: datetime, mask: Mask) -> dict[str, Any]:
     """What the side column shows, and from where on the newest step goes."""
     last = restore.last_visible(Checkpoint, branch)
     return {
-        "last_audit": audit.page(session, limit=8).events,
-        "memory": state.memory(branch, last) if last else None,
+        "last_audit": audit.page(session, limit=8, mask=mask).events,
+        "memory": state.memory(branch, last, mask) if last else None,
         "allowances": list(session.allowances.order_by("tool")),
         "repair_from": last.position if last else 0,
-        "hints": diagnosis.diagnose(session, now, header=top),
+        "hints": [
+            replace(hint, text=mask.text(hint.text)) for hint in diagnosis.diagnose(session, now, header=top)
+        ],
     }
 
 
@@ -175,15 +181,19 @@ def sentinel(
     }
 
 
-def top_of(request: Request, session: Session, branch: Branch, now: datetime) -> dict[str, Any]:
+def top_of(
+    request: Request, session: Session, branch: Branch, now: datetime, mask: Mask | None = None
+) -> dict[str, Any]:
     """What every page of a session shows above its tab."""
+    mask = mask or Mask.for_user(request.user)
     actor = Actor.of(request.user)
     queue = queue_of(request)
     return {
         "session": session,
         "branch": branch,
         "now": now,
-        "header": header(session, actor, now),
+        "mask": mask,
+        "header": header(session, actor, now, mask),
         "diagram": diagram.draw(session, now),
         "queue": queue,
         "queue_title": queues.BY_KEY[queue].title if queue else "",

@@ -1,0 +1,344 @@
+"""What is configured as hidden is on no page, until somebody who may asks for it; and nothing is lost by an edit."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app import actions, searchindex
+from sessions_app.masking import HIDDEN
+from sessions_app.models import (
+    Approval,
+    Branch,
+    Checkpoint,
+    Event,
+    InboxMessage,
+    Session,
+    StateValue,
+    ToolCall,
+)
+from sessions_app.roles import Actor
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "DE44-5001-0517"
+
+
+@pytest.fixture(autouse=True)
+def _hidden(settings) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE44-\d+-\d+"]
+    settings.AGENTSTATE_MASK_KEYS = ["pin"]
+
+
+@pytest.fixture
+def supervisor(client: Client) -> Client:
+    client.force_login(builders.user("supervisor", "sue"))
+    return client
+
+
+def confidential() -> Session:
+    """A session with the secret wherever one can be; it waits for an approval, and has left a tail behind."""
+    history = builders.History(title=f"About {SECRET}", customer=f"Ada {SECRET}", tags=["glass"])
+    history.system(f"Never tell {SECRET}.")
+    history.user(f"My account is {SECRET}.")
+    start = history.checkpoint("start", outcome={"final_answer": SECRET, "exit_reason": "text"})
+    for key, value in (("account", SECRET), ("pin", 4711), ("working_memory", memory())):
+        StateValue.objects.create(branch=history.branch, position=start.position, key=key, value=value)
+        start.keys[key] = start.position
+    start.save()
+    history.reply(f"I look up {SECRET}.", [("lookup_policy", {"policy": SECRET, "pin": 4711})])
+    history.finish(history.calls[-1], {"account": SECRET, "pin": 4711})
+    history.checkpoint("step", keys=start.keys)
+    history.reply(calls=[("send_letter", {"text": SECRET})])
+    history.finish(history.calls[-1], error=f"No letter to {SECRET}")
+    step = history.checkpoint("step", keys=start.keys)
+    history.model_fails(f"Refused {SECRET}")
+    before = None
+    history.reply(calls=[("issue_refund", {"claim": SECRET, "amount": 120})])
+    before = history.finish(history.calls[-1], f"paid to {SECRET}")
+    history.event("noted", reason=f"Called {SECRET}")
+    session = history.rest("paused")
+    actions.rewind(
+        actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=step.pk, reason=f"Not to {SECRET}"
+    )
+    history.session.refresh_from_db()
+    InboxMessage.objects.create(session=session, text=f"Hurry, says {SECRET}")
+    history.reply(calls=[("issue_refund", {"claim": SECRET, "amount": 120})])
+    history.ask(history.calls[-1], repeats=before)
+    while searchindex.update():
+        pass
+    return history.rest(
+        "waiting", waiting_for="approval", why=f"Waits for {SECRET}", error=SECRET, final_answer=SECRET
+    )
+
+
+def memory() -> dict[str, Any]:
+    return {
+        "goal": f"Pay {SECRET}",
+        "plan": ["ask", f"pay {SECRET}"],
+        "completed": ["ask"],
+        "notes": [SECRET],
+    }
+
+
+def pages(session: Session) -> list[str]:
+    here = f"/sessions/{session.pk}/"
+    branch = builders.branch_of(session)
+    calls = ToolCall.objects.filter(branch__session=session)
+    message = branch.parent.messages.get(role="user") if branch.parent else None
+    assert message
+    checkpoints = Checkpoint.objects.filter(branch__session=session).order_by("position")
+    first, last = checkpoints[0].pk, checkpoints[2].pk
+    waiting = calls.latest("position").pk
+    return [
+        "/",
+        "/?queue=all",
+        "/?q=account",
+        "/?queue=all&q=letter",
+        "/approvals/",
+        "/workers/",
+        f"/compare/?a={first}&b={last}",
+        "/many/?queue=all&kind=pause",
+        here,
+        f"{here}?show=errors",
+        f"{here}?show=people",
+        f"{here}earlier/?before=100",
+        f"{here}live/?from=1&shown=0&branch=0",
+        f"{here}tails/1/",
+        f"{here}conversation/",
+        f"{here}state/",
+        f"{here}state/?checkpoint={first}",
+        f"{here}checkpoints/",
+        f"{here}audit/",
+        f"{here}json/",
+        f"{here}json/?raw",
+        f"{here}find/?q=account",
+        *(f"{here}calls/{pk}/{raw}" for pk in calls.values_list("pk", flat=True) for raw in ("", "?raw")),
+        f"{here}resume/",
+        f"{here}rewind/?checkpoint={first}",
+        f"{here}fork/?checkpoint={first}&replace={message.position}",
+        f"{here}undo/",
+        f"{here}memory/",
+        f"{here}state-value/?key=account",
+        f"{here}state-value/?key=pin",
+        f"{here}words/?position={message.position}",
+        f"{here}words/?call={calls.earliest('position').pk}",
+        f"{here}answer/?call={waiting}",
+        f"{here}step/",
+        f"{here}approve/?call={waiting}",
+        f"{here}reject/?call={waiting}",
+        f"{here}message/",
+        f"{here}assign/",
+    ]
+
+
+@pytest.mark.parametrize("role", ["viewer", "supervisor"])
+def test_no_page_shows_what_is_hidden(client, role):
+    session = confidential()
+    client.force_login(builders.user(role))
+    hidden = 0
+    for address in pages(session):
+        for headers in ({}, {"HX-Request": "true"}):
+            answer = client.get(address, headers=headers)
+            assert answer.status_code in (200, 404), address
+            text = answer.content.decode()
+            for secret in (SECRET, "4711"):
+                place = text.find(secret)
+                assert place < 0, f"{address}: {text[max(0, place - 200) : place + 50]}"
+            hidden += HIDDEN in text or HIDDEN.encode("unicode_escape").decode() in text
+    assert hidden > 40
+
+
+def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
+    history = builders.looked_up(title="Open")
+    history.reply(calls=[("send_letter", {"text": SECRET})])
+    history.doubt(history.calls[-1])
+    session = history.rest("waiting", waiting_for="doubt", why=SECRET)
+    for rest in ("", "resume/", f"decide/?call={history.calls[-1].pk}"):
+        assert SECRET not in supervisor.get(f"/sessions/{session.pk}/{rest}").content.decode()
+    failed = builders.failed(title="Failed")
+    Session.objects.filter(pk=failed.pk).update(error=SECRET)
+    for address in ("/", f"/sessions/{failed.pk}/"):
+        assert SECRET not in supervisor.get(address).content.decode()
+
+
+def test_without_configuration_nothing_is_hidden_and_no_look_is_offered(supervisor, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = settings.AGENTSTATE_MASK_KEYS = []
+    text = supervisor.get(f"/sessions/{confidential().pk}/").content.decode()
+    assert SECRET in text
+    assert HIDDEN not in text
+    assert "Reveal" not in text
+
+
+@pytest.mark.parametrize(
+    "tab, what",
+    [
+        ("", "the timeline"),
+        ("conversation/", "the conversation"),
+        ("state/", "the state"),
+        ("audit/", "the audit trail"),
+        ("json/", "the JSON"),
+        ("calls/{call}/", "call {position} of lookup_policy"),
+    ],
+)
+def test_who_may_looks_at_it_and_that_is_on_record(supervisor, tab, what):
+    session = confidential()
+    call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
+    address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
+    assert "Reveal what is hidden on this page" in supervisor.get(address).content.decode()
+    answer = supervisor.post(address)
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert SECRET in text
+    assert "The look is in the audit trail." in text
+    event = Event.objects.get(session=session, kind="revealed")
+    assert (event.actor_name, event.data) == ("sue", {"what": what.format(position=call.position)})
+    # It is hidden again at the next look.
+    assert SECRET not in supervisor.get(address).content.decode()
+    assert "looked at hidden values" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
+
+
+@pytest.mark.parametrize(
+    "tab", ["", "conversation/", "state/", "audit/", "json/", "json/?raw", "calls/{call}/"]
+)
+def test_nobody_else_looks_at_it(client, tab):
+    session = confidential()
+    call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
+    address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
+    assert client.post(address)["Location"].startswith("/login/")
+    client.force_login(builders.user("operator"))
+    assert "Reveal" not in client.get(address).content.decode()
+    answer = client.post(address)
+    assert answer.status_code == 403
+    assert SECRET not in answer.content.decode()
+    assert not Event.objects.filter(kind="revealed").exists()
+    forger = Client(enforce_csrf_checks=True)
+    forger.force_login(builders.user("supervisor"))
+    assert forger.post(address).status_code == 403
+
+
+def test_a_look_does_not_make_anybodys_page_out_of_date(supervisor):
+    session = confidential()
+    supervisor.post(f"/sessions/{session.pk}/state/")
+    assert Session.objects.get(pk=session.pk).version == session.version
+
+
+def test_a_session_that_there_is_not_is_not_found(supervisor):
+    assert supervisor.post("/sessions/00000000-0000-7000-8000-000000000000/state/").status_code == 404
+
+
+def test_a_call_is_approved_with_what_is_hidden_as_it_was(supervisor):
+    session = confidential()
+    approval = Approval.objects.get(session=session)
+    approval.repeats = None
+    approval.save()
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    field = re.search(r'name="arg-claim"[^>]*>([^<]*)<|name="arg-claim" value="([^"]*)"', page)
+    assert field
+    shown = (field[1] or field[2]).strip().replace("&quot;", '"')
+    assert HIDDEN in shown
+    fields = {
+        "version": session.version,
+        "call_id": approval.call_id,
+        "fingerprint": approval.fingerprint,
+        "arg-claim": shown,
+        "arg-amount": "99",
+    }
+    assert supervisor.post(f"/sessions/{session.pk}/approve/", fields).status_code == 302
+    approval.refresh_from_db()
+    assert approval.edited == {"claim": SECRET, "amount": 99}
+
+
+def test_a_call_is_approved_as_asked_from_a_page_on_which_it_was_revealed(supervisor):
+    session = confidential()
+    approval = Approval.objects.get(session=session)
+    page = supervisor.post(f"/sessions/{session.pk}/").content.decode()
+    assert f'name="arg-claim" value="{SECRET}"' in page
+    form = page[page.index(f'id="approve-{approval.call_id}"') :]
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    fields |= {"arg-claim": SECRET, "arg-amount": "120"}
+    assert supervisor.post(f"/sessions/{session.pk}/approve/", fields).status_code == 302
+    approval.refresh_from_db()
+    assert (approval.decision, approval.edited) == ("approved", None)
+
+
+def test_a_hidden_argument_is_not_changed_in_part(supervisor):
+    session = confidential()
+    approval = Approval.objects.get(session=session)
+    fields = {
+        "version": session.version,
+        "call_id": approval.call_id,
+        "fingerprint": approval.fingerprint,
+        "arg-claim": f'"{HIDDEN} and more"',
+        "arg-amount": "99",
+    }
+    answer = supervisor.post(f"/sessions/{session.pk}/approve/", fields)
+    assert answer.status_code == 400
+    assert "cannot be changed in part" in answer.content.decode()
+    assert SECRET not in answer.content.decode()
+    assert Approval.objects.get(pk=approval.pk).decision == ""
+
+
+def edit(client: Client, session: Session, name: str, **fields: Any):
+    session = Session.objects.get(pk=session.pk)
+    return client.post(
+        f"/sessions/{session.pk}/{name}/", {"version": session.version, "reason": "It was wrong", **fields}
+    )
+
+
+def latest(session: Session, key: str) -> Any:
+    branch = Branch.objects.filter(session=session).latest("number")
+    return StateValue.objects.get(branch=branch, key=key).value
+
+
+def test_repairs_keep_what_was_left_hidden(supervisor):
+    session = confidential()
+    answer = edit(
+        supervisor,
+        session,
+        "memory",
+        goal=f"Pay {HIDDEN}",
+        plan=f"[x] ask\n[x] pay {HIDDEN}\nwrite",
+        notes=HIDDEN,
+    )
+    assert answer.status_code == 302, answer.content.decode()
+    assert latest(session, "working_memory") == {
+        "goal": f"Pay {SECRET}",
+        "plan": ["ask", f"pay {SECRET}", "write"],
+        "completed": ["ask", f"pay {SECRET}"],
+        "notes": [SECRET],
+    }
+    message = Branch.objects.get(session=session, number=1).messages.get(role="user")
+    whole = f"My account is {HIDDEN}."
+    same = edit(supervisor, session, "words", position=message.position, text=whole)
+    assert same.status_code == 400
+    assert "Nothing was changed." in same.content.decode()
+    part = edit(supervisor, session, "words", position=message.position, text=f"My number is {HIDDEN}.")
+    assert part.status_code == 400
+    assert "cannot be changed in part" in part.content.decode()
+    assert edit(supervisor, session, "state-value", key="pin", value=f'"{HIDDEN}"').status_code == 400
+    assert edit(supervisor, session, "state-value", key="pin", value="1234").status_code == 302
+    assert latest(session, "pin") == 1234
+
+
+def test_a_fork_with_other_words_does_not_send_the_placeholder(supervisor):
+    session = confidential()
+    start = Checkpoint.objects.filter(branch__session=session).earliest("position")
+    message = Branch.objects.get(session=session, number=1).messages.get(role="user")
+    fields = {"checkpoint": start.pk, "replace": message.position}
+    part = edit(supervisor, session, "fork", **fields, message=f"It is {HIDDEN}")
+    assert part.status_code == 400
+    assert "cannot be changed in part" in part.content.decode()
+    assert Session.objects.count() == 1
+    assert edit(supervisor, session, "fork", **fields, message="It is another").status_code == 302
+
+
+def test_the_command_line_and_the_actions_see_everything():
+    """Hiding is a matter of the desk's pages."""
+    session = confidential()
+    found = actions.assign(actor=Actor.system("x"), session_id=session.pk, assignee=None)
+    assert SECRET in found.title
+    assert timezone.now() > found.created_at
