@@ -62,7 +62,7 @@ def begin(request: Request) -> HttpResponse:
         "kind": kind,
         "kinds": [(value, label.capitalize()) for value, label in BulkAct.Kind.choices],
         "query": query,
-        "filtered": _told(query),
+        "filtered": told(query),
         "estimate": estimate,
         "problem": problem,
         "form": form,
@@ -89,7 +89,7 @@ def act(request: Request, act_id: int) -> HttpResponse:
         "act": found,
         "progress": bulk.progress(found),
         "failures": failures,
-        "filtered": _told(found.query),
+        "filtered": told(found.query),
         "may_stop": Actor.of(request.user).may(found.kind),
     }
     return page(
@@ -130,7 +130,7 @@ def _query(asked: QueryDict, queue: str) -> str:
     return kept.urlencode()
 
 
-def _told(query: str) -> list[tuple[str, Any]]:
+def told(query: str) -> list[tuple[str, Any]]:
     """What a query string chooses, to be read."""
     given = QueryDict(query)
     queue = queues.BY_KEY.get(given.get("queue", ""))

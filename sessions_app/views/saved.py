@@ -13,6 +13,7 @@ from sessions_app.forms_many import ViewForm
 from sessions_app.queries.saved import views_for
 from sessions_app.roles import Actor
 from sessions_app.views.common import Request, desk, page, wants_part
+from sessions_app.views.many import told
 
 
 @desk
@@ -20,7 +21,7 @@ from sessions_app.views.common import Request, desk, page, wants_part
 def views(request: Request) -> HttpResponse:
     """All views that one can open, with what can be done about them."""
     own, others = views_for(request.user)
-    found = [(view, may_delete(request.user, view)) for view in [*own, *others]]
+    found = [(view, told(view.query), may_delete(request.user, view)) for view in [*own, *others]]
     return page(request, "desk/views.html", {"found": found})
 
 

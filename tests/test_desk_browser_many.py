@@ -1,0 +1,183 @@
+"""In a real browser: find, act on many, keep a view, repair, reveal. Also without JavaScript, where forms do."""
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import BrowserContext, Page, expect
+
+from sessions_app import searchindex
+from sessions_app.actions import bulk
+from sessions_app.models import BulkAct, SavedView, Session, StateValue, ToolCall
+from tests import builders
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+both = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sessions_app.tasks._send_bulk", lambda act: None)
+
+
+def log_in(context: BrowserContext, role: str = "operator") -> Page:
+    if not User.objects.filter(username=role).exists():
+        builders.user(role, role)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Name").fill(role)
+    page.get_by_label("Password").fill("correct horse")
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def roofs(number: int = 3) -> list[Session]:
+    found = []
+    for index in range(number):
+        history = builders.asked(title=f"Roof {index}")
+        history.user("The roof leaks.")
+        found.append(history.rest("queued"))
+    while searchindex.update():
+        pass
+    return found
+
+
+@both
+def test_find_what_was_said_and_go_there(browser, live_server, javascript):
+    roofs(1)
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.get_by_role("searchbox", name="Search sessions").fill("roof leaks")
+    page.get_by_role("searchbox", name="Search sessions").press("Enter")
+    expect(page.locator("mark")).to_have_text(["roof", "leaks"])
+    page.locator(".hit a").click()
+    expect(page.locator("article:has-text('The roof leaks.')").first).to_be_visible()
+    assert "#m" in page.url
+    context.close()
+
+
+@both
+def test_pause_many_and_watch(browser, live_server, javascript):
+    roofs()
+    builders.done()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.goto("/?queue=all")
+    page.get_by_role("link", name="Act on all of these…").click()
+    expect(page.locator(".outcome")).to_contain_text("3 of 4 sessions")
+    page.get_by_label("Reason").fill("The provider is down")
+    page.get_by_role("button", name="Pause 3").click()
+    expect(page.locator("#progress")).to_contain_text("0 %")
+    act = BulkAct.objects.get()
+    while bulk.step(act.pk):
+        pass
+    if not javascript:
+        page.get_by_role("link", name="Look again").click()
+    expect(page.locator("#progress")).to_contain_text("Finished: 3 done, 1 refused, of 4.")
+    expect(page.locator("#progress td")).to_contain_text(["Windscreen of POL-7", "It is not running."])
+    assert Session.objects.filter(status="paused").count() == 3
+    context.close()
+
+
+@both
+def test_keep_a_view(browser, live_server, javascript):
+    roofs(1)
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.goto("/?queue=running&agent=claims")
+    page.get_by_role("link", name="Save this view…").click()
+    page.get_by_role("textbox", name="Name").fill("Claims at work")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("link", name="Claims at work")).to_have_attribute("aria-current", "page")
+    assert SavedView.objects.get().query == "queue=running&agent=claims"
+    context.close()
+
+
+@both
+def test_replace_a_result_and_undo_it(browser, live_server, javascript):
+    session = builders.looked_up().rest("paused")
+    call = ToolCall.objects.get()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context, "supervisor")
+    page.goto(f"/sessions/{session.pk}/")
+    page.locator(f"#c{call.position} .more > summary").click()
+    page.get_by_role("link", name="Replace its result").click()
+    page.get_by_label("What the model reads instead").fill("The policy has lapsed.")
+    page.get_by_label("Reason").fill("The system was stale")
+    page.get_by_role("button", name="Replace the words").click()
+    expect(page.locator(f"#c{call.position} .replaced")).to_contain_text("The policy has lapsed.")
+    page.locator(".rewound").get_by_role("link", name="undo").click()
+    page.get_by_label("Reason").fill("It was right")
+    page.get_by_role("button", name="Undo the repair").click()
+    expect(page.locator(".replaced")).to_have_count(0)
+    context.close()
+
+
+@both
+def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"POL-\d+"]
+    session = builders.paused()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context, "supervisor")
+    page.goto(f"/sessions/{session.pk}/conversation/")
+    expect(page.locator(".bubble").first).to_contain_text("covered by ••••?")
+    page.get_by_role("button", name="Reveal what is hidden on this page").click()
+    expect(page.locator(".bubble").first).to_contain_text("covered by POL-7?")
+    page.goto(f"/sessions/{session.pk}/audit/")
+    expect(page.locator("tbody")).to_contain_text("revealed")
+    context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, width, scheme, settings):
+    from axe_playwright_python.sync_playwright import Axe
+
+    settings.AGENTSTATE_MASK_PATTERNS = [r"POL-\d+"]
+    roofs()
+    history = builders.refunding(title="Repair me")
+    checkpoint = history.last_checkpoint
+    values = {"limit": 500, "vip": True, "name": "Ada", "offers": [1], "working_memory": {"goal": "x"}}
+    for key, value in values.items():
+        StateValue.objects.create(branch=history.branch, position=checkpoint.position, key=key, value=value)
+        checkpoint.keys[key] = checkpoint.position
+    checkpoint.save()
+    session = history.rest("paused")
+    call = history.calls[-1]
+    context = browser.new_context(
+        base_url=live_server.url,
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+        bypass_csp=True,
+    )
+    page = log_in(context, "supervisor")
+    owner = User.objects.get(username="supervisor")
+    SavedView.objects.create(owner=owner, name="Mine", query="queue=all&tag=glass", shared=True)
+    act = BulkAct.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
+    act.items.create(session=session)
+    here = f"/sessions/{session.pk}/"
+    for address in (
+        "/?q=roof",
+        "/many/?queue=all",
+        "/many/?queue=all&kind=assign",
+        "/many/acts/",
+        f"/many/acts/{act.pk}/",
+        "/views/",
+        "/views/save/?queue=all",
+        here,
+        f"{here}find/?q=windscreen",
+        f"{here}state/",
+        f"{here}conversation/",
+        f"{here}memory/",
+        *(f"{here}state-value/?key={key}" for key in values if key != "working_memory"),
+        f"{here}words/?position=3",
+        f"{here}answer/?call={call.pk}",
+        f"{here}step/",
+    ):
+        answer = page.goto(address)
+        assert answer
+        assert answer.ok, address
+        results = Axe().run(page)
+        assert results.violations_count == 0, f"{address}\n{results.generate_report()}"
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{address} is {wide} px too wide"
+    context.close()
