@@ -32,7 +32,6 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
-        from agentstate.demo.seed import seed
         from sessions_app import embedded, tasks
         from sessions_app.publish import publish_agents
 
@@ -53,6 +52,9 @@ class Command(BaseCommand):
             for problem in publish_agents():
                 self.stderr.write(problem)
             if not no_demo:
+                # Only now: it registers the demo's agents, which are published only where they are asked for.
+                from agentstate.demo.seed import seed
+
                 seed()
             with embedded.worker() as worker, embedded.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
