@@ -5,6 +5,9 @@ import signal
 
 import pytest
 
+from sessions_app.models import Session, Status
+from tests.chaos import Workers, celery, chaos_environment, database, start
+from tests.chaos_moments import VARIABLE, moments
 from tests.processes import CELERY, MANAGE, environment, run, running
 from tests.services import wait_for
 
@@ -50,3 +53,27 @@ def test_beat_finds_a_session_whose_wake_up_was_lost(env):
         beat.send(signal.SIGTERM)
         assert beat.wait() == 0
     assert "Traceback" not in beat.output
+
+
+@pytest.mark.slow
+def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_done(
+    postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
+):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    # One place for all, each step a slice of its own, and a step takes longer than a sweep's message lives.
+    env = chaos_environment(
+        postgres_url,
+        tmp_path,
+        REDIS_URL=redis_url,
+        AGENTSTATE_SWEEP_SECONDS="0.5",
+        AGENTSTATE_SLICE_SECONDS="0.001",
+        AGENTSTATE_TEST_PACE="0.5",
+    )
+    with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
+        workers.wait_until_ready()
+        busy = [start("desk", f"busy {number}") for number in range(3)]
+        wait_for(lambda: all(moments(session) for session in busy), "all of them to be run")
+        late = start("desk", "late")
+        wait_for(lambda: moments(late), "the late one to be run")
+        on_their_way = Session.objects.filter(pk__in=busy, status__in=(Status.QUEUED, Status.RUNNING))
+        assert on_their_way.count() == len(busy)

@@ -1,0 +1,129 @@
+"""Whatever is killed, and whenever: each session ends as the undisturbed one does, and nothing is done twice.
+
+What was done to the sessions, and how often, is printed at the end of the run.
+"""
+
+import random
+import time
+
+import pytest
+
+from tests.chaos import (
+    BrokerTrouble,
+    Person,
+    Strikes,
+    Workers,
+    celery,
+    chaos_environment,
+    database,
+    see_through,
+)
+from tests.chaos_checks import check, plainly, tally
+from tests.chaos_moments import VARIABLE, moments
+from tests.processes import MANAGE
+
+UP = (*MANAGE, "up", "--port", "0", "--no-demo")
+pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+
+
+@pytest.fixture(autouse=True)
+def _may_use_any_database(django_db_blocker):
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where agents and journals leave their record."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(params=["postgres", "sqlite"])
+def url(request):
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def tell(record_property):
+    """Adds rows to the table that is printed at the end of the run."""
+    began = time.monotonic()
+    rows: dict[str, int] = {}
+    yield rows.update
+    record_property("table", {**rows, "seconds": round(time.monotonic() - began)})
+
+
+# Every step a slice of its own on SQLite: sessions are handed over at each checkpoint.
+@pytest.mark.parametrize(
+    "url, agents, slice_seconds",
+    [("postgres", ("desk", "long"), "20"), ("sqlite", ("desk",), "0.001")],
+    indirect=["url"],
+    ids=["postgres", "sqlite"],
+)
+def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_url, folder, tell):
+    plain = {agent: plainly(agent) for agent in agents}
+    env = chaos_environment(url, folder, REDIS_URL=redis_url, AGENTSTATE_SLICE_SECONDS=slice_seconds)
+    person = Person()
+    with database(url), Workers(celery(concurrency=8), env) as workers:
+        workers.wait_until_ready()
+        undisturbed = see_through([(agent, "undisturbed") for agent in agents], person, seconds=30)
+        for session, agent in undisturbed.items():
+            check(session, plain[agent])
+        deaths = [
+            (agent, f"die at {number}")
+            for session, agent in undisturbed.items()
+            for number in range(1, len(moments(session)) + 1)
+        ]
+        trouble = BrokerTrouble(redis_server, every=5)
+        sessions = see_through(deaths, person, workers.keep, trouble)
+        tell(tally(sessions, person.decided, trouble.done))
+        for session, agent in sessions.items():
+            check(session, plain[agent])
+            assert sum("struck" in line for line in moments(session)) == 1
+    assert workers.replaced == 0, "a worker did not outlive its child or its broker"
+
+
+def test_killed_at_random(url, redis_server, redis_url, folder, tell):
+    plain = {agent: plainly(agent) for agent in ("desk", "long")}
+    env = chaos_environment(
+        url, folder, REDIS_URL=redis_url, AGENTSTATE_SLICE_SECONDS="0.5", AGENTSTATE_TEST_PACE="0.1"
+    )
+    dice = random.Random(2026)
+    person = Person(dice)
+    with database(url), Workers(celery(), env) as workers:
+        workers.wait_until_ready()
+        trouble = BrokerTrouble(redis_server, every=3)
+        strikes = Strikes(workers, dice, child=24, worker=2, parent=1, beat=1)
+        crowd = [(agent, f"{agent} {n}") for n in range(12) for agent in plain]
+        sessions = see_through(crowd, person, workers.keep, trouble, strikes, at_once=8)
+        replaced = {"processes replaced": workers.replaced}
+        tell(tally(sessions, strikes.done, person.decided, trouble.done, replaced))
+        for session, agent in sessions.items():
+            check(session, plain[agent])
+    assert strikes.left == []
+
+
+# Each of these (or a moment beside it: calls run in parallel) ends the one process that runs everything.
+ENDS = (
+    ("desk", "inside", "reply"),
+    ("long", "after", "start_call"),
+    ("desk", "effect", "pay"),
+    ("long", "inside", "checkpoint"),
+)
+
+
+def test_everything_in_one_process_killed_and_started_again(sqlite_url, folder, tell, tmp_path):
+    plain = {agent: plainly(agent) for agent in ("desk", "long")}
+    env = chaos_environment(sqlite_url, folder, STATIC_ROOT=str(tmp_path / "static"))
+    person = Person()
+    with database(sqlite_url), Workers([UP], env) as up:
+        up.wait_until_ready()
+        undisturbed = see_through([(agent, "undisturbed") for agent in plain], person, seconds=30)
+        line = {(a, m["what"], m["name"]): m["n"] for s, a in undisturbed.items() for m in moments(s)}
+        deaths = [(end[0], f"die at {line[end]}") for end in ENDS]
+        crowd = [(agent, f"beside them {n}") for n in range(2) for agent in plain]
+        sessions = see_through([*deaths, *crowd], person, up.keep)
+        tell(tally(sessions, person.decided, {"started again": up.replaced}))
+        for session, agent in sessions.items():
+            check(session, plain[agent])
+    assert up.replaced == len(ENDS)
