@@ -53,6 +53,7 @@ class OrmJournal:
         self.claim = claim
         self.connection = RunConnection()
         self._branch: Branch
+        self._leaves_calls_behind = False
         self._keys: dict[str, int] = {}
         self._context_at = 0
         self._tools: tuple[str, ...] = ()
@@ -69,6 +70,7 @@ class OrmJournal:
             if session is None or session.branch is None:
                 raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
             self._branch = session.branch
+            self._leaves_calls_behind = restore.leaves_calls_behind(session.branch)
             found = restore.read(session, session.branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
         self._keys, self._context_at, self._tools = dict(found.keys), found.context_at, found.tools
@@ -114,7 +116,7 @@ class OrmJournal:
         return planned
 
     def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
-        if not self._branch.leaves_something_behind:
+        if not self._leaves_calls_behind:
             return None
         with self._transaction():
             before = restore.left_behind(self._branch, tool, arguments)

@@ -161,13 +161,18 @@ def _told(message: Message) -> str | None:
     return None
 
 
+def leaves_calls_behind(branch: Branch) -> bool:
+    """Whether `left_behind` may find anything: this does not change while the session stays on the branch."""
+    if branch.leaves_something_behind:
+        return True
+    return Branch.objects.filter(session=branch.session_id).exclude(pk=branch.pk).exists()
+
+
 def left_behind(branch: Branch, tool: str, arguments: Json) -> ToolCall | None:
     """A call of the tool with these arguments that was started where this branch does not see it.
 
-    That is on a tail that a rewind left, or, after a fork, in the session that this one was forked from.
+    That is on a tail that a rewind or an undo left, or, after a fork, in the session that this one was forked from.
     """
-    if not branch.leaves_something_behind:
-        return None
     seen = [pk for pk, _ in branch.segments()]
     sessions = Branch.objects.filter(pk__in=seen).values("session")
     calls = ToolCall.objects.filter(branch__session__in=sessions, tool=tool).exclude(status__in=NEVER_RAN)

@@ -49,7 +49,7 @@ class Branch(models.Model):
 
     @property
     def leaves_something_behind(self) -> bool:
-        """Whether there may be calls of this session, or of the one it was forked from, that are not seen here."""
+        """Whether it was made by leaving another branch, of this session or of the one that it was forked from."""
         return bool(self.lineage) or self.undo_to_id is not None
 
     def sees(self, branch_id: int, position: int) -> bool:
