@@ -95,8 +95,8 @@ class Mask:
         """
         if not self.hides_anything or not text:
             return text
-        text = self._patterned(text)
-        return self._named_in(text) if self.keys else text
+        # Names first: what a pattern takes out of a JSON text may leave no JSON.
+        return self._patterned(self._named_in(text) if self.keys else text)
 
     def json(self, value: Json) -> Json:
         """The same for plain JSON, however deep: the whole value of a hidden key, and patterns in every text."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app import actions
@@ -90,6 +90,7 @@ JSON = st.recursive(
 )
 
 
+@example(["\x1f@00"], None, True)
 @given(JSON, st.sampled_from([None, 2]), st.booleans())
 def test_no_shape_of_json_lets_a_hidden_value_through(value, indent, as_text):
     secret = {"outer": [{"iban": ["s3cret", value, "s3cret"]}, value], "after": "seen"}
