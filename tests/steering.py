@@ -384,6 +384,10 @@ class Steering(RuleBasedStateMachine):
         assert rows_of(branch_of(session)) == self.shown[target]
         # What was going on there is as it was, but for what would run by itself.
         was = self.left[target]
+        if self._announced(target, was) and not self.inbox[pk]:
+            # The turn had not begun, and its message was read on the branch just left: there is no turn.
+            assert (session.status, session.phase) == (Status.IDLE, "done")
+            return
         for name in (
             "phase",
             "previous_phase",
@@ -400,6 +404,12 @@ class Steering(RuleBasedStateMachine):
             assert session.status in (Status.PAUSED, Status.IDLE)
         else:
             assert (session.status, session.waiting_for) == (was["status"], was["waiting_for"])
+
+    def _announced(self, branch: int, was: dict[str, Any]) -> bool:
+        """Whether the next turn was to begin on the branch."""
+        marks = [key for _, kind, key in self.shown[branch] if kind == "Checkpoint"]
+        over = bool(marks) and Checkpoint.objects.get(pk=marks[-1]).kind == "end"
+        return over and was["phase"] == "planning" and was["status"] in ("queued", "running", "paused")
 
     def fork(self, pk: UUID, choice: int, words: str) -> None:
         found = self._checkpoints(pk)
@@ -461,6 +471,10 @@ class Steering(RuleBasedStateMachine):
         else:
             actions.approve(actor=SYSTEM, session_id=pk, call_id=approval.call_id, reason="fine")
             self._told(pk, "approved", "fine")
+
+    def answer_all(self, pk: UUID) -> None:
+        for _ in range(Approval.objects.filter(session_id=pk, decision="").count()):
+            self.answer(pk, "approve", 0)
 
     # What workers do
 

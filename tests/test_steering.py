@@ -6,24 +6,26 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests import driving
-from tests.steering import Steering, payers_desk
+from sessions_app.models import Phase, Session, Status, WaitingFor
+from tests import driving, steering
+from tests.steering import Steering
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
 def desk(db: None) -> Iterator[driving.Desk]:
-    with payers_desk() as desk:
+    with steering.payers_desk() as desk:
         yield desk
 
 
 def test_random_steering_keeps_every_promise() -> None:
+    """The same each time, and quick; the next one looks further."""
     run_state_machine_as_test(
         Steering,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=14,
+            max_examples=25,
+            stateful_step_count=30,
             deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
@@ -37,6 +39,46 @@ def test_long_random_steering_keeps_every_promise() -> None:
     run_state_machine_as_test(
         Steering,
         settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+# What it has found
+
+
+def steered(*steps: str, words: str = "a") -> tuple[Steering, Session]:
+    """A session after these steps, each checked against the model."""
+    machine = Steering()
+    machine.start(words)
+    [pk] = machine.known
+    machine.touched = [pk]
+    for step in steps:
+        what, _, choice = step.partition(" ")
+        match what:
+            case "rewind":
+                machine.rewind(pk, int(choice or 0), run=True)
+            case "message":
+                machine.message(pk, choice)
+            case "slice":
+                machine.drive(pk, 0)
+            case "drive":
+                machine.drive(pk, 60)
+            case _:
+                getattr(machine, what)(pk)
+        machine.all_is_as_promised()
+    return machine, steering.fresh(pk)
+
+
+def test_what_happened_on_a_branch_that_an_undo_left_is_not_repeated_unseen() -> None:
+    """The first branch left nothing by itself; what the undo left lies behind it all the same."""
+    machine, session = steered("slice", "rewind", "drive", "answer_all", "drive", "undo", "resume", "drive")
+    assert (session.status, session.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
+    assert sum(steering.ran.values()) == 3
+    machine.teardown()
+
+
+def test_a_turn_whose_message_was_read_on_the_branch_that_an_undo_left_is_none() -> None:
+    machine, session = steered("drive", "message b", "rewind", "slice", "undo")
+    assert (session.status, session.phase, session.final_answer) == (Status.IDLE, Phase.DONE, "Answer to a")
+    machine.teardown()

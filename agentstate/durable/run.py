@@ -97,8 +97,15 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
 
 
 def _nothing_to_do(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> Stop | None:
+    if context.fresh_turn and not snapshot.inbox:
+        # A turn was announced, and its message read elsewhere: there is none.
+        if context.meter.phase is AgentPhase.ERROR:
+            context.to(AgentPhase.PLANNING)
+        if context.meter.phase is AgentPhase.PLANNING:
+            context.to(AgentPhase.DONE)
+        return Stop("idle", progress=context.meter.progress())
     if context.fresh_turn:
-        return None if snapshot.inbox else Stop("idle")
+        return None
     if snapshot.definition and snapshot.definition != durable.definition:
         return Stop(
             "waiting",

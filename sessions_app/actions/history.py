@@ -122,6 +122,7 @@ def undo(
     assert target is not None, "the rules let no session without a rewind come here"
     session.branch = target
     _return(session, target.left_state or {}, why=reason)
+    _drop_turn_without_words(session, target)
     return commit(session, "undone", actor, reason, {"from_branch": left.number, "to_branch": target.number})
 
 
@@ -318,3 +319,13 @@ def _return(session: Session, state: dict[str, Any], *, why: str) -> None:
     else:
         settle(session, Status(status), why=session.why)
     session.waiting_for, session.attempt = waiting_for, attempt
+
+
+def _drop_turn_without_words(session: Session, branch: Branch) -> None:
+    """A turn that had not begun here has nothing to begin with, if its message was read on the branch just left."""
+    if session.status != Status.PAUSED or session.phase != Phase.PLANNING or session.inbox.exists():
+        return
+    tip = restore.last_visible(Checkpoint, branch)
+    if tip is not None and tip.kind == Checkpoint.Kind.END:
+        _stand_at(session, tip, timezone.now())
+        settle(session, Status.IDLE)
