@@ -33,17 +33,6 @@ def test_random_steering_keeps_every_promise() -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_long_random_steering_keeps_every_promise() -> None:
-    run_state_machine_as_test(
-        Steering,
-        settings=settings(
-            max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
-
-
 # What it has found
 
 
