@@ -21,7 +21,7 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 .PHONY: test
 test: .venv/dev.stamp services lint  ## Everything: lint, then the whole suite, then its database tests on PostgreSQL
 	$(BIN)/python -m pytest -n auto
-	$(BIN)/python -m tests.services $(BIN)/python -m pytest -n auto -m '$(FAST)' --database-only
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '$(FAST)' --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
@@ -32,6 +32,7 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --check --target-version 5.2
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py check --deploy --fail-level WARNING
@@ -49,7 +50,7 @@ bench: .venv/dev.stamp services  ## Time and bytes per step, against the bare ag
 
 .PHONY: screenshots
 screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew
-	$(BIN)/python -m tests.screenshots
+	$(BIN)/python -m tools.screenshots
 
 .PHONY: lock
 lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade takes the newest)

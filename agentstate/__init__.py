@@ -3,7 +3,7 @@
 This is the public surface for agent authors. Importing it pulls in neither Django, Celery nor Haystack.
 """
 
-from agentstate.durable.context import idempotency_key
+from agentstate.durable.idempotency import idempotency_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import agent
 

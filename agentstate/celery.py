@@ -5,7 +5,6 @@ are not kept, messages that can be sent again soon expire, and a worker that los
 Without REDIS_URL the broker lives inside one process, and only `manage.py up` may run a worker on it.
 """
 
-import logging
 import os
 from typing import Any
 
@@ -15,8 +14,6 @@ from kombu import Exchange, Queue
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
-
-logger = logging.getLogger(__name__)
 
 # The sweep and what it finds, apart from the wake-ups of sessions that are being run: those may wait in a long line,
 # and whoever lost its worker must not wait behind them for ever.
@@ -85,28 +82,3 @@ def _refuse_a_broker_nobody_shares(**kwargs: Any) -> None:
             "REDIS_URL is not set, so this process would wait for messages that no other process can send it. "
             "Set REDIS_URL to a Redis or Valkey server, or run everything in one process with `manage.py up`."
         )
-
-
-@signals.worker_ready.connect
-def _publish_agents(**kwargs: Any) -> None:
-    """The desk shows the agents that workers say there are."""
-    from sessions_app.publish import publish_agents
-
-    for problem in publish_agents():
-        logger.error(problem)
-
-
-@signals.worker_process_init.connect
-def _beat_from_the_start(**kwargs: Any) -> None:
-    """An idle worker is alive too."""
-    from sessions_app.tasks import heartbeat
-
-    heartbeat()
-
-
-@signals.worker_process_shutdown.connect
-def _sign_off(**kwargs: Any) -> None:
-    from sessions_app.leases import sign_off
-    from sessions_app.tasks import worker_name
-
-    sign_off(worker_name())

@@ -191,7 +191,7 @@ TEMPLATES = [
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Django's shared caches pickle what they keep, and nothing here may be unpickled; see `sessions_app.toolcache`.
+# Django's shared caches pickle what they keep, and nothing here may be unpickled; see `runtime.tool_cache`.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 
 LANGUAGE_CODE = "en"

@@ -8,5 +8,5 @@ urlpatterns = [
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),
-    path("", include("sessions_app.urls")),
+    path("", include("sessions_app.desk.urls")),
 ]

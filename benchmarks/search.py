@@ -101,13 +101,13 @@ def best(work: Callable[[], object]) -> str:
 def measure(where: str, messages: int) -> None:
     from django.core.management import call_command
 
-    from sessions_app import search, searchindex
-    from sessions_app.masking import Mask
+    from sessions_app.access.masking import Mask
+    from sessions_app.finding import search, search_index
     from sessions_app.models import Message, Session, ToolCall
 
     call_command("migrate", verbosity=0)
     fill(messages)
-    took = seconds(lambda: searchindex.update(seconds=3600))
+    took = seconds(lambda: search_index.update(seconds=3600))
     rows = Message.objects.count() + ToolCall.objects.count()
     print(
         f"\n{where}: {rows:,} messages and calls were added to the index in {took:.1f} s ({rows / took:,.0f}/s)"
@@ -134,7 +134,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         if options.postgres:
-            from tests.services import running_postgres
+            from tools.services import running_postgres
 
             url, where = stack.enter_context(running_postgres()).new_database(), "PostgreSQL"
         else:

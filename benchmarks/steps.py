@@ -5,7 +5,7 @@
 Each step is one reply of a stub model, one tool call and about 1.9 KB of payload. Compared are
 - bare: the plain Haystack agent, nothing stored;
 - floor: one INSERT and COMMIT of the payload per step, through the same driver and durability settings;
-- durable: the agent driven by `sessions_app.worker.drive` with its journal in the database.
+- durable: the agent driven by `sessions_app.runtime.worker.drive` with its journal in the database.
 """
 
 import argparse
@@ -114,9 +114,9 @@ def floor(steps: int) -> Series:
 
 def durable(steps: int) -> Series:
     from sessions_app import actions
+    from sessions_app.access.roles import Actor
     from sessions_app.models import Session
-    from sessions_app.roles import Actor
-    from sessions_app.worker import drive
+    from sessions_app.runtime.worker import drive
 
     tables = [
         f"sessions_app_{name}" for name in ("message", "modelcall", "toolcall", "checkpoint", "statevalue")
@@ -197,7 +197,7 @@ def main() -> None:
     sys.setrecursionlimit(10_000)
     with ExitStack() as stack:
         if options.postgres:
-            from tests.services import running_postgres
+            from tools.services import running_postgres
 
             url, where = stack.enter_context(running_postgres()).new_database(), "PostgreSQL"
         else:

@@ -19,7 +19,9 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 
 from sessions_app import actions
-from sessions_app.errors import ActionError
+from sessions_app.access.errors import ActionError
+from sessions_app.access.roles import Actor
+from sessions_app.finding import queues
 from sessions_app.models import (
     Approval,
     Branch,
@@ -34,9 +36,7 @@ from sessions_app.models import (
     ToolCall,
     Worker,
 )
-from sessions_app.queries import queues
-from sessions_app.queries.words import condition
-from sessions_app.roles import Actor
+from sessions_app.wording import condition
 
 # Django's own classes take no type arguments when they run.
 if TYPE_CHECKING:

@@ -21,6 +21,6 @@ class SessionsConfig(AppConfig):
 
 def _ensure_roles(**kwargs: Any) -> None:
     """Groups follow permissions, and Django makes those after each migrate."""
-    from sessions_app.roles import ensure_roles
+    from sessions_app.access.roles import ensure_roles
 
     ensure_roles()

@@ -26,9 +26,9 @@ def modules_exist(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 @register("agentstate", deploy=True)
 def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Imports the modules and builds each agent once."""
-    from agentstate.durable.build import describe
+    from agentstate.durable.agent import describe
     from agentstate.durable.registry import registry
-    from sessions_app.publish import load_agents
+    from sessions_app.runtime.agents import load_agents
 
     found: list[CheckMessage] = [Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents()]
     for registration in registry.all():

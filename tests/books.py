@@ -7,12 +7,13 @@ from typing import Any
 from django.db.models import F
 from django.utils import timezone
 
-from agentstate.durable.journal import Journal
+from agentstate.durable.port import Journal
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.store import Store
-from sessions_app import actions, leases
-from sessions_app.journal import OrmJournal
+from sessions_app import actions
 from sessions_app.models import Branch, InboxMessage, Session, Status
+from sessions_app.runtime import leases
+from sessions_app.runtime.journal import OrmJournal
 from tests import builders
 from tests.builders import SYSTEM
 

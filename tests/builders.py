@@ -23,9 +23,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable.journal import Progress
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.progress import Meter
+from agentstate.durable.records import Progress
+from sessions_app.access.roles import Actor, give_role
+from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -43,8 +45,6 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.packing import pack
-from sessions_app.roles import Actor, give_role
 
 SYSTEM = Actor.system("tests")
 DEFINITION = "d" * 64

@@ -21,13 +21,13 @@ from django.db import connections
 from django.db.utils import load_backend
 
 from sessions_app import actions
-from sessions_app.errors import Refused
+from sessions_app.access.errors import Refused
+from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall, WaitingFor
-from sessions_app.roles import Actor
 from tests import chaos_agents
 from tests.chaos_moments import VARIABLE, moments
-from tests.processes import CELERY, MANAGE, Process, environment, run
-from tests.services import Redis, wait_for
+from tools.processes import CELERY, MANAGE, Process, environment, run
+from tools.services import Redis, wait_for
 
 PERSON = Actor.system("a person")
 # How long a call of a worker that lost its session may still take before a person believes that it will not.

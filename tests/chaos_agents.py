@@ -25,7 +25,7 @@ from haystack.hooks.compaction import CompactionHook, SummarizationCompactor
 from haystack.tools import tool
 
 from agentstate import ToolPolicy, agent, idempotency_key
-from agentstate.durable import runcontext
+from agentstate.durable import run_context
 from tests import chaos_moments
 
 # How long a tool, and a model, takes: so that a kill at random finds them at work.
@@ -122,7 +122,7 @@ def close(verdict: Annotated[str, "verdict"]) -> str:
 
 def _asked(name: str, messages: list[ChatMessage]) -> bool:
     """Put on record that a model was asked, and say whether it is the first time for these messages."""
-    run = runcontext.current()
+    run = run_context.current()
     session = str(run.journal.claim.session_id) if run is not None else "plain"  # type: ignore[attr-defined]
     told = [
         [
@@ -206,7 +206,7 @@ def _long_reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
         if result.origin.tool_name == "pay"
     ]
     number = max(paid) + 1 if paid else 0
-    if number == 1 and first and runcontext.current() is not None:
+    if number == 1 and first and run_context.current() is not None:
         raise ConnectionError("the model is away")
     words = "and some words to fill the window " * 6
     if number == 3:

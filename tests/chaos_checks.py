@@ -11,8 +11,8 @@ from uuid import UUID
 
 from haystack.dataclasses import ChatMessage
 
-from agentstate.durable.encoding import decode, encode_lossy, message_from
-from sessions_app import restore
+from agentstate.durable.state.encoding import decode, encode_lossy, message_from
+from sessions_app.history import restore
 from sessions_app.models import Event, ModelCall, Session, ToolCall
 from tests import chaos_agents
 from tests.chaos_moments import VARIABLE, moments

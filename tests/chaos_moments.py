@@ -70,9 +70,9 @@ def plan(title: str) -> dict[int, signal.Signals]:
 
 def watch() -> None:
     """From now on, note what this process does to sessions."""
-    from sessions_app import leases
-    from sessions_app.journal import OrmJournal
     from sessions_app.models import Session
+    from sessions_app.runtime import leases
+    from sessions_app.runtime.journal import OrmJournal
 
     claim = leases.claim
     transaction = OrmJournal._transaction

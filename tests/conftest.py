@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from django.conf import settings
 
-from tests import services
+from tools import services
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -11,10 +11,10 @@ from haystack.components.agents import Agent
 from agentstate import agent
 from agentstate.durable.registry import registry
 from sessions_app import actions
+from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Event, Message, ModelCall, Session, Status, ToolCall
-from sessions_app.packing import fill_texts
-from sessions_app.publish import publish_agents
-from sessions_app.worker import drive
+from sessions_app.runtime.agents import publish_agents
+from sessions_app.runtime.worker import drive
 from tests import sample_agents
 from tests.builders import SYSTEM, branch_of
 

@@ -24,11 +24,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import agentstate
 from agentstate import ToolPolicy
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable.encoding import message_from
-from sessions_app import actions, journal, leases
+from agentstate.durable.state.encoding import message_from
+from sessions_app import actions
+from sessions_app.access.errors import ActionError
 from sessions_app.actions.history import LEFT_FIELDS
-from sessions_app.errors import ActionError
-from sessions_app.lending import RunConnection
+from sessions_app.history.message_rows import results_of, unpack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -43,8 +43,9 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.packing import results_of, unpack
-from sessions_app.worker import drive
+from sessions_app.runtime import journal, leases
+from sessions_app.runtime.connection import RunConnection
+from sessions_app.runtime.worker import drive
 from tests import driving
 from tests.builders import SYSTEM, branch_of
 

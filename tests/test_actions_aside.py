@@ -2,9 +2,10 @@
 
 import pytest
 
-from sessions_app import actions, leases
-from sessions_app.errors import Forbidden, Invalid, Moved, Refused
+from sessions_app import actions
+from sessions_app.access.errors import Forbidden, Invalid, Moved, Refused
 from sessions_app.models import Session
+from sessions_app.runtime import leases
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,8 @@ from django.forms.models import model_to_dict
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.access.roles import Actor
 from sessions_app.models import (
     Allowance,
     Approval,
@@ -19,7 +20,6 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.roles import Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db

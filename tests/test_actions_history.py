@@ -17,10 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sessions_app import actions, leases, restore
+from sessions_app import actions
+from sessions_app.access.errors import Invalid, NotFound, Refused
 from sessions_app.actions.history import LEFT_FIELDS
-from sessions_app.errors import Invalid, NotFound, Refused
+from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, InboxMessage, Message, Phase, Session, Status, ToolCall
+from sessions_app.runtime import leases
 from tests import builders
 from tests.builders import SYSTEM, branch_of
 

@@ -8,10 +8,11 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
-from sessions_app import actions, rules
-from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app import actions
+from sessions_app.access import availability
+from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.access.roles import PERMISSION, Actor
 from sessions_app.models import Approval, Checkpoint, Session, ToolCall
-from sessions_app.roles import PERMISSION, Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +73,7 @@ def needed(session: Session, act: str) -> bool:
 
 
 def possible(session: Session, act: str) -> bool:
-    return needed(session, act) and rules.why_not(session, act, **facts(session, act)) is None
+    return needed(session, act) and availability.why_not(session, act, **facts(session, act)) is None
 
 
 @pytest.mark.parametrize("act", VERBS)
@@ -85,7 +86,7 @@ def test_an_act_is_refused_exactly_when_the_rules_say_so(state: str, act: str) -
                 actor=builders.SYSTEM, session_id=session.pk, reason="why not", **arguments(session, act)
             )
         return
-    reason = rules.why_not(session, act, **facts(session, act))
+    reason = availability.why_not(session, act, **facts(session, act))
     before = everything()
     if reason is None:
         VERBS[act](actor=builders.SYSTEM, session_id=session.pk, reason="why not", **arguments(session, act))

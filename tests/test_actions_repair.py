@@ -10,8 +10,10 @@ from django.forms.models import model_to_dict
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app import actions, restore
-from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app import actions
+from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.desk.pages.session import state
+from sessions_app.history import restore
 from sessions_app.models import (
     Approval,
     Branch,
@@ -27,7 +29,6 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.queries import state
 from tests import builders
 from tests.builders import SYSTEM, History, branch_of
 

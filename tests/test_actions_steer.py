@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.errors import Invalid
+from sessions_app.access.errors import Invalid
 from sessions_app.models import InboxMessage, Phase, Session, Status
 from tests import builders
 

@@ -7,10 +7,11 @@ from django.db import transaction
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
-from sessions_app import actions, tasks
-from sessions_app.errors import Forbidden, Invalid, Refused
+from agentstate.celery import app
+from sessions_app import actions, wake
+from sessions_app.access.errors import Forbidden, Invalid, Refused
+from sessions_app.access.roles import Actor
 from sessions_app.models import Phase, Session, Status
-from sessions_app.roles import Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions for which a wake-up was sent."""
     sent: list[str] = []
-    monkeypatch.setattr(tasks.advance, "delay", sent.append)
+    monkeypatch.setattr(app, "send_task", lambda task, arguments: sent.append(*arguments))
     return sent
 
 
@@ -85,7 +86,7 @@ def test_a_wake_up_that_cannot_be_sent_is_only_logged(
     def down(*args: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(tasks.advance, "delay", down)
+    monkeypatch.setattr(app, "send_task", down)
     with django_capture_on_commit_callbacks(execute=True):
         session = start()
     session.refresh_from_db()
@@ -99,7 +100,7 @@ def test_nothing_is_woken_by_a_transaction_that_fails(
 ) -> None:
     def fail() -> None:
         with transaction.atomic():
-            tasks.wake(builders.done().pk)
+            wake.wake(builders.done().pk)
             raise ZeroDivisionError
 
     with django_capture_on_commit_callbacks(execute=True), pytest.raises(ZeroDivisionError):

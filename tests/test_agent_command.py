@@ -16,7 +16,7 @@ from sessions_app.management.commands import agent as command
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, Status, ToolCall
 from tests import builders
 from tests.builders import branch_of
-from tests.processes import MANAGE, PROJECT, environment
+from tools.processes import MANAGE, PROJECT, environment
 
 pytestmark = pytest.mark.django_db
 

@@ -21,10 +21,10 @@ from haystack.tools import Tool, tool
 from agentstate import ToolPolicy
 from agentstate.durable.registry import registry
 from sessions_app import actions
-from sessions_app.errors import Invalid, NotFound
-from sessions_app.journal import OrmJournal
+from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, WaitingFor
-from sessions_app.worker import drive
+from sessions_app.runtime.journal import OrmJournal
+from sessions_app.runtime.worker import drive
 from tests import driving, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import KEY, Desk
@@ -609,7 +609,7 @@ def test_a_database_that_does_not_answer_loses_nothing(desk: Desk, monkeypatch: 
         raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sessions_app.rowsql.update", away)
+        patch.setattr("sessions_app.runtime.statements.update", away)
         assert desk.drive(session) == "lost"
     assert desk.fresh(session).status == Status.RUNNING
     session = after_death(desk, session)

@@ -7,11 +7,12 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
+from agentstate.celery import app
 from sessions_app import actions, tasks
+from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.actions import bulk, steer
-from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.desk.pages import bulk as reading
 from sessions_app.models import BulkAct, Event, Session
-from sessions_app.queries import bulk as reading
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +28,7 @@ def actor():
 def sent(monkeypatch):
     """The acts that were sent to workers."""
     acts: list[int] = []
-    monkeypatch.setattr(tasks, "_send_bulk", acts.append)
+    monkeypatch.setattr(app, "send_task", lambda task, arguments, **options: acts.append(*arguments))
     return acts
 
 

@@ -8,8 +8,8 @@ import pytest
 from sessions_app.models import Session, Status
 from tests.chaos import Workers, celery, chaos_environment, database, start
 from tests.chaos_moments import VARIABLE, moments
-from tests.processes import CELERY, MANAGE, environment, run, running
-from tests.services import wait_for
+from tools.processes import CELERY, MANAGE, environment, run, running
+from tools.services import wait_for
 
 WORKER = (*CELERY, "worker", "--concurrency", "2")
 BEAT = (*CELERY, "beat")

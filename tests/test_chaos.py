@@ -20,7 +20,7 @@ from tests.chaos import (
 )
 from tests.chaos_checks import check, plainly, tally
 from tests.chaos_moments import VARIABLE, moments
-from tests.processes import MANAGE
+from tools.processes import MANAGE
 
 UP = (*MANAGE, "up", "--port", "0", "--no-demo")
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]

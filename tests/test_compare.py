@@ -2,10 +2,11 @@
 
 import pytest
 
-from sessions_app import actions, restore
-from sessions_app.masking import HIDDEN, Mask
+from sessions_app import actions
+from sessions_app.access.masking import HIDDEN, Mask
+from sessions_app.desk.pages.compare import MOST, compare
+from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, Message, Session, StateValue
-from sessions_app.queries.compare import MOST, compare
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -14,9 +14,9 @@ import pytest
 from haystack.dataclasses import ChatMessage
 
 from agentstate.demo import agents
-from agentstate.durable.build import describe
+from agentstate.durable.agent import describe
 from agentstate.durable.registry import registry
-from tests.processes import PROJECT, environment
+from tools.processes import PROJECT, environment
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_each_is_registered_and_can_be_built(key):
 
 @pytest.mark.parametrize("key", ["claims", "research", "letters"])
 def test_the_same_agent_has_the_same_definition_each_time_it_is_built(key):
-    from agentstate.durable.build import fingerprint
+    from agentstate.durable.agent import fingerprint
 
     factory = registry.get(key).factory
     assert fingerprint(factory()) == fingerprint(factory())
@@ -121,7 +121,7 @@ def test_with_a_key_they_ask_the_model_server_that_the_environment_names(model_s
 ONE_TURN = """
 import sys
 from agentstate.demo import agents
-from agentstate.durable.build import build
+from agentstate.durable.agent import build
 from agentstate.durable.registry import registry
 from agentstate.durable.run import run
 from agentstate.journals.file import FileJournal

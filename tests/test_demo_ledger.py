@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.demo import ledger
-from agentstate.durable.context import current_key
+from agentstate.durable.idempotency import current_key
 
 
 @pytest.fixture(autouse=True)

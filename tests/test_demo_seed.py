@@ -11,7 +11,8 @@ from agentstate.demo import ledger, tools
 from agentstate.demo import seed as seeding
 from agentstate.demo.seed import seed
 from sessions_app import actions
-from sessions_app.errors import Refused
+from sessions_app.access.errors import Refused
+from sessions_app.access.roles import Actor
 from sessions_app.models import (
     CallStatus,
     Checkpoint,
@@ -22,9 +23,8 @@ from sessions_app.models import (
     Status,
     ToolCall,
 )
-from sessions_app.publish import publish_agents
-from sessions_app.roles import Actor
-from sessions_app.worker import drive
+from sessions_app.runtime.agents import publish_agents
+from sessions_app.runtime.worker import drive
 from tests import builders
 
 ACTOR = Actor.system("tests")

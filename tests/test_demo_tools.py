@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentstate.demo import ledger, records, tools
-from agentstate.durable.context import current_key
+from agentstate.durable.idempotency import current_key
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@
 import pytest
 from django.test import Client
 
+from sessions_app.finding import queues
 from sessions_app.models import Checkpoint, Session
-from sessions_app.queries import queues
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -4,8 +4,8 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Page, expect
 
-from sessions_app import searchindex
 from sessions_app.actions import bulk
+from sessions_app.finding import search_index
 from sessions_app.models import BulkAct, SavedView, Session, StateValue, ToolCall
 from tests import builders
 
@@ -15,7 +15,7 @@ both = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScrip
 
 @pytest.fixture(autouse=True)
 def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions_app.tasks._send_bulk", lambda act: None)
+    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
 
 
 def log_in(context: BrowserContext, role: str = "operator") -> Page:
@@ -35,7 +35,7 @@ def roofs(number: int = 3) -> list[Session]:
         history = builders.asked(title=f"Roof {index}")
         history.user("The roof leaks.")
         found.append(history.rest("queued"))
-    while searchindex.update():
+    while search_index.update():
         pass
     return found
 

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect
 
-from sessions_app import restore
+from sessions_app.history import restore
 from sessions_app.models import Session
 from tests import builders
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from sessions_app import actions
-from sessions_app.errors import Forbidden, Invalid, Moved, Refused
+from sessions_app.access.errors import Forbidden, Invalid, Moved, Refused
 from sessions_app.models import Session, ToolCall
 from tests import builders
 

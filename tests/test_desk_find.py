@@ -6,8 +6,9 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from sessions_app import actions, search, searchindex
-from sessions_app.masking import Mask
+from sessions_app import actions
+from sessions_app.access.masking import Mask
+from sessions_app.finding import search, search_index
 from sessions_app.models import Checkpoint, Session
 from tests import builders
 
@@ -21,7 +22,7 @@ def desk(client: Client) -> Client:
 
 
 def indexed() -> None:
-    while searchindex.update():
+    while search_index.update():
         pass
 
 

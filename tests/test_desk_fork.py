@@ -5,7 +5,7 @@ import re
 import pytest
 from django.test import Client
 
-from sessions_app import restore
+from sessions_app.history import restore
 from sessions_app.models import Checkpoint, Message, Session
 from tests import builders
 

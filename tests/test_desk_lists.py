@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
-from sessions_app.queries import queues
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions_app.tasks._send_bulk", lambda act: None)
+    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from sessions_app import actions, searchindex
-from sessions_app.masking import HIDDEN
+from sessions_app import actions
+from sessions_app.access.masking import HIDDEN
+from sessions_app.access.roles import Actor
+from sessions_app.finding import search_index
 from sessions_app.models import (
     Approval,
     Branch,
@@ -19,7 +21,6 @@ from sessions_app.models import (
     StateValue,
     ToolCall,
 )
-from sessions_app.roles import Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +69,7 @@ def confidential() -> Session:
     InboxMessage.objects.create(session=session, text=f"Hurry, says {SECRET}")
     history.reply(calls=[("issue_refund", {"claim": SECRET, "amount": 120})])
     history.ask(history.calls[-1], repeats=before)
-    while searchindex.update():
+    while search_index.update():
         pass
     return history.rest(
         "waiting", waiting_for="approval", why=f"Waits for {SECRET}", error=SECRET, final_answer=SECRET

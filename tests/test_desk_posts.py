@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from sessions_app.forms import FORMS
-from sessions_app.forms_repair import REPAIRS
+from sessions_app.desk.forms.actions import FORMS
+from sessions_app.desk.forms.repair import REPAIRS
 from sessions_app.models import Allowance, Event, Session, StateValue, ToolCall
 from tests import builders
 from tests.test_desk_acts import POSSIBLE

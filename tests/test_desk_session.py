@@ -9,10 +9,10 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.access.roles import Actor
+from sessions_app.desk.pages.session import timeline
+from sessions_app.desk.pages.session.timeline_items import GapItem, MessageItem, StepItem, TailItem
 from sessions_app.models import Checkpoint, Session, ToolCall
-from sessions_app.queries import timeline
-from sessions_app.queries.items import GapItem, MessageItem, StepItem, TailItem
-from sessions_app.roles import Actor
 from tests import builders
 
 pytestmark = pytest.mark.django_db

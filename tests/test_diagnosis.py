@@ -6,10 +6,11 @@ import pytest
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.desk.pages.session import diagnosis, secrets
+from sessions_app.desk.pages.session.diagnosis import diagnose
+from sessions_app.desk.pages.session.header import header
+from sessions_app.finding import stuck
 from sessions_app.models import Approval, RegisteredAgent, Session, StateValue, ToolCall, Worker
-from sessions_app.queries import diagnosis, secrets, stuck
-from sessions_app.queries.diagnosis import diagnose
-from sessions_app.queries.header import header
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS
+from sessions_app.desk.pages.session import diagram
 from sessions_app.models import Phase, Session
-from sessions_app.queries import diagram
 
 TOTALS = {
     "edges": {

@@ -13,10 +13,10 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
 
 from agentstate import ToolPolicy
-from agentstate.durable.build import DurableAgent, make_durable
-from agentstate.durable.encoding import decode, encode_lossy, message_from
-from agentstate.durable.journal import LeaseLost
+from agentstate.durable.agent import DurableAgent, make_durable
+from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, Outcome, run
+from agentstate.durable.state.encoding import decode, encode_lossy, message_from
 from agentstate.journals import MemoryJournal
 from agentstate.journals.store import Store
 from tests import sample_agents
@@ -175,7 +175,7 @@ def test_killed_at_any_write_it_ends_the_same_and_no_reply_is_asked_twice(kind, 
 
 
 def _tools(durable: DurableAgent) -> list[Any]:
-    from agentstate.durable.build import _tools
+    from agentstate.durable.agent import _tools
 
     return list(_tools(durable.agent))
 

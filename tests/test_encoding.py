@@ -17,7 +17,7 @@ from haystack.dataclasses import ByteStream, ChatMessage, GeneratedAnswer, Reaso
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.durable.encoding import (
+from agentstate.durable.state.encoding import (
     NotStorable,
     clean_text,
     decode,

@@ -11,20 +11,22 @@ from typing import Any
 import pytest
 
 from agentstate import ToolPolicy
-from agentstate.durable.build import make_durable
-from agentstate.durable.journal import JournalUnavailable, LeaseLost, Stop
+from agentstate.durable.agent import make_durable
+from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.durable.records import Stop
 from agentstate.durable.run import Options, run
 from agentstate.journals import FileJournal
 from agentstate.journals.file import JournalFileError
-from tests import processes, sample_agents
-from tests.processes import environment
+from tests import sample_agents
 from tests.sample_agents import effects
+from tools import processes
+from tools.processes import environment
 
 # One turn of the demo agent; with a third argument its process dies in the middle of a tool.
 TURN = """
 import json, os, signal, sys
 from agentstate.demo import agents, tools
-from agentstate.durable.build import build
+from agentstate.durable.agent import build
 from agentstate.durable.registry import registry
 from agentstate.durable.run import run
 from agentstate.journals import FileJournal

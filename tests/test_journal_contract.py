@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from agentstate.durable.encoding import decode, encode, encode_result
-from agentstate.durable.journal import (
+from agentstate.durable.port import Journal, LeaseLost
+from agentstate.durable.records import (
     ApprovalRecord,
     Ask,
     CallEnd,
     FailedCall,
-    Journal,
-    LeaseLost,
     NewCall,
     NewCheckpoint,
     NewMessage,
@@ -29,6 +27,7 @@ from agentstate.durable.journal import (
     Snapshot,
     Stop,
 )
+from agentstate.durable.state.encoding import decode, encode, encode_result
 from tests.books import Book, FileBook, MemoryBook, OrmBook
 
 Json = Any

@@ -11,16 +11,16 @@ import pytest
 from haystack.components.agents import Agent
 
 from agentstate import ToolPolicy
-from agentstate.durable.build import DurableAgent, describe, make_durable
-from agentstate.durable.encoding import decode, message_from
-from agentstate.durable.journal import Journal, LeaseLost
+from agentstate.durable.agent import DurableAgent, describe, make_durable
+from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.registry import Registration
 from agentstate.durable.run import Options, run
+from agentstate.durable.state.encoding import decode, message_from
 from agentstate.journals.file import FileStore
 from agentstate.journals.store import Record
-from sessions_app.journal import OrmJournal
-from sessions_app.lending import RunConnection
 from sessions_app.models import CallStatus, Event, Session, Status, ToolCall
+from sessions_app.runtime.connection import RunConnection
+from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
 from tests.books import Book, FileBook, MemoryBook, OrmBook
 from tests.sample_agents import KINDS

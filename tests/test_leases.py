@@ -11,13 +11,14 @@ from django.db import DatabaseError, connections
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentstate.celery import SWEEP_QUEUE
-from sessions_app import actions, leases, tasks
-from sessions_app.errors import Moved
+from agentstate.celery import SWEEP_QUEUE, app
+from sessions_app import actions, tasks
+from sessions_app.access.errors import Moved
+from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
-from sessions_app.roles import Actor
+from sessions_app.runtime import leases
 from tests import builders
-from tests.services import wait_for
+from tools.services import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -409,7 +410,7 @@ def test_an_approval_on_a_branch_that_was_left_does_not_lapse() -> None:
 def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     settings.AGENTSTATE_SWEEP_SECONDS = 7
     sent: list[Any] = []
-    monkeypatch.setattr(tasks.advance, "apply_async", lambda args, **options: sent.append((args, options)))
+    monkeypatch.setattr(app, "send_task", lambda task, args, **options: sent.append((args, options)))
     session = builders.queued()
     tasks.sweep()
     assert sent == [((str(session.pk),), {"expires": 7, "queue": SWEEP_QUEUE})]

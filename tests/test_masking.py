@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app import actions
-from sessions_app.errors import Forbidden, Invalid, NotFound
-from sessions_app.masking import HIDDEN, Mask
+from sessions_app.access.errors import Forbidden, Invalid, NotFound
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.models import Event, Message, Session, StateValue, ToolCall
 from tests import builders
 

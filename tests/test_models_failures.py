@@ -261,7 +261,7 @@ def test_a_tool_that_ended_is_progress_too(desk: Desk) -> None:
     session = desk.start()
     # Two workers were lost in the tool before this one.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sessions_app.journal.OrmJournal.start_call", _lost)
+        patch.setattr("sessions_app.runtime.journal.OrmJournal.start_call", _lost)
         with pytest.raises(_Lost):
             desk.drive(session)
     Session.objects.filter(pk=session.pk).update(attempt=2, lease_expires_at=timezone.now() - timedelta(1))

@@ -8,9 +8,9 @@ from haystack.dataclasses import ChatMessage, ImageContent, ReasoningContent, Te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.durable.encoding import message_body, message_from
+from agentstate.durable.state.encoding import message_body, message_from
+from sessions_app.history.message_rows import fill_texts, pack, results_of, unpack
 from sessions_app.models import Message
-from sessions_app.packing import fill_texts, pack, results_of, unpack
 from tests import builders
 
 texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=30)

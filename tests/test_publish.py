@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from agentstate.durable.registry import registry
 from sessions_app.models import RegisteredAgent
-from sessions_app.publish import publish_agents
+from sessions_app.runtime.agents import publish_agents
 from tests import builders
 
 pytestmark = pytest.mark.django_db

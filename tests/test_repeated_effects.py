@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from sessions_app import actions, restore
+from sessions_app import actions
+from sessions_app.history import restore
 from sessions_app.models import (
     Allowance,
     Approval,
@@ -20,7 +21,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.worker import drive
+from sessions_app.runtime.worker import drive
 from tests import sample_agents
 from tests.builders import SYSTEM, branch_of
 

@@ -4,8 +4,8 @@ import pytest
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.management import call_command
 
+from sessions_app.access.roles import PERMISSION, ROLES, Actor, ensure_roles, give_role
 from sessions_app.models import Session
-from sessions_app.roles import PERMISSION, ROLES, Actor, ensure_roles, give_role
 from tests import builders
 
 pytestmark = pytest.mark.django_db

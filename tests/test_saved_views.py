@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 
 from sessions_app import actions
+from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.actions.saved import may_delete
-from sessions_app.errors import Forbidden, Invalid, NotFound
+from sessions_app.finding.saved_views import views_for
 from sessions_app.models import SavedView
-from sessions_app.queries.saved import views_for
 from tests import builders
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,10 @@ from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sessions_app import actions, search, searchindex, tasks
-from sessions_app.filters import SessionFilter
-from sessions_app.masking import Mask
+from sessions_app import actions, tasks
+from sessions_app.access.masking import Mask
+from sessions_app.finding import search, search_index
+from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Checkpoint, Message, Session, ToolCall
 from tests import builders
 
@@ -24,7 +25,7 @@ def index():
     """Adds what is new to the index. What the sweep does."""
 
     def update():
-        assert searchindex.update() is False
+        assert search_index.update() is False
 
     return update
 
@@ -34,7 +35,7 @@ def found(text):
 
 
 def small_batches(monkeypatch, size):
-    for index in (searchindex._Sqlite, searchindex._Postgres):
+    for index in (search_index._Sqlite, search_index._Postgres):
         monkeypatch.setattr(index, "batch", size)
 
 
@@ -170,7 +171,7 @@ def test_whatever_was_said_can_be_stored_and_is_found_by_itself(text):
     words = search.tokens(text)[: search.MOST_WORDS]
     history = builders.History()
     history.user(text)
-    assert searchindex.update(seconds=60) is False
+    assert search_index.update(seconds=60) is False
     if words:
         assert history.session in found(" ".join(words))
 
@@ -283,7 +284,7 @@ def test_the_list_finds_what_was_said_as_well_as_titles(index):
 def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
     small_batches(monkeypatch, 3)
     sessions = {builders.done() for _ in range(4)} | {builders.running()}
-    assert searchindex.update(seconds=0) is True
+    assert search_index.update(seconds=0) is True
     index()
     assert found("windscreen") == found("lookup_policy") == sessions
 
@@ -309,7 +310,7 @@ def test_a_session_that_is_deleted_is_not_found(index):
 def test_the_index_can_be_made_anew(index):
     session = builders.waiting_for_approval()
     index()
-    searchindex.rebuild()
+    search_index.rebuild()
     assert found("windscreen") == set()
     index()
     assert found("windscreen") == found("issue_refund") == {session}
@@ -341,13 +342,13 @@ def test_two_processes_may_add_at_the_same_time(monkeypatch):
     for session in sessions:
         assert marked(session, "issue_refund") == [["issue_refund"]]
     ToolCall.objects.filter(status="planned").update(status="rejected", ended_at=timezone.now())
-    assert searchindex.update() is False
+    assert search_index.update() is False
     assert found("issue_refund") == sessions
 
 
 def _update_in_thread():
     try:
-        while searchindex.update():
+        while search_index.update():
             pass
     finally:
         connection.close()
@@ -356,12 +357,12 @@ def _update_in_thread():
 @pytest.mark.django_db(transaction=True)
 def test_after_a_flush_old_words_are_not_taken_for_new_rows():
     builders.done()
-    assert searchindex.update() is False
+    assert search_index.update() is False
     call_command("flush", interactive=False, verbosity=0)
     call_command("migrate", verbosity=0)
     history = builders.History()
     for number in range(3):
         history.user(f"roof {number}")
-    assert searchindex.update() is False
+    assert search_index.update() is False
     assert found("windscreen") == set()
     assert found("roof") == {history.session}

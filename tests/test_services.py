@@ -11,8 +11,8 @@ import psycopg
 import pytest
 import redis
 
-from tests.processes import environment, run, running
-from tests.services import wait_for
+from tools.processes import environment, run, running
+from tools.services import wait_for
 
 A_TEST_WITH_REDIS = "tests/test_services.py::test_redis_restarts_empty_at_the_same_address"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", A_TEST_WITH_REDIS)
@@ -59,7 +59,7 @@ def test_each_postgres_database_is_empty_and_of_its_own(postgres_server):
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="Only Linux lets a process die with its parent.")
 def test_servers_die_with_a_run_that_is_killed():
     code = (
-        "from tests.services import *\n"
+        "from tools.services import *\n"
         "with running_redis() as redis, running_postgres() as postgres:\n"
         "    print('pids', redis.pid, postgres.pid, flush=True)\n"
         "    time.sleep(60)\n"
@@ -73,7 +73,7 @@ def test_servers_die_with_a_run_that_is_killed():
 
 def test_a_command_gets_a_postgres_of_its_own(postgres_server):
     show = "import os; print(os.environ['DATABASE_URL'])"
-    command = (sys.executable, "-m", "tests.services", sys.executable, "-c", show)
+    command = (sys.executable, "-m", "tools.services", sys.executable, "-c", show)
     url = run(command, environment()).stdout.strip()
     assert url.startswith("postgres://")
     assert url != postgres_server.url()

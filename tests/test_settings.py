@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.processes import CELERY, MANAGE, PROJECT, environment, run
+from tools.processes import CELERY, MANAGE, PROJECT, environment, run
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from haystack import Document
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.durable.encoding import NotStorable, encode
-from agentstate.durable.statekeys import COUNTERS, NOT_KEYS, StateKeys, apply, difference
+from agentstate.durable.state.encoding import NotStorable, encode
+from agentstate.durable.state.keys import COUNTERS, NOT_KEYS, StateKeys, apply, difference
 
 Json = Any
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, "", "a"])

@@ -14,7 +14,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ToolCall as Call
 from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor
 
-from agentstate.durable.build import make_durable
+from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from sessions_app import actions
 from sessions_app.models import Checkpoint, Message, ModelCall, StateValue, ToolCall

@@ -14,12 +14,13 @@ from haystack.tools import tool
 
 import agentstate
 from agentstate import ToolPolicy
-from agentstate.durable.build import make_durable
+from agentstate.durable.agent import make_durable
 from agentstate.durable.cache import MemoryToolCache, cache_key
 from agentstate.durable.run import Options, run
 from agentstate.journals import MemoryJournal
-from sessions_app import actions, leases
+from sessions_app import actions
 from sessions_app.models import Approval, CallStatus, Phase, Session, Status, ToolCall, ToolResult, WaitingFor
+from sessions_app.runtime import leases
 from tests import driving, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk

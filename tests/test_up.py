@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 import httpx
 import pytest
 
-from tests.processes import MANAGE, environment, run, running
-from tests.services import wait_for
+from tools.processes import MANAGE, environment, run, running
+from tools.services import wait_for
 
 UP = (*MANAGE, "up", "--port", "0")
 ADDRESS = r"AgentState is at (http://[\d.:]+)/"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agentstate.durable.context import idempotency_key
+from agentstate.durable.idempotency import idempotency_key
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 

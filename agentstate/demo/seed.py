@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from agentstate.demo.agents import uses_real_model
 from sessions_app import actions
-from sessions_app.errors import ActionError
+from sessions_app.access.errors import ActionError
+from sessions_app.access.roles import Actor
 from sessions_app.models import Checkpoint, Session, Status, ToolCall
-from sessions_app.roles import Actor
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ def _assign(session: Session, username: str) -> None:
 
 def _run(session: Session, slice_seconds: float = PATIENCE_SECONDS) -> None:
     """Drive the session for a slice. Where another worker has it, wait for what that one does."""
-    from sessions_app.worker import drive
+    from sessions_app.runtime.worker import drive
 
     until = time.monotonic() + PATIENCE_SECONDS
     while drive(session.pk, worker="demo", slice_seconds=slice_seconds) == "busy" and _goes_on(session.pk):

@@ -17,8 +17,8 @@ from haystack.hooks.human_in_the_loop import (
 from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, ConfirmationStrategy
 from haystack.utils.deserialization import deserialize_component_inplace
 
-from agentstate.durable import runcontext
-from agentstate.durable.journal import ENDED
+from agentstate.durable import run_context
+from agentstate.durable.records import ENDED
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -42,7 +42,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         go_on = ToolExecutionDecision(
             tool_name=tool_name, execute=True, tool_call_id=tool_call_id, final_tool_params=tool_params
         )
-        run = runcontext.current()
+        run = run_context.current()
         if run is None:
             return go_on
         record = run.call(tool_call_id)
@@ -113,7 +113,7 @@ class ApprovalHook:
         )
 
     def run(self, state: State) -> None:
-        run = runcontext.current()
+        run = run_context.current()
         messages = state.data.get("messages")
         if run is None or not messages:
             return
@@ -129,7 +129,7 @@ class _PolicyAsks(ConfirmationPolicy):
     """A `ConfirmationPolicy`: ask as the tool's policy says."""
 
     def should_ask(self, tool_name: str, tool_description: str, tool_params: dict[str, Any]) -> bool:
-        run = runcontext.current()
+        run = run_context.current()
         return run is not None and run.policy(tool_name).approval
 
     def update_after_confirmation(self, *args: Any, **kwargs: Any) -> None:

@@ -17,18 +17,18 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import ledger, runcontext
-from agentstate.durable.encoding import clean_text, decode, encode_lossy
-from agentstate.durable.journal import ENDED, CallRecord, NewCall, Settled, Signals, Stop
+from agentstate.durable import run_context, tools
 from agentstate.durable.progress import Meter
-from agentstate.durable.runcontext import Parked, RunContext, as_message
+from agentstate.durable.records import ENDED, CallRecord, NewCall, Settled, Signals, Stop
+from agentstate.durable.run_context import Parked, RunContext, as_message
+from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
 
 BOUNDARY = "agentstate:step_boundary"
 
 
 class DurableHook:
     def run(self, state: State) -> None:
-        run = runcontext.current()
+        run = run_context.current()
         if run is not None:
             self.act(run, state)
 
@@ -87,7 +87,7 @@ class Gate(DurableHook):
             return
         run.stepping = False
         for tool in state.data["tools"]:
-            ledger.attach(tool)
+            tools.attach(tool)
 
 
 class Seal(DurableHook):
@@ -184,7 +184,7 @@ class Guarded:
             self.allowed_hook_points = allowed
 
     def run(self, state: State) -> None:
-        run = runcontext.current()
+        run = run_context.current()
         if run is None or not self._skips(run, state):
             self.inner.run(state)
 

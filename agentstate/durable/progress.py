@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from agentstate.domain.phases import AgentPhase, check
-from agentstate.durable.journal import Progress
+from agentstate.durable.records import Progress
 
 Clock = Callable[[], datetime]
 

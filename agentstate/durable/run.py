@@ -12,15 +12,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import runcontext
-from agentstate.durable.build import DurableAgent
+from agentstate.durable import run_context
+from agentstate.durable.agent import DurableAgent
 from agentstate.durable.cache import ToolCache
-from agentstate.durable.encoding import clean_text, decode
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.hooks import BOUNDARY
-from agentstate.durable.journal import FailedCall, Journal, Snapshot, Stop
+from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
-from agentstate.durable.runcontext import Parked, RunContext, as_message
+from agentstate.durable.records import FailedCall, Snapshot, Stop
+from agentstate.durable.run_context import Parked, RunContext, as_message
+from agentstate.durable.state.encoding import clean_text, decode
 
 
 def _now() -> datetime:
@@ -79,7 +80,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
 
-    token = runcontext._current.set(context)
+    token = run_context._current.set(context)
     try:
         result = durable.agent.run(**_arguments(context, snapshot))
     except Parked as parked:
@@ -90,7 +91,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         context.to(AgentPhase.ERROR)
         return _let_go(context, Stop("idle", "failed", error=clean_text(describe(error))))
     finally:
-        runcontext._current.reset(token)
+        run_context._current.reset(token)
     if result.get("exit_reason") == BOUNDARY:
         return Outcome(context.stopped_as)
     return Outcome(context.stopped_as, result=result)

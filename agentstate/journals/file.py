@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from agentstate.durable.journal import JournalUnavailable
+from agentstate.durable.port import JournalUnavailable
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import Record, Store, opened
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
-from agentstate.durable.journal import (
+from agentstate.durable.records import (
     Base,
     CallEnd,
     CallRecord,

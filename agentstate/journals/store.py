@@ -9,12 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from agentstate.durable.journal import (
+from agentstate.durable.port import LeaseLost
+from agentstate.durable.records import (
     ENDED,
     ApprovalRecord,
     CallRecord,
     InboxItem,
-    LeaseLost,
     ReplyRecord,
     StoredMessage,
 )

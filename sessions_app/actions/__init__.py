@@ -2,7 +2,7 @@
 
 Each is one transaction with its audit event in it, and wakes a worker once it is committed. All take
 keywords only: the `actor`, the `session_id`, a `reason`, and optionally the `expected_version` of the
-session that the person saw. They return the session as it is then, or raise one of `sessions_app.errors`
+session that the person saw. They return the session as it is then, or raise one of `sessions_app.access.errors`
 and change nothing.
 """
 

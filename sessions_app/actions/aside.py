@@ -5,10 +5,10 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import check, commit, given, lock, require, settle
 from sessions_app.models import Event, Session, Status, StopRequest
-from sessions_app.roles import Actor
-from sessions_app.tasks import wake
+from sessions_app.wake import wake
 
 
 @transaction.atomic(durable=True)

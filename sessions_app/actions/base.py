@@ -14,12 +14,12 @@ from uuid import UUID
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable.journal import Progress
 from agentstate.durable.progress import Meter
-from sessions_app import rules
-from sessions_app.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from agentstate.durable.records import Progress
+from sessions_app.access import availability
+from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.access.roles import Actor
 from sessions_app.models import Branch, BulkItem, Event, Phase, Session, Status
-from sessions_app.roles import Actor
 
 
 def require(actor: Actor, act: str) -> None:
@@ -41,7 +41,7 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
 
 
 def check(session: Session, act: str, **facts: Any) -> None:
-    reason = rules.why_not(session, act, **facts)
+    reason = availability.why_not(session, act, **facts)
     if reason is not None:
         raise Refused(reason)
 

@@ -17,13 +17,13 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from sessions_app import rules
+from sessions_app.access import availability
+from sessions_app.access.errors import ActionError, Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app.access.roles import Actor
 from sessions_app.actions import steer
 from sessions_app.actions.base import fit, given, require
-from sessions_app.errors import ActionError, Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.models import BulkAct, BulkItem, Session
-from sessions_app.roles import Actor
-from sessions_app.tasks import work_off
+from sessions_app.wake import wake_bulk
 
 logger = logging.getLogger(__name__)
 Kind, Outcome = BulkAct.Kind, BulkItem.Outcome
@@ -66,7 +66,7 @@ def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Es
     refused: dict[str, Refusal] = {}
     for session in chosen.defer("inputs", "totals", "final_answer").iterator():
         total += 1
-        why = rules.why_not(session, kind, now=now)
+        why = availability.why_not(session, kind, now=now)
         if why is None:
             possible += 1
             continue
@@ -116,7 +116,7 @@ def bulk_start(
         actor_name=actor.name,
     )
     BulkItem.objects.bulk_create((BulkItem(act=act, session_id=key) for key in keys), batch_size=1000)
-    work_off(act.pk)
+    wake_bulk(act.pk)
     return act
 
 

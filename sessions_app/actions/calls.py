@@ -13,8 +13,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from sessions_app.access.availability import decided_already
+from sessions_app.access.errors import Invalid, Moved, NotFound
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import check, commit, fit, given, lock, require, settle, storable
-from sessions_app.errors import Invalid, Moved, NotFound
 from sessions_app.models import (
     Allowance,
     Approval,
@@ -25,9 +27,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.roles import Actor
-from sessions_app.rules import decided_already
-from sessions_app.tasks import wake
+from sessions_app.wake import wake
 
 
 @transaction.atomic(durable=True)

@@ -13,7 +13,9 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from sessions_app import restore
+from sessions_app.access.availability import shows
+from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import (
     begin_turn_if_over,
     branch_of,
@@ -25,7 +27,7 @@ from sessions_app.actions.base import (
     require,
     settle,
 )
-from sessions_app.errors import Invalid, NotFound
+from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -36,9 +38,7 @@ from sessions_app.models import (
     SessionTag,
     Status,
 )
-from sessions_app.roles import Actor
-from sessions_app.rules import shows
-from sessions_app.tasks import wake
+from sessions_app.wake import wake
 
 # What a session is doing on a branch: kept when it leaves the branch, put back when it returns.
 LEFT_FIELDS = (

@@ -15,11 +15,13 @@ from django.db import transaction
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
-from agentstate.durable.journal import ENDED
-from sessions_app import restore
+from agentstate.durable.records import ENDED
+from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import branch_of, check, commit, given, lock, require, settle, storable
 from sessions_app.actions.history import leave, next_number
-from sessions_app.errors import Invalid, NotFound
+from sessions_app.history import restore
+from sessions_app.history.message_rows import RESULT_OF, fill_texts
 from sessions_app.models import (
     Approval,
     Branch,
@@ -34,8 +36,6 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.packing import RESULT_OF, fill_texts
-from sessions_app.roles import Actor
 
 Json = Any
 MEMORY_KEY = "working_memory"

@@ -4,9 +4,9 @@ from uuid import UUID
 
 from django.db import transaction
 
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import fit, given, lock, require
 from sessions_app.models import Event, Session
-from sessions_app.roles import Actor
 
 
 @transaction.atomic(durable=True)

@@ -7,12 +7,12 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
 
+from sessions_app.access.errors import Forbidden, Invalid, NotFound
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import fit, given, require
-from sessions_app.errors import Forbidden, Invalid, NotFound
-from sessions_app.filters import SessionFilter
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.queues import BY_KEY
 from sessions_app.models import SavedView
-from sessions_app.queries.queues import BY_KEY
-from sessions_app.roles import Actor
 
 LONGEST_NAME = SavedView._meta.get_field("name").max_length
 LONGEST_QUERY = 2000

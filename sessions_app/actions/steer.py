@@ -10,11 +10,11 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
+from sessions_app.access.errors import Invalid
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import begin_turn_if_over, check, commit, fit, given, lock, require, settle
-from sessions_app.errors import Invalid
 from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
-from sessions_app.roles import Actor
-from sessions_app.tasks import wake
+from sessions_app.wake import wake
 
 
 @transaction.atomic(durable=True)

@@ -7,6 +7,8 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from sessions_app.access.errors import Invalid, Refused
+from sessions_app.access.roles import Actor
 from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
@@ -19,10 +21,8 @@ from sessions_app.actions.base import (
     settle,
     storable,
 )
-from sessions_app.errors import Invalid, Refused
 from sessions_app.models import Branch, InboxMessage, RegisteredAgent, Session, SessionTag, Status
-from sessions_app.roles import Actor
-from sessions_app.tasks import wake
+from sessions_app.wake import wake
 
 
 @transaction.atomic(durable=True)

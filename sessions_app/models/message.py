@@ -13,7 +13,7 @@ from sessions_app.models.session import Session
 class Message(BranchRow):
     """One chat message. ``text`` is its words; ``body`` is the rest of ``ChatMessage.to_dict()``.
 
-    ``sessions_app.packing`` takes a message apart and puts it together again, so that no text is stored twice.
+    ``history.message_rows`` takes a message apart and puts it together again, so that no text is stored twice.
     """
 
     class Role(models.TextChoices):

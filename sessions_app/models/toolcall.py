@@ -26,7 +26,7 @@ class ToolCall(BranchRow):
     """One tool call of one model reply.
 
     ``arguments`` are what the model asked for; ``sent`` is what ran, where a person or a hook changed it.
-    ``result`` is the encoded return value (``agentstate.durable.encoding``), ``state`` the state keys that the
+    ``result`` is the encoded return value (``agentstate.durable.state.encoding``), ``state`` the state keys that the
     tool itself wrote.
     """
 

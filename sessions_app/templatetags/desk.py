@@ -10,20 +10,20 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from sessions_app import wording
 from sessions_app.models import Checkpoint
-from sessions_app.queries import words
 
 register = template.Library()
 
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    return words.duration(seconds)
+    return wording.duration(seconds)
 
 
 @register.filter
 def age(since: datetime | None, now: datetime | None = None) -> str:
-    return words.age(since, now or timezone.now()) if since else ""
+    return wording.age(since, now or timezone.now()) if since else ""
 
 
 @register.filter
@@ -34,7 +34,7 @@ def ago(since: datetime | None, now: datetime | None = None) -> str:
 
 @register.filter
 def between(start: datetime, end: datetime | None) -> str:
-    return words.duration((end - start).total_seconds()) if end else ""
+    return wording.duration((end - start).total_seconds()) if end else ""
 
 
 @register.filter
@@ -58,7 +58,7 @@ def clock(at: datetime | None) -> SafeString | str:
 
 @register.filter
 def args(values: Any, limit: int = 200) -> str:
-    return words.arguments(values, limit)
+    return wording.arguments(values, limit)
 
 
 @register.filter

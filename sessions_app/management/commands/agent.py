@@ -16,11 +16,11 @@ from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from sessions_app import actions
-from sessions_app.errors import ActionError
+from sessions_app.access.errors import ActionError
+from sessions_app.access.roles import Actor
+from sessions_app.history.export import whole
 from sessions_app.models import RegisteredAgent, Session
-from sessions_app.publish import publish_agents
-from sessions_app.queries.whole import whole
-from sessions_app.roles import Actor
+from sessions_app.runtime.agents import publish_agents
 
 Options = dict[str, Any]
 

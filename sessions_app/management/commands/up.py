@@ -15,7 +15,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser, cal
 from django.core.wsgi import get_wsgi_application
 from django.db import transaction
 
-from sessions_app.roles import ROLES, give_role
+from sessions_app.access.roles import ROLES, give_role
 
 
 class Command(BaseCommand):
@@ -32,14 +32,15 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
-        from sessions_app import embedded, tasks
-        from sessions_app.publish import publish_agents
+        from sessions_app import tasks
+        from sessions_app.runtime import local
+        from sessions_app.runtime.agents import publish_agents
 
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, _leave)
         try:
-            listening = embedded.listen(host, _port_number(port))
-        except embedded.PortTaken as error:
+            listening = local.listen(host, _port_number(port))
+        except local.PortTaken as error:
             raise CommandError(
                 f"{error} Choose another one, for example: PORT={_port_number(port) + 1}"
             ) from None
@@ -56,9 +57,9 @@ class Command(BaseCommand):
                 from agentstate.demo.seed import seed
 
                 seed()
-            with embedded.worker() as worker, embedded.sweeping(tasks.sweep):
+            with local.worker() as worker, local.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
-                embedded.serve(listening, get_wsgi_application())
+                local.serve(listening, get_wsgi_application())
         if worker.is_alive():
             self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
             os._exit(0)

@@ -1,0 +1,174 @@
+"""A chat generator that journals what the real one replies, and replays what is journaled already."""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from haystack import component
+from haystack.core.serialization import component_to_dict, default_to_dict
+from haystack.dataclasses import ChatMessage
+
+from agentstate.durable import run_context
+from agentstate.durable.failures import GarbledReply, ModelFailed
+from agentstate.durable.records import NewCall, NewReply
+from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+
+AGENT = "agent"
+MAX_CALL_ID = 200
+
+
+@component
+class ReplayChatGenerator:
+    """:param name: "agent" for the agent's own generator; another name for one that a hook uses."""
+
+    def __init__(self, chat_generator: Any, name: str = AGENT) -> None:
+        self.chat_generator = chat_generator
+        self.name = name
+
+    def warm_up(self) -> None:
+        if hasattr(self.chat_generator, "warm_up"):
+            self.chat_generator.warm_up()
+
+    def close(self) -> None:
+        if hasattr(self.chat_generator, "close"):
+            self.chat_generator.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        inner = component_to_dict(self.chat_generator, "chat_generator")
+        return default_to_dict(self, chat_generator=inner, name=self.name)
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self,
+        messages: list[ChatMessage],
+        streaming_callback: Any = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        tools: Any = None,
+    ) -> dict[str, Any]:
+        given = {
+            "streaming_callback": streaming_callback,
+            "generation_kwargs": generation_kwargs,
+            "tools": tools,
+        }
+        options = {key: value for key, value in given.items() if value is not None}
+        run = run_context.current()
+        if run is None:
+            result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
+            return result
+        seq = run.next_seq(self.name)
+        recorded = run.recorded_reply(self.name, seq)
+        if recorded is not None:
+            replies = [message_from(stored.body) for stored in recorded.messages]
+            if self.name == AGENT:
+                for stored, reply in zip(recorded.messages, replies, strict=True):
+                    run.conversation.stored(reply, stored.position)
+                if (
+                    options.get("tools")
+                    and any(reply.tool_calls for reply in replies)
+                    and not run.all_ended()
+                ):
+                    run.executing()
+            return {"replies": replies}
+        return {"replies": self._ask(run, seq, messages, options)}
+
+    def _ask(
+        self, run: RunContext, seq: int, messages: list[ChatMessage], options: dict[str, Any]
+    ) -> list[ChatMessage]:
+        started = run.now()
+        try:
+            replies = _checked(self.chat_generator.run(messages=messages, **options))
+        except Exception as error:
+            if self.name != AGENT:
+                raise  # a hook's generator: what its failure means is the hook's business
+            raise ModelFailed(self.name, seq, error, started, run.now()) from error
+        replies = [_with_call_ids(reply) for reply in replies]
+        own = self.name == AGENT
+        calls = [call for reply in replies for call in reply.tool_calls] if own else []
+        ended = run.now()
+        prompt, completion = _tokens(replies)
+        with run.lock:
+            run.meter.add("model_calls", 1)
+            run.meter.add("prompt_tokens", prompt)
+            run.meter.add("completion_tokens", completion)
+            run.meter.add("model_seconds", max(0.0, (ended - started).total_seconds()))
+        if calls and options.get("tools"):
+            run.executing()
+        commit = run.journal.reply(
+            NewReply(
+                name=self.name,
+                seq=seq,
+                messages=[message_body(reply) for reply in replies],
+                started_at=started,
+                ended_at=ended,
+                progress=run.meter.progress(),
+                aside=not own,
+                calls=[
+                    NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in calls
+                ],
+                model=str(replies[-1].meta.get("model") or "") if replies else "",
+                prompt_tokens=prompt,
+                completion_tokens=completion,
+            ),
+            run.held,
+        )
+        run.held_committed(commit.checkpoint)
+        run.signals, run.progressed = commit.signals, True
+        if own:
+            run.replied = True
+            for reply, position in zip(replies, commit.positions, strict=True):
+                run.conversation.stored(reply, position)
+            run.calls.update({record.call_id: record for record in commit.calls})
+        return replies
+
+
+def _checked(result: Any) -> list[ChatMessage]:
+    replies = result.get("replies") if isinstance(result, dict) else None
+    if not isinstance(replies, list) or not all(
+        isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
+    ):
+        raise GarbledReply(
+            f"The chat generator did not answer with assistant messages but with {str(result)[:500]}"
+        )
+    for call in [call for reply in replies for call in reply.tool_calls]:
+        if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
+            raise GarbledReply(f"The chat generator asks for a call that is none: {str(call)[:500]}")
+    return replies
+
+
+def _with_call_ids(message: ChatMessage) -> ChatMessage:
+    """Give every call an id of its own: some servers send none (Ollama), some repeat them, none may be huge."""
+    ids = [call.id for call in message.tool_calls]
+    body = message_body(message)
+    fit = body == message.to_dict()
+    if fit and all(id and len(id) <= MAX_CALL_ID for id in ids) and len(set(ids)) == len(ids):
+        return message
+    # What cannot be stored as it came must not live on in this process either.
+    message = message if fit else message_from(body)
+    seen: set[str] = set()
+    calls = []
+    for call in message.tool_calls:
+        kept = call.id and len(call.id) <= MAX_CALL_ID and call.id not in seen
+        own = call if kept else replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
+        seen.add(str(own.id))
+        calls.append(own)
+    if not calls:
+        return message
+    return ChatMessage.from_assistant(
+        text=message.text, meta=message.meta, name=message.name, reasoning=message.reasoning, tool_calls=calls
+    )
+
+
+def _tokens(replies: list[ChatMessage]) -> tuple[int, int]:
+    prompt = completion = 0
+    for reply in replies:
+        usage = reply.meta.get("usage")
+        if isinstance(usage, dict):
+            prompt += _count(usage, "prompt_tokens", "input_tokens")
+            completion += _count(usage, "completion_tokens", "output_tokens")
+    return prompt, completion
+
+
+def _count(usage: dict[str, Any], *names: str) -> int:
+    counts = (usage.get(name) for name in names)
+    return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count < 2**53), 0)

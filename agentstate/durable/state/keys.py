@@ -1,0 +1,118 @@
+"""Which state keys changed since the last commit, and how: a new value, or items added to a list.
+
+Items that nobody changes in place are encoded once; a growing list costs what is added to it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentstate.durable.state.encoding import Json, decode, encode, stable
+
+# Live objects, and what a checkpoint keeps elsewhere: never stored as state keys.
+NOT_KEYS = frozenset({
+    "messages", "tools", "hook_context", "stop_run", "continue_run",
+    "step_count", "token_usage", "context_tokens", "tool_call_counts", "exit_reason",
+})  # fmt: skip
+COUNTERS = ("step_count", "token_usage", "context_tokens", "tool_call_counts")
+
+
+@dataclass(slots=True)
+class _Known:
+    live: Any
+    data: Json
+
+
+class StateKeys:
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def start_from(self, state: Mapping[str, Json]) -> dict[str, Any]:
+        """Take the stored values as known, and return them decoded."""
+        values = {key: decode(data) for key, data in state.items()}
+        self._known = {key: _Known(_copied(values[key]), data) for key, data in state.items()}
+        return values
+
+    def changes(self, data: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, "_Known"]]:
+        """The changed keys in the port's terms, and what to hand to `committed` once they are stored.
+
+        :raises NotStorable: naming the key, for a value that cannot be stored.
+        """
+        changes: dict[str, Json] = {}
+        fresh: dict[str, _Known] = {}
+        for key, value in data.items():
+            if key in NOT_KEYS or (value is None and key not in self._known):
+                continue
+            known = self._known.get(key)
+            if known is not None and known.live is value and stable(value):
+                continue
+            encoded = self._encode(key, value, known)
+            change = difference(known.data, encoded) if known is not None else {"set": encoded}
+            if change is not None:
+                changes[key] = change
+                fresh[key] = _Known(_copied(value), encoded)
+        return changes, fresh
+
+    def committed(self, fresh: Mapping[str, "_Known"]) -> None:
+        self._known.update(fresh)
+
+    def encoded(self, data: Mapping[str, Any]) -> dict[str, Json]:
+        """All keys, encoded: to see what a tool that was handed the live State has changed."""
+        return {
+            key: self._encode(key, value, self._known.get(key))
+            for key, value in data.items()
+            if key not in NOT_KEYS and value is not None
+        }
+
+    def _encode(self, key: str, value: Any, known: "_Known | None") -> Json:
+        path = f"The state key {key!r}"
+        if (
+            type(value) is list
+            and known is not None
+            and type(known.live) is list
+            and isinstance(known.data, list)
+        ):
+            done = 0
+            for item, before in zip(value, known.live, strict=False):
+                if item is not before or not stable(item):
+                    break
+                done += 1
+            return known.data[:done] + [
+                encode(item, f"{path}[{done + i}]") for i, item in enumerate(value[done:])
+            ]
+        return encode(value, path)
+
+
+def difference(before: Json, after: Json) -> dict[str, Json] | None:
+    """How `before` became `after`: None, {"extend": items} or {"set": value}."""
+    if (
+        isinstance(before, list)
+        and isinstance(after, list)
+        and len(after) >= len(before)
+        and _same(before, after[: len(before)])
+    ):
+        return {"extend": after[len(before) :]} if len(after) > len(before) else None
+    return None if _same(before, after) else {"set": after}
+
+
+def apply(current: Json, change: Mapping[str, Json]) -> Json:
+    """The encoded value after a change."""
+    if "extend" in change:
+        return [*(current or []), *change["extend"]]
+    return change["set"]
+
+
+def _same(before: Json, after: Json) -> bool:
+    # 1, 1.0 and True are equal to Python, and not the same value to whoever reads them back.
+    if type(before) is not type(after):
+        return False
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(_same(before[key], after[key]) for key in before)
+    if isinstance(before, list):
+        return len(before) == len(after) and all(map(_same, before, after))
+    return bool(before == after)
+
+
+def _copied(value: Any) -> Any:
+    """The list's items as they are now: the list itself may grow in place."""
+    return list(value) if type(value) is list else value

@@ -1,0 +1,1 @@
+"""Who may do what, what is possible now, what is hidden, and the errors that say why something was refused."""

@@ -1,0 +1,226 @@
+"""Hiding values that not everybody should read: by the names of keys, and by patterns in texts.
+
+Which those are is configured: AGENTSTATE_MASK_KEYS and AGENTSTATE_MASK_PATTERNS. They are hidden from everybody until
+somebody who may (`reveal_values`) asks to see them, which `sessions_app.actions.reveal` writes into the audit trail.
+Every page and file that shows values of a session sends them through a `Mask`.
+
+Hiding is a matter of showing only: agents, tools and the database work with the values themselves.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Model
+
+from sessions_app.access.errors import Invalid
+from sessions_app.models import (
+    Approval,
+    Checkpoint,
+    Event,
+    InboxMessage,
+    Message,
+    ModelCall,
+    Session,
+    StateValue,
+    ToolCall,
+)
+
+Json = Any
+Row = TypeVar("Row", bound=Model)
+HIDDEN = "••••"
+TAG = "$type"
+# What of a row may hold a hidden value. A state value is hidden by the name of its key, too.
+_SHOWN: dict[type[Model], tuple[str, ...]] = {
+    Approval: ("arguments", "edited", "message"),
+    Checkpoint: ("outcome",),
+    Event: ("reason", "data"),
+    InboxMessage: ("text",),
+    Message: ("text", "body"),
+    ModelCall: ("aside", "error"),
+    Session: ("title", "customer", "why", "error", "final_answer", "inputs"),
+    StateValue: ("value",),
+    ToolCall: ("arguments", "sent", "result", "error", "state"),
+}
+# A value in a text: quoted (the quotes themselves may be escaped), or else to the end of the line or the list.
+_VALUE = re.compile(
+    r"""\\"[\s\S]*?(?:\\"|$)|'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|(?:[^\n,;&})\]"']|,(?=\S))+"""
+)
+_JSON = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is hidden from somebody. ``may_reveal`` says whether to offer them to look.
+
+    The empty mask hides nothing.
+    """
+
+    keys: frozenset[str] = frozenset()
+    patterns: tuple[re.Pattern[str], ...] = ()
+    may_reveal: bool = False
+
+    @classmethod
+    def for_user(cls, user: AbstractBaseUser | AnonymousUser) -> Self:
+        """What is hidden from this person, as configured. No query beyond the user's permissions."""
+        return cls.configured(may_reveal=user.has_perm("sessions_app.reveal_values"))  # type: ignore[union-attr]
+
+    @classmethod
+    def configured(cls, *, may_reveal: bool = False) -> Self:
+        """What is hidden from everybody."""
+        return cls.of(settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS, may_reveal=may_reveal)
+
+    @classmethod
+    def of(cls, keys: Iterable[str], patterns: Iterable[str], *, may_reveal: bool = False) -> Self:
+        """:raises re.error: for a pattern that is none."""
+        return cls(frozenset(map(_folded, keys)), tuple(map(re.compile, patterns)), may_reveal)
+
+    @classmethod
+    def none(cls) -> Self:
+        """For what has been revealed."""
+        return cls()
+
+    @property
+    def hides_anything(self) -> bool:
+        return bool(self.keys or self.patterns)
+
+    def text(self, text: str) -> str:
+        """The text with what matches a pattern, and what follows the name of a hidden key, hidden.
+
+        Such a name counts where ``:`` or ``=`` stands between it and the value, as in JSON within a text.
+        """
+        if not self.hides_anything or not text:
+            return text
+        # Names first: what a pattern takes out of a JSON text may leave no JSON.
+        return self._patterned(self._named_in(text) if self.keys else text)
+
+    def json(self, value: Json) -> Json:
+        """The same for plain JSON, however deep: the whole value of a hidden key, and patterns in every text."""
+        if not self.hides_anything:
+            return value
+        if isinstance(value, dict):
+            if value.get(TAG) == "dict":
+                # A mapping whose keys are not all text, stored as pairs.
+                return {**value, "value": [self._pair(*pair) for pair in value["value"]]}
+            return {
+                self._patterned(key): HIDDEN if self.hides_key(key) else self.json(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.json(item) for item in value]
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            # A card's number is one, even where it is stored as a number.
+            return HIDDEN if any(pattern.search(str(value)) for pattern in self.patterns) else value
+        return value
+
+    def hides_key(self, name: str) -> bool:
+        return _folded(name) in self.keys
+
+    def hides(self, value: Json) -> bool:
+        """Whether anything in the value (JSON or text) is hidden: then there is something to reveal."""
+        return self.hides_anything and self.json(value) != value
+
+    def row(self, row: Row) -> Row:
+        """The row with its values hidden, in memory only: it is for showing, never save it. No query."""
+        if not self.hides_anything:
+            return row
+        for name in _SHOWN[type(row)]:
+            if (value := row.__dict__.get(name)) is not None:
+                key = row.key if isinstance(row, StateValue) else name
+                setattr(row, name, HIDDEN if value and self.hides_key(key) else self.json(value))
+        return row
+
+    def rows(self, rows: Iterable[Row]) -> list[Row]:
+        return [self.row(row) for row in rows]
+
+    def restore(self, typed: Json, original: Json) -> Json:
+        """What was meant by values that were edited where some were hidden: what was left hidden is as it was.
+
+        :raises Invalid: for a text of which a part is still hidden and another part was changed.
+        """
+        if not self.hides_anything:
+            return typed
+        return self._restore(typed, original, self.json(original))
+
+    def _restore(self, typed: Json, original: Json, shown: Json) -> Json:
+        if typed == shown:
+            return original
+        if isinstance(typed, dict) and isinstance(original, dict) and isinstance(shown, dict):
+            return {
+                _whole(key): self._restore(item, original[key], shown[key])
+                if key in original and key in shown
+                else _whole(item)
+                for key, item in typed.items()
+            }
+        if isinstance(typed, list) and isinstance(original, list) and isinstance(shown, list):
+            if len(typed) == len(original):
+                return [self._restore(*items) for items in zip(typed, original, shown, strict=True)]
+            return [_meant(item, original, shown) for item in typed]
+        return _whole(typed)
+
+    def _pair(self, key: Json, item: Json) -> Json:
+        return [self.json(key), HIDDEN if isinstance(key, str) and self.hides_key(key) else self.json(item)]
+
+    def _patterned(self, text: str) -> str:
+        for pattern in self.patterns:
+            text = pattern.sub(lambda found: HIDDEN if found.group() else "", text)
+        return text
+
+    def _named_in(self, text: str) -> str:
+        pieces: list[str] = []
+        place = 0
+        for found in _naming(self.keys).finditer(text):
+            if found.start() < place:
+                continue
+            end = _end_of_value(text, found.end())
+            if end > found.end():
+                quote = text[found.end()] if text[found.end()] in "'\"" else ""
+                pieces += [text[place : found.end()], quote, HIDDEN, quote]
+                place = end
+        return "".join([*pieces, text[place:]])
+
+
+def _folded(key: str) -> str:
+    """``iban``, ``IBAN`` and ``I-Ban`` are the same name to whoever has something to hide."""
+    return re.sub(r"[\s_-]+", "", key).casefold()
+
+
+def _naming(keys: frozenset[str]) -> re.Pattern[str]:
+    names = "|".join(r"[\s_-]?".join(map(re.escape, key)) for key in sorted(keys, key=len, reverse=True))
+    return re.compile(rf"(?<![\w-])(?:{names})\\?[\"']?\s*[:=]\s*", re.IGNORECASE)
+
+
+def _end_of_value(text: str, start: int) -> int:
+    """Where the value ends that begins there. In doubt, more is hidden rather than less."""
+    try:
+        value, end = _JSON.raw_decode(text, start)
+    except ValueError:
+        # Cut off, or no JSON: what belongs to it cannot be told, so nothing that follows is shown.
+        if text.startswith(("{", "["), start):
+            return len(text)
+    else:
+        if isinstance(value, dict | list | str) or not text[end:] or text[end] in ",}]\n":
+            return end
+    found = _VALUE.match(text, start)
+    return found.end() if found else start
+
+
+def _meant(item: Json, original: Sequence[Json], shown: Sequence[Json]) -> Json:
+    """An item of a list that has become longer or shorter: the one that looked like it, if there is no other."""
+    alike = [before for before, look in zip(original, shown, strict=True) if look == item]
+    return alike[0] if alike and all(before == alike[0] for before in alike) else _whole(item)
+
+
+def _whole(typed: Json) -> Json:
+    """:raises Invalid: if a part of it is still hidden."""
+    if HIDDEN in json.dumps(typed, ensure_ascii=False):
+        raise Invalid(
+            f"A hidden value ({HIDDEN}) cannot be changed in part. Write the whole of it, or leave it."
+        )
+    return typed

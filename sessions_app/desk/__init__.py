@@ -1,0 +1,1 @@
+"""The web dashboard for staff: addresses, views, forms, and the read model of each page."""

@@ -1,0 +1,81 @@
+"""Deciding several like approvals at once: each by itself, so that one that fails does not hold up the others."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from sessions_app import actions
+from sessions_app.access.errors import ActionError
+from sessions_app.access.roles import Actor
+from sessions_app.models import Approval, Session
+
+MOST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one call. ``problem`` is "" where it was decided as asked."""
+
+    session: Session
+    position: int
+    problem: str
+
+    @property
+    def done(self) -> bool:
+        return not self.problem
+
+
+class BatchForm(forms.Form):
+    """Each ``call`` is an approval's id and the fingerprint of the arguments that the person saw: ``17:a1b2``."""
+
+    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
+    text = forms.CharField(required=False, max_length=2000)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        pairs = [str(value).partition(":") for value in self.data.getlist("call")]  # type: ignore[attr-defined]
+        self.ticked = {int(pk): print_ for pk, _, print_ in pairs if pk.isdecimal() and len(pk) < 19}
+        self.approvals: list[Approval] = []
+
+    @property
+    def done(self) -> str:
+        return "Approved" if self.cleaned_data["decision"] == "approve" else "Rejected"
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        rows = Approval.objects.filter(pk__in=self.ticked).select_related("call", "session").order_by("pk")
+        self.approvals = list(rows[: MOST + 1])
+        if not self.approvals:
+            self.add_error(None, "Tick at least one call.")
+        elif len(self.approvals) > MOST:
+            self.add_error(None, f"At most {MOST} calls can be decided at once.")
+        elif len({approval.call.tool for approval in self.approvals}) > 1:
+            self.add_error(None, "These are calls of several tools. Decide those of one tool at once.")
+        if data.get("decision") == "reject" and not data.get("text"):
+            self.add_error("text", "Tell the agents why: they read this instead of a result.")
+        return data
+
+    def run(self, actor: Actor) -> list[Outcome]:
+        return [
+            Outcome(approval.session, approval.call.position, self._decide(actor, approval))
+            for approval in self.approvals
+        ]
+
+    def _decide(self, actor: Actor, approval: Approval) -> str:
+        call: dict[str, Any] = {
+            "actor": actor,
+            "session_id": approval.session_id,
+            "call_id": approval.call_id,
+        }
+        text = self.cleaned_data["text"]
+        try:
+            if self.ticked[approval.pk] != approval.fingerprint:
+                return "Its arguments are not those that you were shown. Look at them again, then decide."
+            if self.cleaned_data["decision"] == "approve":
+                actions.approve(**call, fingerprint=approval.fingerprint, reason=text)
+            else:
+                actions.reject(**call, message=text)
+        except ActionError as error:
+            return str(error)
+        return ""

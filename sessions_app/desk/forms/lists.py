@@ -1,0 +1,48 @@
+"""The forms about lists of sessions: an act on all of them, and a list kept under a name."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from sessions_app import actions
+from sessions_app.access.roles import Actor
+from sessions_app.desk.forms.actions import AssignForm, ReasonForm
+from sessions_app.models import BulkAct, SavedView, Session
+
+
+class BulkForm(forms.Form):
+    """``expected`` is how many sessions the person was told they are."""
+
+    expected = forms.IntegerField(widget=forms.HiddenInput)
+    assignee = AssignForm.base_fields["assignee"]
+    reason = ReasonForm.base_fields["reason"]
+
+    def __init__(self, *args: Any, kind: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kind = kind
+        if kind != BulkAct.Kind.ASSIGN:
+            del self.fields["assignee"]
+
+    def run(self, actor: Actor, sessions: QuerySet[Session], query: str) -> BulkAct:
+        assignee: User | None = self.cleaned_data.get("assignee")
+        return actions.bulk_start(
+            actor=actor,
+            kind=self.kind,
+            sessions=sessions,
+            reason=self.cleaned_data["reason"],
+            query=query,
+            assignee=assignee,
+            expected=self.cleaned_data["expected"],
+        )
+
+
+class ViewForm(forms.Form):
+    name = forms.CharField(max_length=60, error_messages={"required": "Give it a name."})
+    shared = forms.BooleanField(required=False, label="For everybody on the desk")
+    replace = forms.BooleanField(required=False, label="Replace my view of that name, if I have one")
+    query = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def run(self, actor: Actor) -> SavedView:
+        return actions.save_view(actor=actor, **self.cleaned_data)

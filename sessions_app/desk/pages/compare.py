@@ -1,0 +1,228 @@
+"""Two checkpoints beside each other: what the model sees at each, message by message; the state by key; the numbers.
+
+They may be of one session or of two. Messages that both see in the same rows are the same, and are only counted. What
+is left is aligned by its words. Of a long shared history nothing is read.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sessions_app import wording
+from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.values import show
+from sessions_app.history import restore
+from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.models import Branch, Checkpoint, Message, ToolCall
+
+MOST = 300
+MOST_PIECES = 3000
+SAME, ADDED, REMOVED, CHANGED = "same", "added", "removed", "changed"
+Span = tuple[list[int], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One message. ``parts`` is its text in pieces; those marked with True are what the other side has not.
+
+    Messages of the same ``sense`` say the same, also in what the mask hides of them.
+    """
+
+    role: str
+    text: str
+    position: int
+    sense: int
+    parts: Sequence[tuple[str, bool]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``kind`` is same, added, removed or changed; ``left`` and ``right`` the messages, where there is one.
+
+    ``folded`` counts messages in a row that are the same, of which none is shown.
+    """
+
+    kind: str
+    left: Side | None = None
+    right: Side | None = None
+    folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    kind: str
+    name: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``shared`` counts the messages at the beginning that are the same rows; ``cut`` says that more differ."""
+
+    left: Checkpoint
+    right: Checkpoint
+    shared: int
+    lines: list[Line]
+    cut: bool
+    keys: list[Key]
+    numbers: list[Key]
+
+    @property
+    def sides(self) -> list[dict[str, object]]:
+        return [{"letter": "A", "checkpoint": self.left}, {"letter": "B", "checkpoint": self.right}]
+
+    @property
+    def tables(self) -> list[tuple[str, list[Key]]]:
+        return [("State", self.keys), ("Numbers", self.numbers)]
+
+
+def compare(left: Checkpoint, right: Checkpoint, mask: Mask | None = None) -> Comparison:
+    """The number of queries does not depend on how long either history is. Reads the checkpoints' branches."""
+    mask = mask or Mask.none()
+    shared, spans = (
+        _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
+    )
+    mine = _sides(left.branch, [pk for ours, _ in _differing(spans) for pk in ours][:MOST], mask)
+    theirs = _sides(right.branch, [pk for _, ours in _differing(spans) for pk in ours][:MOST], mask)
+    return Comparison(
+        left,
+        right,
+        shared,
+        [line for span in spans for line in _lines(span, mine, theirs)],
+        max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,
+        _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), mask),
+        _keys(_numbers(left), _numbers(right), Mask.none()),
+    )
+
+
+# Which rows
+
+
+def _whole_history(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
+    """The model sees all that is visible: both see the same rows up to where their histories part."""
+    ends = [dict(_segments(checkpoint.branch, checkpoint.position)) for checkpoint in (left, right)]
+    fork = max((min(ends[0][pk], ends[1][pk]) for pk in ends[0].keys() & ends[1].keys()), default=0)
+    shared = Message.objects.visible_on(left.branch, upto=fork).count() if fork else 0
+    return shared, [(_after(left, fork), _after(right, fork))]
+
+
+def _segments(branch: Branch, position: int) -> Iterator[tuple[int, int]]:
+    for pk, last in branch.segments():
+        yield pk, position if last is None else min(last, position)
+
+
+def _after(checkpoint: Checkpoint, position: int) -> list[int]:
+    rows = Message.objects.visible_on(checkpoint.branch, after=position, upto=checkpoint.position)
+    return list(rows.order_by("position").values_list("pk", flat=True)[: MOST + 1])
+
+
+def _context(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
+    """The context of one was rewritten: which rows are the same can only be seen row by row."""
+    mine, theirs = (
+        [message.pk for message in restore.context_of(side.branch, side, only=("branch",))]
+        for side in (left, right)
+    )
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs))
+    )
+    mine, theirs = mine[shared:], theirs[shared:]
+    spans: list[Span | int] = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+        spans.append(b - a if kind == "equal" else (mine[a:b], theirs[c:d]))
+    return shared, spans
+
+
+def _differing(spans: Sequence[Span | int]) -> list[Span]:
+    return [span for span in spans if not isinstance(span, int)]
+
+
+# What they say
+
+
+def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
+    rows = Message.objects.in_bulk(keys)
+    places = [row.body[RESULT_OF] for row in rows.values() if RESULT_OF in row.body and not row.text]
+    calls = (
+        ToolCall.objects.visible_on(branch).filter(position__in=places) if places else ToolCall.objects.none()
+    )
+    results: dict[int, Any] = dict(calls.values_list("position", "result"))
+    return {
+        pk: _side(row, str(results.get(row.body.get(RESULT_OF, 0), "")), mask) for pk, row in rows.items()
+    }
+
+
+def _side(row: Message, result: str, mask: Mask) -> Side:
+    """The words of a message, and the calls that it asks for."""
+    asked = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
+    calls = [
+        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000)})" for call in asked
+    ]
+    text = "\n".join([mask.text(row.text or result), *calls]).strip("\n")
+    said = [row.role, row.text or result, *((call["tool_name"], repr(call["arguments"])) for call in asked)]
+    return Side(row.role, text, row.position, hash(tuple(said)))
+
+
+def _lines(span: Span | int, mine: dict[int, Side], theirs: dict[int, Side]) -> Iterator[Line]:
+    if isinstance(span, int):
+        yield Line(SAME, folded=span)
+        return
+    left, right = [mine[pk] for pk in span[0] if pk in mine], [theirs[pk] for pk in span[1] if pk in theirs]
+    for kind, a, b, c, d in _opcodes([side.sense for side in left], [side.sense for side in right]):
+        if kind == "equal":
+            yield from (Line(SAME, *pair) for pair in zip(left[a:b], right[c:d], strict=True))
+        else:
+            yield from _differ(left[a:b], right[c:d])
+
+
+def _differ(left: Sequence[Side], right: Sequence[Side]) -> Iterator[Line]:
+    """Messages of the same role, in the same order, are taken for one that was changed."""
+    for kind, a, b, c, d in _opcodes([side.role for side in left], [side.role for side in right]):
+        if kind == "equal":
+            yield from (_changed(*pair) for pair in zip(left[a:b], right[c:d], strict=True))
+        else:
+            yield from (Line(REMOVED, left=side) for side in left[a:b])
+            yield from (Line(ADDED, right=side) for side in right[c:d])
+
+
+def _changed(left: Side, right: Side) -> Line:
+    one, other = (re.findall(r"\w+|\s+|[^\w\s]", side.text) for side in (left, right))
+    if max(len(one), len(other)) > MOST_PIECES:
+        one, other = [left.text], [right.text]
+    parts: tuple[list[tuple[str, bool]], list[tuple[str, bool]]] = ([], [])
+    for kind, a, b, c, d in _opcodes(one, other):
+        for found, pieces in zip(parts, (one[a:b], other[c:d]), strict=True):
+            if pieces:
+                found.append(("".join(pieces), kind != "equal"))
+    return Line(CHANGED, replace(left, parts=parts[0]), replace(right, parts=parts[1]))
+
+
+def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+
+
+# State and numbers
+
+
+def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask) -> list[Key]:
+    hidden = mask.json(left), mask.json(right)
+    found = []
+    for name in sorted(left.keys() | right.keys()):
+        texts = [show(values[name]).text if name in values else "" for values in hidden]
+        if name not in left:
+            kind = ADDED
+        elif name not in right:
+            kind = REMOVED
+        else:
+            kind = SAME if left[name] == right[name] else CHANGED
+        found.append(Key(kind, name, *texts))
+    return found
+
+
+def _numbers(checkpoint: Checkpoint) -> dict[str, Any]:
+    numbers = {**checkpoint.totals, "context tokens": checkpoint.counters.get("context_tokens")}
+    plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
+    rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in plain.items()}
+    return {key.replace("_", " "): value for key, value in {**rounded, "step": checkpoint.step}.items()}

@@ -1,0 +1,1 @@
+"""The read models of the pages of one session."""

@@ -1,0 +1,303 @@
+"""What is wrong with a session, as far as its rows tell: named rules, each with a sentence and a place to look at.
+
+The rules look at the last few calls and at the last checkpoint only, so a diagnosis costs the same however long the
+history is. Nothing is stored: what no longer holds is no longer said.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from django.conf import settings
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast, Length, Substr
+
+from sessions_app.desk.pages import workers
+from sessions_app.desk.pages.session import secrets
+from sessions_app.desk.pages.session.header import Header
+from sessions_app.finding import stuck
+from sessions_app.models import (
+    Branch,
+    CallStatus,
+    Checkpoint,
+    ModelCall,
+    Phase,
+    RegisteredAgent,
+    Session,
+    StateValue,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
+from sessions_app.wording import age, duration, short
+
+ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
+LAST_CALLS = 60
+LAST_MODEL_CALLS = 10
+MOST_KEYS = 100
+MOST_CHARACTERS = 20_000
+
+REPEATS = 3
+LONG_CALL = timedelta(minutes=5)
+FULL = 0.8
+MODEL_FAILURES = 2
+TOOL_FAILURES = 3
+_ANCHORS = {"call": "c", "checkpoint": "k", "state": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """``kind`` and ``position`` say where to look: a call, a checkpoint, the state; "" and 0 for the whole session.
+
+    ``tone`` is one of `TONES`, the worst first.
+    """
+
+    rule: str
+    tone: str
+    text: str
+    kind: str = ""
+    position: int = 0
+
+    @property
+    def anchor(self) -> str:
+        """The element's id on the timeline, "" for none."""
+        prefix = _ANCHORS.get(self.kind, "")
+        return f"{prefix}{self.position}" if prefix else ""
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the rules look at. ``calls`` and ``model_calls`` come newest first; ``state`` is text by key."""
+
+    session: Session
+    now: datetime
+    agent: RegisteredAgent | None
+    checkpoint: Checkpoint | None
+    calls: Sequence[ToolCall]
+    model_calls: list[ModelCall]
+    state: list[tuple[str, str]]
+
+    @property
+    def open_calls(self) -> list[ToolCall]:
+        """Those of the unfinished step."""
+        start = self.checkpoint.position if self.checkpoint else 0
+        return [call for call in reversed(self.calls) if call.position > start]
+
+
+def diagnose(session: Session, now: datetime, *, header: Header | None = None) -> list[Hint]:
+    """What the rules find, the worst first. At most eight queries; reads ``session.branch``.
+
+    :param header: The session's, where it has been read already: it saves a query.
+    """
+    facts = _facts(session, now, header)
+    found = [hint for rule in RULES for hint in rule(facts)]
+    return sorted(found, key=lambda hint: TONES.index(hint.tone))
+
+
+def in_doubt(facts: _Facts) -> Iterator[Hint]:
+    for call in facts.open_calls:
+        if call.status == CallStatus.DOUBT:
+            text = f"Nobody knows whether {call.tool} took effect. It goes on once somebody has decided."
+            yield Hint("in doubt", ERROR, text, "call", call.position)
+
+
+def old_approval(facts: _Facts) -> Iterator[Hint]:
+    for call in facts.open_calls:
+        approval = getattr(call, "approval", None)
+        if approval is None or approval.decision or call.status != CallStatus.PLANNED:
+            continue
+        if approval.expires_at is not None and approval.expires_at <= facts.now:
+            text = f"The time to approve {call.tool} is over; the next sweep rejects it."
+            yield Hint("old approval", ERROR, text, "call", call.position)
+        elif approval.asked_at <= facts.now - stuck.WAITED:
+            text = f"{call.tool} has waited for an approval for {age(approval.asked_at, facts.now)}."
+            yield Hint("old approval", WARNING, text, "call", call.position)
+
+
+def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
+    session = facts.session
+    quiet = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS)
+    if quiet is None or quiet <= 2 * settings.AGENTSTATE_HEARTBEAT_SECONDS:
+        return
+    lost = session.lease_expires_at is not None and session.lease_expires_at < facts.now
+    then = "the next sweep hands the session to another" if lost else "it may be lost"
+    text = f"The last heartbeat of worker {session.worker} was {duration(round(quiet))} ago; {then}."
+    yield Hint("stale heartbeat", ERROR if lost else WARNING, text)
+
+
+def nobody_comes(facts: _Facts) -> Iterator[Hint]:
+    due = facts.session.next_run_at
+    if due is None or due > facts.now - workers.LATE:
+        return
+    if workers.nobody_listens(facts.now):
+        text = f"It has been due for {age(due, facts.now)}, but no worker listens. Start one."
+        yield Hint("nobody comes", ERROR, text)
+    elif why := stuck.why_halted(facts.session, facts.now):
+        yield Hint("nobody comes", WARNING, f"{why} The workers are busy, or do not hear of it.")
+
+
+def many_attempts(facts: _Facts) -> Iterator[Hint]:
+    session, most = facts.session, settings.AGENTSTATE_MAX_ATTEMPTS
+    if session.waiting_for == WaitingFor.RETRIES:
+        why = f" {session.why}" if session.why else ""
+        yield Hint("many attempts", ERROR, f"All attempts are used up.{why}", *_step(facts))
+    elif session.status in (Status.QUEUED, Status.RUNNING) and session.attempt >= max(2, most - 1):
+        text = f"Attempt {session.attempt} of {most}; after the last one it waits for a person."
+        yield Hint("many attempts", WARNING, text, *_step(facts))
+
+
+def failing_model(facts: _Facts) -> Iterator[Hint]:
+    failed = []
+    for call in facts.model_calls:
+        if not call.error:
+            break
+        failed.append(call)
+    if len(failed) >= MODEL_FAILURES:
+        number = f"{len(failed)} or more" if len(failed) == LAST_MODEL_CALLS else str(len(failed))
+        text = f"The last {number} model calls failed: {short(failed[0].error, 200)}"
+        yield Hint("failing model", WARNING, text, *_step(facts))
+
+
+def failing_tool(facts: _Facts) -> Iterator[Hint]:
+    """The last calls of a tool all failed."""
+    newest: dict[str, list[ToolCall]] = {}
+    for call in facts.calls:
+        if call.status in (CallStatus.DONE, CallStatus.FAILED):
+            newest.setdefault(call.tool, []).append(call)
+    for tool, calls in newest.items():
+        failed = list(takewhile(lambda call: call.status == CallStatus.FAILED, calls))
+        if len(failed) >= TOOL_FAILURES:
+            text = f"The last {len(failed)} calls of {tool} failed."
+            yield Hint("failing tool", ERROR, text, "call", failed[0].position)
+
+
+def same_call(facts: _Facts) -> Iterator[Hint]:
+    alike: dict[tuple[str, str, int], list[ToolCall]] = {}
+    for call in facts.calls:
+        alike.setdefault((call.tool, *_asked(call)), []).append(call)
+    for (tool, _, _), calls in alike.items():
+        if len(calls) >= REPEATS:
+            text = f"{tool} was asked the same thing {len(calls)} times."
+            yield Hint("same call", WARNING, text, "call", calls[0].position)
+
+
+def slow_call(facts: _Facts) -> Iterator[Hint]:
+    if facts.session.status != Status.RUNNING:
+        return
+    agent = facts.agent
+    policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
+    for call in facts.open_calls:
+        if call.status != CallStatus.STARTED or call.started_at is None:
+            continue
+        limit = policies.get(call.tool, {}).get("timeout")
+        allowed = timedelta(seconds=limit) if limit else LONG_CALL
+        if call.started_at < facts.now - allowed:
+            told = f" (its limit is {duration(limit)})" if limit else ""
+            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{told}."
+            yield Hint("slow call", WARNING, text, "call", call.position)
+
+
+def full_context(facts: _Facts) -> Iterator[Hint]:
+    windows = settings.AGENTSTATE_CONTEXT_WINDOW
+    window = windows.get(facts.session.agent, windows.get(""))
+    if not window or facts.checkpoint is None:
+        return
+    tokens = facts.checkpoint.counters.get("context_tokens") or 0
+    # A reply that has arrived since tells it more exactly.
+    for call in facts.model_calls[:1]:
+        if call.name == "agent" and call.position > facts.checkpoint.position:
+            tokens = max(tokens, call.prompt_tokens + call.completion_tokens)
+    if tokens > FULL * window:
+        text = f"The context is {tokens * 100 // window} % full: {tokens:,} of {window:,} tokens."
+        severity = ERROR if tokens >= window else WARNING
+        yield Hint("full context", severity, text, "checkpoint", facts.checkpoint.position)
+
+
+def changed_definition(facts: _Facts) -> Iterator[Hint]:
+    session, agent = facts.session, facts.agent
+    if session.status == Status.CANCELLED:
+        return
+    if agent is None or agent.problem:
+        problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
+        yield Hint("no agent", ERROR, f"It cannot run on. {problem}")
+    elif agent.definition and session.definition and agent.definition != session.definition:
+        over = session.status == Status.IDLE and session.phase == Phase.DONE
+        then = "its next message runs on the new one" if over else "look before you resume it"
+        text = f"The agent's code has changed since the last checkpoint; {then}."
+        yield Hint("changed definition", NOTE if over else WARNING, text, *_step(facts))
+
+
+def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
+    for key, text in facts.state:
+        if what := secrets.looks_like(f'"{key}": {text}'):
+            yield Hint("secret", WARNING, f"What looks like {what} is in the state, under {key}.", "state")
+    for call in facts.calls:
+        if what := secrets.looks_like(_asked(call)[0]):
+            text = f"What looks like {what} is in the arguments of {call.tool}."
+            yield Hint("secret", WARNING, text, "call", call.position)
+
+
+RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
+    in_doubt,
+    old_approval,
+    stale_heartbeat,
+    nobody_comes,
+    many_attempts,
+    failing_model,
+    failing_tool,
+    slow_call,
+    full_context,
+    changed_definition,
+    same_call,
+    looks_like_a_secret,
+)
+
+
+def _facts(session: Session, now: datetime, header: Header | None) -> _Facts:
+    agent = header.agent if header else RegisteredAgent.objects.filter(key=session.agent).first()
+    branch = session.branch
+    if branch is None:
+        return _Facts(session, now, agent, None, [], [], [])
+    checkpoint = (
+        Checkpoint.objects.visible_on(branch)
+        .exclude(kind=Checkpoint.Kind.PREPARED)
+        .defer("context", "tools", "totals", "outcome")
+        .order_by("-position")
+        .first()
+    )
+    as_text = Cast("arguments", TextField())
+    calls = list(
+        ToolCall.objects.visible_on(branch)
+        .select_related("approval")
+        .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
+        .annotate(asked=Substr(as_text, 1, MOST_CHARACTERS), asked_size=Length(as_text))
+        .order_by("-position")[:LAST_CALLS]
+    )
+    model_calls = list(
+        ModelCall.objects.visible_on(branch).defer("aside").order_by("-position")[:LAST_MODEL_CALLS]
+    )
+    state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
+    return _Facts(session, now, agent, checkpoint, calls, model_calls, state)
+
+
+def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """The beginnings of the state's values, and what was added to them lately, as JSON text."""
+    whole = later = Q(pk__in=[])
+    for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
+        whole |= Q(key=key, position=position)
+        later |= Q(key=key, position__gt=position)
+    text = Substr(Cast("value", TextField()), 1, MOST_CHARACTERS)
+    values = StateValue.objects.visible_on(branch, upto=checkpoint.position)
+    values_of = values.filter(whole).annotate(text=text).values_list("key", "text")
+    added = values.filter(later).annotate(text=text)
+    return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
+
+
+def _asked(call: ToolCall) -> tuple[str, int]:
+    """The beginning of the arguments as JSON text, and how long all of it is."""
+    return call.asked, call.asked_size  # type: ignore[attr-defined]
+
+
+def _step(facts: _Facts) -> tuple[str, int]:
+    return ("checkpoint", facts.checkpoint.position) if facts.checkpoint else ("", 0)

@@ -1,0 +1,217 @@
+"""The phase diagram: which phases a session went through, how often, and where it is. No queries.
+
+Every place is fixed, so that the picture never jumps while it is watched. There are two layouts of the same
+facts, a wide one and a tall one for narrow screens; the stylesheet shows one of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agentstate.domain.phases import TRANSITIONS
+from sessions_app.models import Phase, Session
+from sessions_app.wording import condition, count, roughly
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    phase: str
+    note: str
+    state: str  # now, seen or never
+    x: int
+    y: int
+    width: int
+    height: int
+
+    @property
+    def middle(self) -> int:
+        return self.x + self.width // 2
+
+    @property
+    def name_y(self) -> int:
+        return self.y + self.height // 2 + (-3 if self.note else 4)
+
+    @property
+    def note_y(self) -> int:
+        return self.y + self.height // 2 + 13
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    source: str
+    target: str
+    count: int
+    path: str
+    badge: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @property
+    def said(self) -> str:
+        return f"{self.source} to {self.target}, {count(self.count, 'time')}"
+
+    @property
+    def badge_width(self) -> int:
+        return 12 + 7 * len(f"{self.count:,}")
+
+    @property
+    def badge_x(self) -> float:
+        return self.badge[0] - self.badge_width / 2
+
+    @property
+    def badge_y(self) -> int:
+        return self.badge[1] - 8
+
+    @property
+    def text_y(self) -> int:
+        return self.badge[1] + 4
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    name: str
+    width: int
+    height: int
+    nodes: list[Node]
+    edges: list[Edge]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """``said`` is the same in words."""
+
+    tone: str
+    said: str
+    pictures: list[Picture]
+
+
+Box = tuple[int, int, int, int]
+Line = tuple[str, tuple[int, int]]
+
+_WIDE: dict[str, Box] = {
+    "idle": (16, 82, 84, 46),
+    "planning": (172, 82, 128, 46),
+    "executing": (372, 82, 128, 46),
+    "reflecting": (572, 82, 128, 46),
+    "done": (772, 82, 92, 46),
+    "error": (372, 170, 128, 40),
+}
+_WIDE_LINES: dict[tuple[str, str], Line] = {
+    ("idle", "planning"): ("M100 105H168", (133, 105)),
+    ("planning", "executing"): ("M300 105H368", (333, 105)),
+    ("executing", "reflecting"): ("M500 105H568", (533, 105)),
+    ("reflecting", "done"): ("M700 105H768", (733, 105)),
+    ("reflecting", "planning"): ("M636 82C626 38 246 38 236 78", (436, 48)),
+    ("planning", "done"): ("M212 82C212 4 818 4 818 78", (515, 23)),
+    ("planning", "error"): ("M276 128C276 156 330 181 368 181", (306, 164)),
+    ("executing", "error"): ("M436 128V166", (436, 147)),
+    ("reflecting", "error"): ("M636 128C636 172 560 190 504 190", (590, 176)),
+    ("error", "planning"): ("M372 200C260 220 208 196 208 132", (248, 197)),
+    ("done", "planning"): ("M818 128C818 256 186 268 186 132", (502, 229)),
+}
+_TALL: dict[str, Box] = {
+    "idle": (88, 8, 136, 38),
+    "planning": (88, 82, 136, 52),
+    "executing": (88, 174, 136, 52),
+    "reflecting": (88, 266, 136, 52),
+    "done": (88, 358, 136, 42),
+    "error": (262, 178, 62, 44),
+}
+_TALL_LINES: dict[tuple[str, str], Line] = {
+    ("idle", "planning"): ("M156 46V78", (156, 61)),
+    ("planning", "executing"): ("M156 134V170", (156, 151)),
+    ("executing", "reflecting"): ("M156 226V262", (156, 243)),
+    ("reflecting", "done"): ("M156 318V354", (156, 335)),
+    ("reflecting", "planning"): ("M88 292C36 292 36 112 84 112", (49, 202)),
+    ("planning", "done"): ("M88 98C-8 98-8 379 84 379", (16, 250)),
+    ("planning", "error"): ("M224 118C262 118 288 138 288 174", (272, 133)),
+    ("executing", "error"): ("M224 200H258", (240, 200)),
+    ("reflecting", "error"): ("M224 282C262 282 288 262 288 226", (272, 267)),
+    ("error", "planning"): ("M308 178C308 84 262 92 228 92", (284, 104)),
+    ("done", "planning"): ("M224 379C376 379 376 126 228 126", (338, 252)),
+}
+_LAYOUTS: list[tuple[str, int, int, dict[str, Box], dict[tuple[str, str], Line]]] = [
+    ("wide", 880, 246, _WIDE, _WIDE_LINES),
+    ("tall", 356, 410, _TALL, _TALL_LINES),
+]
+_SMALL = 100
+
+
+def draw(session: Session, now: datetime) -> Diagram:
+    """The diagram of one session: `session.totals` for what happened, its live phase for what is now."""
+    tone, label = condition(session, now)
+    since = roughly(int((now - session.phase_since).total_seconds()))
+    settled = session.phase in (Phase.DONE, Phase.IDLE)
+    return picture(
+        session.totals,
+        tone=tone,
+        current=session.phase,
+        current_note="now" if settled else f"now, {since}",
+        said=label,
+    )
+
+
+def picture(
+    totals: Mapping[str, Any],
+    *,
+    tone: str = "idle",
+    current: str = "",
+    current_note: str = "",
+    said: str = "",
+) -> Diagram:
+    """The diagram of any totals; those of many sessions added up have no current phase."""
+    visits: Mapping[str, int] = totals.get("visits", {})
+    seconds: Mapping[str, float] = totals.get("seconds", {})
+    edges: Mapping[str, int] = totals.get("edges", {})
+    # Every session begins idle, which no run ever counts as a visit.
+    seen = {phase for phase in Phase.values if visits.get(phase)} | {
+        end for edge in edges for end in edge.split(">")
+    }
+
+    def note(phase: str, width: int) -> str:
+        if phase == current:
+            return current_note if width > _SMALL else "now"
+        if not visits.get(phase):
+            return ""
+        times = f"{visits[phase]:,}" + ("×" if width <= _SMALL else " visit" + "s" * (visits[phase] != 1))
+        return times if width <= _SMALL or phase not in seconds else f"{times}, {roughly(seconds[phase])}"
+
+    pictures = []
+    for name, width, height, boxes, lines in _LAYOUTS:
+        nodes = [
+            Node(
+                phase,
+                note(phase, box[2]),
+                "now" if phase == current else "seen" if phase in seen else "never",
+                *box,
+            )
+            for phase, box in boxes.items()
+        ]
+        drawn = [
+            Edge(source, target, edges.get(f"{source}>{target}", 0), *lines[source, target])
+            for source, target in sorted(lines, key=lambda ends: edges.get(f"{ends[0]}>{ends[1]}", 0) > 0)
+        ]
+        pictures.append(Picture(name, width, height, nodes, drawn))
+    return Diagram(tone, _in_words(said, current, visits, edges), pictures)
+
+
+def _in_words(said: str, current: str, visits: Mapping[str, int], edges: Mapping[str, int]) -> str:
+    parts = [f"{said}. " if said else "", f"The agent is {current}." if current else ""]
+    if visits:
+        parts.append(
+            " Visited: "
+            + ", ".join(f"{p} {count(visits[p], 'time')}" for p in Phase.values if visits.get(p))
+            + "."
+        )
+    taken = [
+        f"{source.value} to {target.value} {count(edges[f'{source.value}>{target.value}'], 'time')}"
+        for source, targets in TRANSITIONS.items()
+        for target in sorted(targets)
+        if edges.get(f"{source.value}>{target.value}")
+    ]
+    if taken:
+        parts.append(" Changes: " + ", ".join(taken) + ".")
+    return "".join(parts)

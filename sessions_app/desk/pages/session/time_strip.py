@@ -1,0 +1,133 @@
+"""Where the time went: model, tools, waiting and idle time of the newest steps, as bars on one axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sessions_app.models import Branch, Checkpoint, ModelCall, Session, Status, ToolCall
+from sessions_app.wording import duration
+
+STEPS = 100
+WIDTH = 340
+CELLS = 170
+# Where several things happened at once, the later one of these is drawn.
+_ORDER = ("idle", "waiting", "model", "tool")
+_LABELS = {"model": "model", "tool": "tools", "waiting": "waiting"}
+
+Span = tuple[str, datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    kind: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    kind: str
+    label: str
+    said: str
+    width: float
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """``whole`` says whether the bars cover the session from its beginning."""
+
+    start: datetime
+    end: datetime
+    bars: list[Bar]
+    totals: list[Total]
+    whole: bool
+    live: bool
+
+    @property
+    def said(self) -> str:
+        return (
+            "Time spent: "
+            + (", ".join(f"{total.label} {total.said}" for total in self.totals) or "none yet")
+            + "."
+        )
+
+
+def strip(session: Session, branch: Branch, *, now: datetime) -> Strip | None:
+    """The newest `STEPS` steps, and the whole session's totals; None before the first step. Three queries."""
+    starts = list(
+        Checkpoint.objects.visible_on(branch)
+        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
+        .order_by("-position")
+        .values_list("position", "created_at")[: STEPS + 1]
+    )
+    if not starts:
+        return None
+    whole = len(starts) <= STEPS
+    position, start = starts[min(len(starts), STEPS) - 1]
+    spans = _spans(branch, position - 1, now)
+    live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
+    end = max(
+        [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
+    )
+    return Strip(start, end, _bars(_cells(spans, start, end)), _totals(session, spans), whole, live)
+
+
+def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
+    models = ModelCall.objects.visible_on(branch, after=after).values_list("started_at", "ended_at")
+    tools = ToolCall.objects.visible_on(branch, after=after).values_list(
+        "started_at", "ended_at", "approval__asked_at", "approval__decided_at"
+    )
+    spans: list[Span] = [("model", started, ended) for started, ended in models]
+    for started, ended, asked, decided in tools:
+        if started is not None:
+            spans.append(("tool", started, ended or started))
+        if asked is not None:
+            spans.append(("waiting", asked, decided or now))
+    return spans
+
+
+def _cells(spans: Sequence[Span], start: datetime, end: datetime) -> list[str]:
+    """What filled each of the axis's cells."""
+    whole = (end - start).total_seconds()
+    cells = ["idle"] * CELLS
+    for kind, first, last in spans:
+        begin = int((first - start).total_seconds() / whole * CELLS)
+        stop = max(begin + 1, int((last - start).total_seconds() / whole * CELLS))
+        for cell in range(max(0, min(begin, CELLS - 1)), min(stop, CELLS)):
+            if _ORDER.index(kind) > _ORDER.index(cells[cell]):
+                cells[cell] = kind
+    return cells
+
+
+def _bars(cells: Sequence[str]) -> list[Bar]:
+    """Neighbouring cells of a kind as one bar each."""
+    bars: list[Bar] = []
+    unit, first = WIDTH / CELLS, 0
+    for cell in range(1, len(cells) + 1):
+        if cell == len(cells) or cells[cell] != cells[first]:
+            bars.append(
+                Bar(cells[first], round(first * unit, 1), round(max((cell - first) * unit - 0.6, 0.8), 1))
+            )
+            first = cell
+    return bars
+
+
+def _totals(session: Session, spans: Sequence[Span]) -> list[Total]:
+    seconds = {
+        "model": float(session.totals.get("model_seconds", 0)),
+        "tool": float(session.totals.get("tool_seconds", 0)),
+        "waiting": sum((last - first).total_seconds() for kind, first, last in spans if kind == "waiting"),
+    }
+    most = max(seconds.values()) or 1.0
+    shown = [kind for kind in _LABELS if seconds[kind] > 0]
+    return [
+        Total(
+            kind,
+            _LABELS[kind],
+            duration(seconds[kind]),
+            round(max(seconds[kind] / most * 190, 2), 1),
+            62 + 20 * row,
+        )
+        for row, kind in enumerate(shown)
+    ]

@@ -1,0 +1,315 @@
+"""The items of a timeline: a step, a message, an event, a discarded tail, idle time. No queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.db.models import Q
+
+from sessions_app import wording
+from sessions_app.desk.pages.session.calls import CallItem
+from sessions_app.desk.pages.session.replacements import Replacement, Replacements
+from sessions_app.models import (
+    Checkpoint,
+    Event,
+    Message,
+    ModelCall,
+    Phase,
+    Session,
+    Status,
+)
+from sessions_app.models.toolcall import ENDED
+
+IDLE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class StepItem:
+    """A checkpoint, and what was done from there to the next one."""
+
+    kind: ClassVar[str] = "step"
+    checkpoint: Checkpoint
+    position: int
+    at: datetime
+    until: datetime | None = None
+    next_phase: str = ""
+    tone: str = "done"
+    live: bool = False
+    replies: list[Message] = field(default_factory=list)
+    model_calls: list[ModelCall] = field(default_factory=list)
+    calls: list[CallItem] = field(default_factory=list)
+    replaced: dict[int, Replacement] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, row: Checkpoint) -> "StepItem":
+        return cls(checkpoint=row, position=row.position, at=row.created_at)
+
+    def end(self, following: Checkpoint) -> None:
+        self.until = following.created_at
+        self.next_phase = following.phase
+
+    def settle(self, session: Session, now: datetime) -> None:
+        """This is the newest step: the session's state is its state."""
+        self.live = session.status == Status.RUNNING
+        self.next_phase = session.phase if session.phase in (Phase.ERROR, Phase.EXECUTING) else ""
+        tone, _ = wording.condition(session, now)
+        self.tone = tone if session.phase != Phase.DONE else "idle"
+
+    @property
+    def began_at(self) -> datetime:
+        """When the first thing in it happened; a rewound session may have stood at its checkpoint for long."""
+        if self.model_calls:
+            return self.model_calls[0].started_at
+        return next((call.row.started_at for call in self.calls if call.row.started_at), self.at)
+
+    @property
+    def number(self) -> int:
+        return self.checkpoint.step + 1
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.model_calls or self.calls)
+
+    @property
+    def phases(self) -> list[str]:
+        path: list[str] = [self.checkpoint.phase]
+        if self.calls:
+            path += [Phase.PLANNING.value] if path[-1] == Phase.REFLECTING else []
+            path.append(Phase.EXECUTING.value)
+        if self.next_phase and self.next_phase != path[-1]:
+            path.append(self.next_phase)
+        return path
+
+    @property
+    def texts(self) -> list[Message]:
+        return [reply for reply in self.replies if reply.text]
+
+    @property
+    def unfinished(self) -> list[CallItem]:
+        return [call for call in self.calls if call.row.status not in ENDED]
+
+    @property
+    def failures(self) -> list[ModelCall]:
+        return [call for call in self.model_calls if call.error]
+
+    @property
+    def model_seconds(self) -> float:
+        return sum(call.seconds for call in self.model_calls)
+
+    @property
+    def tokens(self) -> int:
+        return sum(call.prompt_tokens + call.completion_tokens for call in self.model_calls)
+
+    @property
+    def models(self) -> list[str]:
+        return list(dict.fromkeys(call.model for call in self.model_calls if call.model))
+
+    @property
+    def last_at(self) -> datetime:
+        """When the last thing in it happened."""
+        times = [self.began_at, *(call.ended_at for call in self.model_calls)]
+        times += [time for call in self.calls for time in (call.row.started_at, call.row.ended_at) if time]
+        return max(times)
+
+    @property
+    def seconds(self) -> float | None:
+        return (self.last_at - self.began_at).total_seconds() if self.begun else None
+
+    @property
+    def colour(self) -> str:
+        if self.failures and not self.replies:
+            return "error"
+        return self.tone
+
+
+@dataclass(slots=True)
+class MessageItem:
+    kind: ClassVar[str] = "message"
+    row: Message
+    position: int
+    at: datetime
+    who: str
+    replaced: Replacement | None = None
+
+    @classmethod
+    def of(cls, row: Message) -> "MessageItem":
+        who = row.author or ("Instructions" if row.role == Message.Role.SYSTEM else "Customer")
+        return cls(row, row.position, row.created_at, who)
+
+    @property
+    def last_at(self) -> datetime:
+        return self.at
+
+
+_TOLD = {
+    "paused": "paused it",
+    "resumed": "resumed it",
+    "cancelled": "cancelled it",
+    "undone": "undid the rewind",
+    "forked": "forked it",
+    "approved": "approved {tool}",
+    "rejected": "rejected {tool}",
+    "expired": "Nobody answered in time: {tool} was rejected",
+    "decided": "decided {tool}",
+    "retry": "The model call failed and is tried again",
+    "gave_up": "Gave up after repeated attempts",
+    "lost": "The worker was lost; another goes on",
+    "failed": "The run failed",
+    "finished": "Finished",
+    "changed": "The agent's definition changed",
+    "stop_requested": "asked it to stop",
+    "assigned": "assigned it",
+    "reused": "answered {tool} with the recorded result",
+    "repaired": "repaired it",
+    "withdrawn": "asks again before {tool}",
+    "revealed": "looked at hidden values",
+    "noted": "noted",
+    "released": "took it from its worker",
+}
+
+
+@dataclass(slots=True)
+class EventItem:
+    """What a person or the machinery did, in a line."""
+
+    kind: ClassVar[str] = "event"
+    row: Event
+    position: int
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Event) -> "EventItem":
+        return cls(row, row.position, row.created_at)
+
+    @property
+    def by_person(self) -> bool:
+        return bool(self.row.actor_id or self.row.actor_name)
+
+    @property
+    def what(self) -> str:
+        data: dict[str, Any] = self.row.data if isinstance(self.row.data, dict) else {}
+        if self.row.kind == "repaired":
+            return _repaired(data)
+        return _TOLD.get(self.row.kind, self.row.kind.replace("_", " ")).format(
+            tool=data.get("tool") or "a call"
+        )
+
+    @property
+    def last_at(self) -> datetime:
+        return self.at
+
+
+def _repaired(data: dict[str, Any]) -> str:
+    match data.get("what"):
+        case "state":
+            return f"changed {wording.listed(key.replace('_', ' ') for key in data.get('keys', ()))}"
+        case "message" if data.get("tool"):
+            return f"replaced the result of {data['tool']}"
+        case "message":
+            return "replaced a message"
+        case "call":
+            return f"answered for {data.get('tool')}"
+        case "step":
+            return f"did step {data.get('step')} by hand"
+    return _TOLD["repaired"]
+
+
+@dataclass(slots=True)
+class EndItem:
+    """The end of a turn."""
+
+    kind: ClassVar[str] = "end"
+    row: Checkpoint
+    position: int
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Checkpoint) -> "EndItem":
+        return cls(row, row.position, row.created_at)
+
+    @property
+    def exit_reason(self) -> str:
+        return str((self.row.outcome or {}).get("exit_reason") or "")
+
+    @property
+    def last_at(self) -> datetime:
+        return self.at
+
+
+@dataclass(slots=True)
+class TailItem:
+    """Steps that a rewind left behind. ``left_at`` is the checkpoint that the session was taken back to."""
+
+    kind: ClassVar[str] = "tail"
+    position: int
+    left_at: int
+    branch: int
+    steps: int
+    by: str
+    why: str
+    at: datetime
+    can_undo: bool
+    undone: bool
+    repaired: bool = False
+    newest: int | None = None
+
+    @property
+    def last_at(self) -> datetime:
+        return self.at
+
+
+@dataclass(slots=True)
+class GapItem:
+    """Time in which nothing happened before the item at ``position``."""
+
+    kind: ClassVar[str] = "gap"
+    position: int
+    seconds: float
+
+
+Item = StepItem | MessageItem | EventItem | EndItem | TailItem | GapItem
+
+
+def with_gaps(found: Sequence[Item]) -> list[Item]:
+    """The items with a `GapItem` where nothing happened for `IDLE_SECONDS` or more."""
+    spaced: list[Item] = []
+    last: datetime | None = None
+    for item in found:
+        if isinstance(item, GapItem | TailItem):
+            continue
+        start = item.began_at if isinstance(item, StepItem) else item.at
+        if last is not None and (idle := (start - last).total_seconds()) >= IDLE_SECONDS:
+            spaced.append(GapItem(item.position, idle))
+        spaced.append(item)
+        last = item.last_at if last is None else max(last, item.last_at)
+    return spaced
+
+
+def with_replacements(found: Sequence[Item], replaced: Replacements) -> list[Item]:
+    """The items with other words where they were said first, instead of where their rows lie."""
+    if not replaced.rows:
+        return list(found)
+    kept: list[Item] = []
+    for item in found:
+        if isinstance(item, MessageItem):
+            if item.position in replaced.rows:
+                continue
+            item.replaced = replaced.by_message.get(item.position)
+        elif isinstance(item, StepItem):
+            item.replies = [reply for reply in item.replies if reply.position not in replaced.rows]
+            item.replaced = replaced.by_message
+            for call in item.calls:
+                call.replaced = replaced.by_call.get(call.row.position)
+        kept.append(item)
+    return kept
+
+
+def ranges(within: Sequence[tuple[int, int | None]] | None) -> Q:
+    """Positions in any of ``(first, last)``; all positions for None."""
+    if within is None:
+        return Q()
+    chosen = Q(pk__in=[])
+    for first, last in within:
+        chosen |= Q(position__gte=first) if last is None else Q(position__gte=first, position__lte=last)
+    return chosen

@@ -1,0 +1,1 @@
+"""Finding sessions: queues, filters, saved views, stuck sessions and the search."""

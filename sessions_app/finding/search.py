@@ -1,0 +1,273 @@
+"""Finding sessions by what was said in them: in messages, and in the tool calls' names, arguments and results.
+
+Every word must occur in the same message or call. One that holds marks (``CLM-1042``) and a quoted part must occur as
+they stand, and the last word may be the beginning of one. Case, accents and marks do not matter. Any text is a valid
+query. The first 100,000 characters of each message and call are searched.
+
+The words lie in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q, QuerySet, Window
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import RowNumber
+
+from sessions_app.access.masking import Mask
+from sessions_app.models import Branch, Message, Session, ToolCall
+
+MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
+MOST_CHARACTERS = 100_000
+LONGEST_WORD = 100
+MOST_WORDS = 30
+# A beginning of two letters is one of very many words.
+SHORTEST_BEGINNING = 3
+AROUND = 80
+TAG = "$type"
+# What a tool told the model lies in its call already, unless a person has replaced it.
+SAID = ~Q(text="") & (~Q(role=Message.Role.TOOL) | ~Q(author=""))
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message or a call in which the words occur. ``visible`` says whether the present history shows it.
+
+    ``parts`` is the place in the text, in pieces; those marked with True are what was looked for.
+    """
+
+    kind: str
+    row: Message | ToolCall
+    who: str
+    at: datetime
+    branch: int
+    visible: bool
+    parts: list[tuple[str, bool]]
+
+    @property
+    def position(self) -> int:
+        return self.row.position
+
+    @property
+    def anchor(self) -> str:
+        return f"{self.kind[0]}{self.row.position}"
+
+
+def sessions(queryset: QuerySet[Session], text: str) -> QuerySet[Session]:
+    """Those of the sessions in which the text was said; all of them for a blank text."""
+    return queryset.filter(said(text)) if text.strip() else queryset
+
+
+def said(text: str) -> Q:
+    """The condition that a session has the text in its history, also in what a rewind left behind, or in the part
+    that it shares with the session it was forked from. A text without any word is found nowhere."""
+    phrases = _phrases(text)
+    if not phrases:
+        return Q(pk__in=[])
+    places = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases)]
+    (messages, first), (calls, second) = (query.sql_with_params() for query in places)
+    branches = Branch._meta.db_table
+    sql = f"""
+        WITH hit AS (
+            SELECT branch_id, MIN(position) AS place FROM ({messages} UNION ALL {calls}) AS found GROUP BY branch_id
+        )
+        SELECT session_id FROM {branches} WHERE id IN (SELECT branch_id FROM hit)
+        UNION
+        SELECT fork.session_id FROM {branches} fork CROSS JOIN {_each_segment()}
+        JOIN hit ON hit.branch_id = {_item(0)} AND hit.place <= {_item(1)}
+        WHERE fork.number = 1 AND fork.parent_id IS NOT NULL
+    """  # noqa: S608 - names of our own tables; the words are parameters
+    return Q(pk__in=RawSQL(sql, (*first, *second)))  # noqa: S611
+
+
+def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hit]:
+    """Where in the session the text was said, newest first. Three queries; reads ``session.branch``.
+
+    What is found only in values that the mask hides is left out.
+    """
+    phrases = _phrases(text)
+    if not phrases or session.branch is None:
+        return []
+    own = dict(Branch.objects.filter(session=session).values_list("pk", "number"))
+    here = Q(branch_id__in=own)
+    for pk, last in session.branch.lineage:
+        if pk not in own:
+            here |= Q(branch_id=pk, position__lte=last)
+    messages, calls = _matching(phrases)
+    rows: list[Message | ToolCall] = [
+        *messages.filter(here).order_by("-position")[:limit],
+        *calls.filter(here).order_by("-position")[:limit],
+    ]
+    rows.sort(key=lambda row: row.position, reverse=True)
+    found = (_hit(row, session.branch, own, phrases, mask) for row in rows[:limit])
+    return [hit for hit in found if hit is not None]
+
+
+def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int = 2) -> dict[UUID, list[Hit]]:
+    """The newest hits in each of the sessions, by their keys. Three queries for all; reads ``session.branch``."""
+    phrases = _phrases(text)
+    if not phrases or not sessions:
+        return {}
+    branches = Branch.objects.filter(session__in=sessions)
+    owners = {pk: (key, number) for pk, key, number in branches.values_list("pk", "session_id", "number")}
+    here = Q(branch_id__in=owners)
+    for session in sessions:
+        for pk, last in session.branch.lineage if session.branch else ():
+            if pk not in owners:
+                here |= Q(branch_id=pk, position__lte=last)
+    newest = Window(RowNumber(), partition_by="branch_id", order_by="-position")
+    rows: list[Message | ToolCall] = []
+    for matching in _matching(phrases):
+        rows += matching.filter(here).annotate(newest=newest).filter(newest__lte=each)
+    rows.sort(key=lambda row: row.position, reverse=True)
+    found: dict[UUID, list[Hit]] = {}
+    for session in sessions:
+        if (branch := session.branch) is None:
+            continue
+        own = {pk: number for pk, (key, number) in owners.items() if key == session.pk}
+        mine = (row for row in rows if row.branch_id in own or branch.sees(row.branch_id, row.position))
+        hits = (_hit(row, branch, own, phrases, mask) for row in mine)
+        found[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
+    return found
+
+
+def plain(value: Any) -> str:
+    """JSON as words to be found and read: ``claim: CLM-1042, amount: 120``."""
+    if isinstance(value, dict):
+        if TAG in value:
+            return plain(value.get("value"))
+        return ", ".join(f"{key}: {plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(plain(item) for item in value)
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def call_text(call: ToolCall, mask: Mask | None = None) -> str:
+    """All that a call is found by."""
+    hide = mask or Mask.none()
+    asked, sent, result = (hide.json(value) for value in (call.arguments, call.sent, call.result))
+    return " ".join(
+        filter(None, [call.tool, plain(asked), plain(sent), hide.text(call.error), plain(result)])
+    )
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text as they are looked up: lower case, without accents, split at everything else."""
+    text = text[:MOST_CHARACTERS].casefold()
+    if not text.isascii():
+        letters = unicodedata.normalize("NFKD", text)
+        text = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return [word[:LONGEST_WORD] for word in re.findall(r"[^\W_]+", text)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    """Words in a row; of the last one perhaps only the beginning."""
+
+    words: list[str]
+    beginning: bool
+
+    @property
+    def fts5(self) -> str:
+        return f'"{" ".join(self.words)}"' + "*" * self.beginning
+
+    @property
+    def tsquery(self) -> str:
+        return " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
+
+    @property
+    def pattern(self) -> str:
+        end = r"[^\W_]*" if self.beginning else r"(?![^\W_])"
+        return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.words)) + end
+
+
+def _phrases(text: str) -> list[_Phrase]:
+    found = [
+        (tokens(quoted or word), bool(quoted)) for quoted, word in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
+    ]
+    found = [(words, quoted) for words, quoted in found if words][:MOST_WORDS]
+    last = len(found) - 1
+    return [
+        _Phrase(words, not quoted and place == last and len(words[-1]) >= SHORTEST_BEGINNING)
+        for place, (words, quoted) in enumerate(found)
+    ]
+
+
+def _matching(phrases: list[_Phrase]) -> tuple[QuerySet[Message], QuerySet[ToolCall]]:
+    if connection.vendor == "sqlite":
+        query, tables = " AND ".join(phrase.fts5 for phrase in phrases), [CALLS, OPEN_CALLS]
+    else:
+        query, tables = " & ".join(phrase.tsquery for phrase in phrases), [CALLS]
+    messages = Message.objects.filter(pk__in=_keys([MESSAGES], query))
+    return messages, ToolCall.objects.filter(pk__in=_keys(tables, query))
+
+
+def _keys(tables: list[str], query: str) -> RawSQL:
+    match = "{0} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
+    select = " UNION ALL ".join(f"SELECT rowid FROM {table} WHERE {match.format(table)}" for table in tables)  # noqa: S608
+    return RawSQL(select, [query] * len(tables))  # noqa: S611 - our own tables; the query is a parameter
+
+
+def _each_segment() -> str:
+    each = "json_each" if connection.vendor == "sqlite" else "jsonb_array_elements"
+    return f"{each}(fork.lineage) AS segment"
+
+
+def _item(index: int) -> str:
+    if connection.vendor == "sqlite":
+        return f"json_extract(segment.value, '$[{index}]')"
+    return f"(segment.value ->> {index})::bigint"
+
+
+def _hit(
+    row: Message | ToolCall, branch: Branch, numbers: dict[int, int], phrases: list[_Phrase], mask: Mask
+) -> Hit | None:
+    if isinstance(row, Message):
+        whole, shown = row.text, mask.text(row.text)
+    else:
+        whole, shown = call_text(row), call_text(row, mask)
+    parts = _snippet(shown, phrases)
+    if shown != whole and not any(found for _, found in parts):
+        return None
+    return Hit(
+        kind="message" if isinstance(row, Message) else "call",
+        row=row,
+        who=(row.author or row.role) if isinstance(row, Message) else row.tool,
+        at=row.created_at if isinstance(row, Message) else row.asked_at,
+        branch=numbers.get(row.branch_id, 0),
+        visible=branch.sees(row.branch_id, row.position),
+        parts=parts,
+    )
+
+
+def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:
+    """The surroundings of the first place, with every word in them marked."""
+    pattern = re.compile("|".join(phrase.pattern for phrase in phrases), re.IGNORECASE)
+    first = pattern.search(text)
+    start = max(0, first.start() - AROUND) if first else 0
+    end = (first.end() if first else 0) + AROUND
+    return list(_marked(text, pattern, start, end))
+
+
+def _marked(text: str, pattern: re.Pattern[str], start: int, end: int) -> Iterator[tuple[str, bool]]:
+    if start:
+        yield "…", False
+    place = start
+    for match in pattern.finditer(text, start, end):
+        if match.start() > place:
+            yield text[place : match.start()], False
+        yield match.group(), True
+        place = match.end()
+    if text[place:end]:
+        yield text[place:end], False
+    if len(text) > end:
+        yield "…", False

@@ -1,0 +1,216 @@
+"""Adds the words of what is new to the tables in which `sessions_app.finding.search` looks them up.
+
+The sweep calls `update`, so a step of a session never waits for this, and its words are found a few seconds after it.
+Any number of processes may update at once, and any of them may be killed: each row is added once, none is left out.
+
+A call is found from the moment it is asked for, and by its result once it has ended; then it never changes again.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Protocol
+
+from django.db import connection, transaction
+from django.db.models import Model
+from django.db.models.expressions import RawSQL
+
+from sessions_app.finding.search import CALLS, MESSAGES, OPEN_CALLS, SAID, call_text, tokens
+from sessions_app.models import Message, ToolCall
+from sessions_app.models.toolcall import ENDED
+
+# Rows are committed in another order than that of their keys, if only by moments.
+LATE = 10_000
+_LAST_POSITION = 16_383
+Doc = tuple[int, list[str]]
+
+
+def update(seconds: float = 1.0) -> bool:
+    """Add what is new, in short transactions, for about so long. Returns whether there is more to do."""
+    end = time.monotonic() + seconds
+    index: _Index = _Sqlite() if connection.vendor == "sqlite" else _Postgres()
+    if _column(index.begun_anew):
+        rebuild()
+    while _add_messages(index) | _add_calls(index) | _close_calls(index):
+        if time.monotonic() > end:
+            return True
+    return False
+
+
+def rebuild() -> None:
+    """Forget everything; the next updates add it all again."""
+    with transaction.atomic():
+        _execute("UPDATE sessions_app_search_mark SET upto = 0")
+        if connection.vendor != "sqlite":
+            _execute(f"TRUNCATE {MESSAGES}, {CALLS}")
+            return
+        _execute(f"DELETE FROM {OPEN_CALLS}")  # noqa: S608
+        for table in (MESSAGES, CALLS):
+            _execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608
+
+
+class _Index(Protocol):
+    """What the two databases do differently."""
+
+    batch: int
+    """How many rows are added in one transaction."""
+
+    begun_anew: str
+    """Selects something if keys have begun anew (`manage.py flush`): other rows' words must not be taken for theirs."""
+
+    def new(self, model: type[Model]) -> tuple[int, list[int]]:
+        """The mark, and the next keys that may have to be added."""
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+        """Add the documents, and move the mark on."""
+
+    def open_calls(self) -> list[int]: ...
+
+    def close(self, pk: int, words: list[str] | None) -> None:
+        """Give a call its last words, or none if it is gone. Nothing happens if somebody else has done it."""
+
+
+class _Sqlite:
+    """One process writes at a time, so that keys are committed in their order: a mark says how far the words go."""
+
+    # The steps of sessions wait while this writes: for a millisecond, mostly.
+    batch = 50
+    begun_anew = """
+        SELECT 1 FROM sessions_app_search_mark mark LEFT JOIN sqlite_sequence given
+        ON given.name = 'sessions_app_' || mark.name WHERE mark.upto > COALESCE(given.seq, 0)
+    """
+
+    def new(self, model: type[Model]) -> tuple[int, list[int]]:
+        mark = _mark(model)
+        rows = model._default_manager.filter(pk__gt=mark).order_by("pk")
+        return mark, list(rows.values_list("pk", flat=True)[: self.batch])
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+        if _move_mark(model, mark, upto):
+            self._insert(MESSAGES if model is Message else CALLS, ended)
+            self._insert(OPEN_CALLS, still_open)
+
+    def open_calls(self) -> list[int]:
+        return _column(f"SELECT rowid FROM {OPEN_CALLS}")  # noqa: S608
+
+    def close(self, pk: int, words: list[str] | None) -> None:
+        if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid = %s", [pk]) and words is not None:  # noqa: S608
+            self._insert(CALLS, [(pk, words)])
+
+    def _insert(self, table: str, docs: list[Doc]) -> None:
+        rows = [(pk, " ".join(words)) for pk, words in docs]
+        _execute_many(f"INSERT INTO {table} (rowid, words) VALUES (%s, %s)", rows)  # noqa: S608
+
+
+class _Postgres:
+    """Keys may be committed late: what is not there yet is looked for a good way behind the mark, too."""
+
+    batch = 500
+    begun_anew = """
+        SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
+        ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'
+        WHERE mark.upto > COALESCE(given.last_value, 0)
+    """
+
+    def new(self, model: type[Model]) -> tuple[int, list[int]]:
+        mark = _mark(model)
+        rows = model._default_manager.filter(pk__gt=mark - LATE).order_by("pk")
+        if model is Message:
+            rows = rows.filter(SAID)
+        known = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
+        return mark, list(rows.exclude(pk__in=known).values_list("pk", flat=True)[: self.batch])
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+        if upto > mark:
+            _move_mark(model, mark, upto)
+        if model is Message:
+            insert = f"INSERT INTO {MESSAGES} VALUES (%s, %s::tsvector) ON CONFLICT DO NOTHING"  # noqa: S608
+            _execute_many(insert, [(pk, _tsvector(words)) for pk, words in ended])
+            return
+        insert = f"INSERT INTO {CALLS} VALUES (%s, %s::tsvector, %s) ON CONFLICT DO NOTHING"  # noqa: S608
+        _execute_many(insert, [(pk, _tsvector(words), True) for pk, words in ended])
+        _execute_many(insert, [(pk, _tsvector(words), False) for pk, words in still_open])
+
+    def open_calls(self) -> list[int]:
+        return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended")  # noqa: S608
+
+    def close(self, pk: int, words: list[str] | None) -> None:
+        if words is None:
+            _execute(f"DELETE FROM {CALLS} WHERE rowid = %s", [pk])  # noqa: S608
+        else:
+            update = f"UPDATE {CALLS} SET words = %s::tsvector, ended = true WHERE rowid = %s"  # noqa: S608
+            _execute(update, [_tsvector(words), pk])
+
+
+def _add_messages(index: _Index) -> bool:
+    mark, keys = index.new(Message)
+    if keys:
+        said = Message.objects.filter(SAID, pk__in=keys).values_list("pk", "text")
+        docs = [(pk, tokens(text)) for pk, text in said]
+        with transaction.atomic():
+            index.add(Message, mark, keys[-1], docs, [])
+    return bool(keys)
+
+
+def _add_calls(index: _Index) -> bool:
+    mark, keys = index.new(ToolCall)
+    if keys:
+        calls = list(ToolCall.objects.filter(pk__in=keys))
+        ended = [(call.pk, tokens(call_text(call))) for call in calls if call.status in ENDED]
+        still_open = [(call.pk, tokens(call_text(call))) for call in calls if call.status not in ENDED]
+        with transaction.atomic():
+            index.add(ToolCall, mark, keys[-1], ended, still_open)
+    return bool(keys)
+
+
+def _close_calls(index: _Index) -> bool:
+    known = index.open_calls()
+    statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
+    over = list(islice((pk for pk in known if statuses.get(pk, ENDED[0]) in ENDED), index.batch))
+    if over:
+        words = {call.pk: tokens(call_text(call)) for call in ToolCall.objects.filter(pk__in=over)}
+        with transaction.atomic():
+            for pk in over:
+                index.close(pk, words.get(pk))
+    return bool(over)
+
+
+def _tsvector(words: list[str]) -> str:
+    """Words of letters and digits only need no escaping."""
+    places: dict[str, list[str]] = {}
+    for place, word in enumerate(words, 1):
+        places.setdefault(word, []).append(str(min(place, _LAST_POSITION)))
+    return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
+
+
+def _table(model: type[Model]) -> str:
+    return MESSAGES if model is Message else CALLS
+
+
+def _mark(model: type[Model]) -> int:
+    name = model._meta.model_name or ""
+    return _column("SELECT upto FROM sessions_app_search_mark WHERE name = %s", [name])[0]
+
+
+def _move_mark(model: type[Model], before: int, after: int) -> bool:
+    """False if somebody else has moved it meanwhile."""
+    move = "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto = %s"
+    return _execute(move, [after, model._meta.model_name or "", before]) == 1
+
+
+def _execute(sql: str, params: Sequence[str | int] = ()) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.rowcount)
+
+
+def _execute_many(sql: str, rows: Iterable[Sequence[str | int]]) -> None:
+    if rows := list(rows):
+        with connection.cursor() as cursor:
+            cursor.executemany(sql, rows)
+
+
+def _column(sql: str, params: Sequence[str | int] = ()) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return [row[0] for row in cursor.fetchall()]

@@ -1,0 +1,57 @@
+"""One database connection for a run and its tool threads.
+
+Haystack runs each tool call in a thread of its own. A connection for each of them would cost more than the call's
+commits, so the run lends its own: one thread at a time, for the length of one transaction, never while a tool runs.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
+
+from agentstate.durable.port import JournalUnavailable
+
+
+class RunConnection:
+    """The connection of the thread that makes it."""
+
+    def __init__(self) -> None:
+        self._connection = connections[DEFAULT_DB_ALIAS]
+        self._thread = threading.get_ident()
+        self.lock = threading.RLock()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction on the run's connection, whichever thread this is.
+
+        :raises JournalUnavailable: if the database does not answer, or is busy for too long.
+        """
+        with self.lock, self._lent():
+            try:
+                with transaction.atomic():
+                    yield
+            except (OperationalError, InterfaceError) as error:
+                raise JournalUnavailable(str(error)) from error
+
+    def close_others(self) -> None:
+        """Close what a tool opened for itself in its own thread."""
+        if threading.get_ident() != self._thread:
+            connections.close_all()
+
+    @contextmanager
+    def _lent(self) -> Iterator[None]:
+        if threading.get_ident() == self._thread:
+            yield
+            return
+        own = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
+        self._connection.inc_thread_sharing()
+        connections[DEFAULT_DB_ALIAS] = self._connection
+        try:
+            yield
+        finally:
+            self._connection.dec_thread_sharing()
+            if own is not None:
+                connections[DEFAULT_DB_ALIAS] = own
+            else:
+                del connections[DEFAULT_DB_ALIAS]

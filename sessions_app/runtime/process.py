@@ -1,0 +1,51 @@
+"""This worker process: its name, its heartbeat, and what it does when Celery starts and ends it.
+
+Celery's signals are connected when `sessions_app.tasks` is imported, which every Celery worker does.
+"""
+
+import logging
+import os
+import socket
+import threading
+from typing import Any
+
+from celery import signals
+
+from sessions_app.runtime.agents import publish_agents
+from sessions_app.runtime.leases import Heartbeat, sign_off
+
+logger = logging.getLogger(__name__)
+_heartbeats: dict[str, Heartbeat] = {}
+_starting = threading.Lock()
+
+
+def worker_name() -> str:
+    """This process, as sessions and `Worker` rows name it."""
+    return f"{socket.gethostname()}:{os.getpid()}"[:200]
+
+
+def heartbeat() -> Heartbeat:
+    """This process's heartbeat: it begins at the first call, also after a fork, and lasts as long as the process."""
+    name = worker_name()
+    with _starting:
+        if name not in _heartbeats:
+            _heartbeats[name] = Heartbeat(name).__enter__()
+        return _heartbeats[name]
+
+
+@signals.worker_ready.connect
+def _publish_agents(**kwargs: Any) -> None:
+    """The desk shows the agents that workers publish."""
+    for problem in publish_agents():
+        logger.error(problem)
+
+
+@signals.worker_process_init.connect
+def _start_heartbeat(**kwargs: Any) -> None:
+    """An idle worker counts as online, too."""
+    heartbeat()
+
+
+@signals.worker_process_shutdown.connect
+def _sign_off(**kwargs: Any) -> None:
+    sign_off(worker_name())

@@ -1,0 +1,152 @@
+"""The few statements that every step of every session executes, prepared once.
+
+The ORM builds a statement anew for each call, which costs more than executing it. Here the text is made from the
+models' own fields and kept; values go through the fields, as the ORM would send them. Nothing else uses raw SQL.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Field, Model
+
+from agentstate.durable.records import Signals
+from sessions_app.models import InboxMessage, Session, Status
+
+Values = dict[str, Any]
+Converter = Callable[[Any, BaseDatabaseWrapper], Any]
+Statement = tuple[str, tuple[Converter | None, ...]]
+_json = json.JSONEncoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What the session row said: the last position given out, what a person asks of the run, messages in the inbox."""
+
+    position: int
+    stop_request: str
+    inbox: int
+
+    def signals(self) -> Signals:
+        return Signals(stop_request=self.stop_request, inbox=self.inbox > 0)
+
+
+def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence | None:
+    """Take `positions` new positions for the run of this epoch, and set `values`; None if its claim is over.
+
+    Locks the session row until the transaction ends.
+    """
+    sql, converters = _fence_sql(connection.vendor, tuple(values))
+    given = _converted(converters, (*values.values(), session_id))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [positions, *given, epoch])
+        row = cursor.fetchone()
+    return Fence(*row) if row else None
+
+
+def insert(model: type[Model], rows: list[Values]) -> None:
+    """Insert rows that all have the same columns; a foreign key goes by its column's name."""
+    if not rows:
+        return
+    sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]))
+    values = [_converted(converters, tuple(row.values())) for row in rows]
+    with connection.cursor() as cursor:
+        if len(values) == 1:
+            cursor.execute(sql, values[0])
+        else:
+            cursor.executemany(sql, values)
+
+
+def update(model: type[Model], values: Values, *, where: Values, raise_by_one: str = "") -> None:
+    """Update the one row that `where` names.
+
+    :raises LookupError: if there is none.
+    """
+    sql, converters = _update_sql(connection.vendor, model, tuple(values), tuple(where), raise_by_one)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, _converted(converters, (*values.values(), *where.values())))
+        if cursor.rowcount != 1:
+            raise LookupError(f"no {model._meta.model_name} at {where}")
+
+
+@lru_cache(maxsize=64)
+def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
+    table, inbox = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
+    also = "".join(f", {_column(Session, name)} = %s" for name in names)
+    sql = (
+        f"UPDATE {table} SET position = position + %s, change = change + 1{also} "  # noqa: S608 - names of our own columns
+        f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
+        f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {inbox} WHERE {inbox}.session_id = {table}.id)"
+    )
+    return sql, _converters(Session, (*names, "id"))
+
+
+@lru_cache(maxsize=64)
+def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...]) -> Statement:
+    columns = ", ".join(_column(model, name) for name in names)
+    places = ", ".join(["%s"] * len(names))
+    sql = f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608 - our own columns
+    return sql, _converters(model, names)
+
+
+@lru_cache(maxsize=64)
+def _update_sql(
+    vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str
+) -> Statement:
+    sets = [f"{_column(model, name)} = %s" for name in names]
+    if raised:
+        sets.append(f"{_column(model, raised)} = {_column(model, raised)} + 1")
+    tests = " AND ".join(f"{_column(model, name)} = %s" for name in where)
+    sql = f"UPDATE {_quoted(model._meta.db_table)} SET {', '.join(sets)} WHERE {tests}"  # noqa: S608 - our own columns
+    return sql, _converters(model, (*names, *where))
+
+
+def _converters(model: type[Model], names: Sequence[str]) -> tuple[Converter | None, ...]:
+    return tuple(_converter(_field(model, name), connection.vendor) for name in names)
+
+
+def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
+    """How a value gets to the database as the ORM would send it; None where it goes as it is."""
+    if isinstance(field, models.ForeignKey):
+        return _converter(field.target_field, vendor)
+    if isinstance(field, models.JSONField) and vendor == "sqlite":
+        return _sqlite_json
+    if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
+        return None
+    if isinstance(field, models.DateTimeField) and vendor == "sqlite":
+        return _sqlite_datetime
+    return field.get_db_prep_save
+
+
+def _sqlite_json(value: Any, to: BaseDatabaseWrapper) -> str | None:
+    return None if value is None else _json(value)
+
+
+def _sqlite_datetime(value: datetime | None, to: BaseDatabaseWrapper) -> str | None:
+    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
+
+
+def _converted(converters: Sequence[Converter | None], values: Sequence[Any]) -> list[Any]:
+    to = connections[DEFAULT_DB_ALIAS]
+    return [
+        value if convert is None else convert(value, to)
+        for convert, value in zip(converters, values, strict=True)
+    ]
+
+
+def _field(model: type[Model], name: str) -> "Field[Any, Any]":
+    return next(field for field in model._meta.concrete_fields if name in (field.name, field.attname))
+
+
+def _column(model: type[Model], name: str) -> str:
+    return _quoted(str(_field(model, name).column))
+
+
+def _quoted(name: str) -> str:
+    return connection.ops.quote_name(name)

@@ -1,0 +1,100 @@
+"""The rows that each step adds, as the journal's terms say them. Inserted as they are, under the run's fence."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from agentstate.durable.records import CallRecord, NewReply
+from sessions_app.history.message_rows import pack
+from sessions_app.models import Branch, Message, ModelCall, StateValue, ToolCall
+from sessions_app.runtime import statements
+
+Json = Any
+
+
+def messages(
+    branch: Branch,
+    bodies: Sequence[tuple[int, dict[str, Json], str]],
+    results: Mapping[str, tuple[int, str]],
+    at: datetime,
+) -> None:
+    """Messages as ``(position, body, author)``; ``results`` are the strings that the ledger holds already."""
+    values = []
+    for position, body, author in bodies:
+        role, text, rest = pack(body, results)
+        values.append(
+            {
+                "branch_id": branch.pk,
+                "position": position,
+                "role": role,
+                "text": text,
+                "body": rest,
+                "author": author,
+                "created_at": at,
+            }
+        )
+    statements.insert(Message, values)
+
+
+def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) -> None:
+    statements.insert(
+        ModelCall,
+        [
+            {
+                "branch_id": branch.pk,
+                "position": position,
+                "name": new.name,
+                "seq": new.seq,
+                "replies": replies,
+                "aside": list(new.messages) if new.aside else None,
+                "model": new.model[:200],
+                "prompt_tokens": new.prompt_tokens,
+                "completion_tokens": new.completion_tokens,
+                "error": "",
+                "started_at": new.started_at,
+                "ended_at": max(new.started_at, new.ended_at),
+            }
+        ],
+    )
+
+
+def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -> None:
+    statements.insert(
+        ToolCall,
+        [
+            {
+                "branch_id": branch.pk,
+                "position": record.position,
+                "call_id": record.call_id,
+                "ordinal": ordinal,
+                "tool": record.tool[:200],
+                "arguments": record.arguments,
+                "status": "planned",
+                "error": "",
+                "lossy": False,
+                "cached": False,
+                "attempt": 0,
+                "idempotency_key": record.idempotency_key,
+                "decided_by": "",
+                "asked_at": at,
+            }
+            for ordinal, record in enumerate(records)
+        ],
+    )
+
+
+def state_values(branch: Branch, position: int, changes: Mapping[str, Mapping[str, Json]]) -> None:
+    """The changed state keys of a checkpoint: ``{"set": value}`` or ``{"extend": items}``."""
+    statements.insert(
+        StateValue,
+        [
+            {
+                "branch_id": branch.pk,
+                "position": position,
+                "key": key,
+                "extends": "extend" in change,
+                "value": change["extend"] if "extend" in change else change["set"],
+            }
+            for key, change in changes.items()
+        ],
+    )

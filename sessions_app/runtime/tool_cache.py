@@ -1,0 +1,75 @@
+"""The tool cache on Redis, or in the database where there is none.
+
+Values are JSON, never pickles, so Django's cache framework is not used. A cache that is away is an empty one: a tool
+then runs, as it would without.
+"""
+
+import json
+import logging
+from datetime import timedelta
+from functools import lru_cache
+
+import redis
+from django.conf import settings
+from django.utils import timezone
+
+from agentstate.durable.cache import Json, ToolCache
+from sessions_app.models import ToolResult
+from sessions_app.runtime.connection import RunConnection
+
+logger = logging.getLogger(__name__)
+
+
+class RedisToolCache:
+    """STRINGs with a time limit that is set in the same command."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=5)
+
+    def get(self, key: str) -> Json | None:
+        try:
+            text = self._redis.get(key)
+            return None if text is None else json.loads(text)
+        except (redis.RedisError, ValueError):
+            logger.warning("The tool cache cannot be read.", exc_info=True)
+            return None
+
+    def set(self, key: str, value: Json, ttl: float) -> None:
+        try:
+            self._redis.set(key, json.dumps(value), px=max(1, round(ttl * 1000)))
+        except redis.RedisError:
+            logger.warning("The tool cache cannot be written.", exc_info=True)
+
+
+class DatabaseToolCache:
+    """Rows of `ToolResult`, by the run's own connection: tools ask in threads of their own."""
+
+    def __init__(self, connection: RunConnection) -> None:
+        self._connection = connection
+
+    def get(self, key: str) -> Json | None:
+        with self._connection.transaction():
+            row = ToolResult.objects.filter(key=key[-300:], expires_at__gt=timezone.now()).first()
+        return row.value if row else None
+
+    def set(self, key: str, value: Json, ttl: float) -> None:
+        expires_at = timezone.now() + timedelta(seconds=ttl)
+        with self._connection.transaction():
+            ToolResult.objects.update_or_create(
+                key=key[-300:], defaults={"value": value, "expires_at": expires_at}
+            )
+
+
+def tool_cache(connection: RunConnection) -> ToolCache:
+    """The tool cache of a run."""
+    return _redis(settings.REDIS_URL) if settings.REDIS_URL else DatabaseToolCache(connection)
+
+
+@lru_cache(maxsize=1)
+def _redis(url: str) -> RedisToolCache:
+    return RedisToolCache(url)
+
+
+def forget_expired() -> int:
+    """Delete what has expired from the database; Redis does so by itself. Returns how many there were."""
+    return ToolResult.objects.filter(expires_at__lte=timezone.now()).delete()[0]

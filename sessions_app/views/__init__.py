@@ -1,1 +1,0 @@
-"""The desk's pages. A view reads through `sessions_app.queries`, acts through `sessions_app.forms`, and is thin."""

@@ -1,0 +1,41 @@
+"""Waking workers: sends a task by its name, and imports nothing of this project.
+
+A message is only a wake-up. What is due stands in the database, so a message that is lost, or that cannot be sent
+because the broker is away, delays a session until the next sweep and loses nothing. Called by actions inside their
+transaction: the message is sent once that is committed. No call of this module raises for a broker that is away.
+"""
+
+import logging
+from typing import Any
+from uuid import UUID
+
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+ADVANCE = "sessions_app.tasks.advance"
+BULK_STEP = "sessions_app.tasks.bulk_step"
+
+
+def wake(session_id: UUID) -> None:
+    """Tell the workers, once the present transaction is committed, that the session is due."""
+    transaction.on_commit(lambda: send_advance(session_id))
+
+
+def wake_bulk(bulk_id: int) -> None:
+    """Let workers begin or continue a bulk action, once the present transaction is committed."""
+    transaction.on_commit(lambda: _send(BULK_STEP, bulk_id, what=f"bulk action {bulk_id}"))
+
+
+def send_advance(session_id: UUID, **options: Any) -> None:
+    """Send the wake-up of a session at once. ``options`` are those of Celery's ``send_task``: expires, queue."""
+    _send(ADVANCE, str(session_id), what=f"session {session_id}", **options)
+
+
+def _send(task: str, argument: str | int, *, what: str, **options: Any) -> None:
+    try:
+        current_app.send_task(task, (argument,), **options)
+    except (OperationalError, OSError) as error:
+        logger.warning("The wake-up of %s was not sent: %s. The next sweep sends it again.", what, error)

@@ -1,0 +1,107 @@
+"""Imports run in layers, and heavy libraries are imported only where they are needed.
+
+The layers themselves are contracts of import-linter in pyproject.toml.
+"""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The part of the engine that a web process and an agent's author import: it needs no Haystack.
+LIGHT = tuple(
+    f"agentstate.durable.{name}"
+    for name in ("cache", "idempotency", "policy", "registry", "port", "records", "progress")
+)
+
+
+def modules() -> dict[str, Path]:
+    paths = {}
+    for package in ("agentstate", "sessions_app"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            paths[name.removesuffix(".__init__")] = path
+    return paths
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> Iterator[str]:
+    """The absolute name of everything that the module imports, wherever in it."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def inside(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def test_imports_run_in_layers_without_a_cycle() -> None:
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-logo"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if inside(name, "agentstate.domain")])
+def test_the_domain_needs_only_the_standard_library(name: str) -> None:
+    packages = {target.partition(".")[0] for target in imports(name)}
+    # tiktoken counts tokens exactly, where it is installed.
+    assert packages - set(sys.stdlib_module_names) <= {"agentstate", "tiktoken"}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_only_the_engine_and_the_demo_agents_import_haystack(name: str) -> None:
+    may = (inside(name, "agentstate.durable") or inside(name, "agentstate.demo")) and name not in LIGHT
+    assert may or not any(inside(target, "haystack") for target in imports(name))
+
+
+def loaded(code: str, *packages: str) -> list[str]:
+    """Which of the packages a fresh process has imported after the code."""
+    ask = f"import sys\n{code}\nprint([p for p in {packages!r} if p in sys.modules])"
+    process = subprocess.run(
+        [sys.executable, "-c", ask],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "agentstate.settings"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names: list[str] = ast.literal_eval(process.stdout)
+    return names
+
+
+def test_importing_agentstate_imports_no_framework() -> None:
+    assert loaded("import agentstate", "django", "celery", "haystack") == []
+
+
+def test_a_policy_a_key_and_the_decorator_need_no_framework() -> None:
+    code = "from agentstate import ToolPolicy, agent, idempotency_key"
+    assert loaded(code, "django", "celery", "haystack") == []
+
+
+def test_a_web_process_imports_neither_haystack_nor_agents() -> None:
+    code = (
+        "from agentstate.wsgi import application\n"
+        "from django.urls import get_resolver\n"
+        "get_resolver().url_patterns\n"
+        "import sessions_app.actions, sessions_app.access.availability, sessions_app.desk.pages, sessions_app.tasks"
+    )
+    assert loaded(code, "haystack", "agentstate.demo.agents") == []
+
+
+def test_a_worker_imports_haystack() -> None:
+    """The counterpart, so that the test above cannot pass for a wrong name."""
+    assert loaded("import django; django.setup(); import sessions_app.runtime.worker", "haystack") == [
+        "haystack"
+    ]

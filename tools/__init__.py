@@ -1,0 +1,1 @@
+"""Programs for developers: private servers for tests and benchmarks, screenshots."""
