@@ -4,6 +4,7 @@ Nothing is edited here. What changes a session is one of the actions, with a rea
 desk; the rows of its history can be read, and no more. Lists never count a big table.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -18,9 +19,10 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 
-from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
+from sessions_app.actions import BY_REASON
 from sessions_app.finding import queues
 from sessions_app.models import (
     Approval,
@@ -146,7 +148,7 @@ class SessionAdmin(ReadOnly):
     ordering = ("-updated_at", "-id")
     inlines = (Events, Branches, Approvals)
     readonly_fields = ("said", "desk", "repairs")
-    actions = ("pause_them", "resume_them", "release_them", "requeue_them", "cancel_them")
+    actions = ("requeue",)
 
     @admin.display(description="State")
     def said(self, session: Session) -> str:
@@ -165,52 +167,52 @@ class SessionAdmin(ReadOnly):
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
         )
         for call in waiting.defer("result", "state").order_by("position")[:NEWEST]:
-            act = "decide" if call.status == CallStatus.DOUBT else "approve"
-            links.append((f"{reverse('act', args=[session.pk, act])}?call={call.pk}", f"{act} {call.tool}"))
+            key = "decide" if call.status == CallStatus.DOUBT else "approve"
+            links.append((f"{reverse('act', args=[session.pk, key])}?call={call.pk}", f"{key} {call.tool}"))
         return format_html_join(" · ", '<a href="{}">{}</a>', links)
 
-    @admin.action(description="Pause…")
-    def pause_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
-        return self._act(request, chosen, "pause")
-
-    @admin.action(description="Resume…")
-    def resume_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
-        return self._act(request, chosen, "resume")
-
-    @admin.action(description="Release from the worker…")
-    def release_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
-        return self._act(request, chosen, "release")
+    def get_actions(self, request: HttpRequest) -> Any:
+        """The actions that ask for nothing but a reason, as `sessions_app.action_list` declares them, and requeue."""
+        offered: dict[str, Any] = dict(super().get_actions(request))
+        for action in ACTIONS.values():
+            if action.admin:
+                offered[action.key] = (_ask_reason_for(action), action.key, action.admin)
+        return offered
 
     @admin.action(description="Requeue (release what runs, resume what rests)…")
-    def requeue_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
-        return self._act(request, chosen, "requeue")
+    def requeue(self, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:
+        return self.ask_reason(
+            request,
+            sessions,
+            "Requeue",
+            lambda session: RELEASE if session.status == Status.RUNNING else RESUME,
+        )
 
-    @admin.action(description="Cancel…")
-    def cancel_them(self, request: HttpRequest, chosen: QuerySet[Session]) -> HttpResponse | None:
-        return self._act(request, chosen, "cancel")
-
-    def _act(self, request: HttpRequest, chosen: QuerySet[Session], act: str) -> HttpResponse | None:
-        """Ask for the reason first; then do the act to each session, and say which refused and why."""
+    def ask_reason(
+        self,
+        request: HttpRequest,
+        sessions: QuerySet[Session],
+        title: str,
+        action_for: Callable[[Session], Action],
+    ) -> HttpResponse | None:
+        """Ask for the reason first; then do the action to each session, and say which refused and why."""
         form = ReasonForm(request.POST if "reason" in request.POST else None)
         if not form.is_valid():
             context = {
                 **self.admin_site.each_context(request),
-                "title": f"{act.capitalize()} {chosen.count()} sessions",
+                "title": f"{title} {sessions.count()} sessions",
                 "form": form,
-                "sessions": chosen,
+                "sessions": sessions,
                 "action": request.POST["action"],
                 "opts": self.opts,
                 "checkbox": helpers.ACTION_CHECKBOX_NAME,
             }
             return TemplateResponse(request, "admin/sessions_app/reason.html", context)
-        actor, done = Actor.of(request.user), 0
-        for session in chosen:
+        done = 0
+        for session in sessions:
             try:
-                name = (
-                    ("release" if session.status == Status.RUNNING else "resume") if act == "requeue" else act
-                )
-                getattr(actions, name)(
-                    actor=actor,
+                BY_REASON[action_for(session)](
+                    actor=Actor.of(request.user),
                     session_id=session.pk,
                     reason=form.cleaned_data["reason"],
                     expected_version=session.version,
@@ -219,8 +221,17 @@ class SessionAdmin(ReadOnly):
             except ActionError as error:
                 self.message_user(request, f"{session}: {error}", messages.WARNING)
         if done:
-            self.message_user(request, f"{act.capitalize()}: done for {done}.", messages.SUCCESS)
+            self.message_user(request, f"{title}: done for {done}.", messages.SUCCESS)
         return None
+
+
+def _ask_reason_for(action: Action) -> Callable[..., HttpResponse | None]:
+    def ask(
+        model_admin: SessionAdmin, request: HttpRequest, sessions: QuerySet[Session]
+    ) -> HttpResponse | None:
+        return model_admin.ask_reason(request, sessions, action.key.capitalize(), lambda session: action)
+
+    return ask
 
 
 @admin.register(ToolCall)

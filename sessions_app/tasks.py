@@ -28,14 +28,14 @@ def sweep() -> None:
     for session_id in leases.sweep():
         # The next sweep finds what is still due, so these must not pile up while every worker is busy.
         send_advance(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
-    for act_id in bulk.unattended():
-        bulk_step(act_id)
+    for bulk_id in bulk.unattended():
+        bulk_step(bulk_id)
     search_index.update()
     tool_cache.forget_expired()
 
 
 @shared_task
-def bulk_step(act_id: int) -> None:
-    """Do some sessions of a bulk act; if there are more, let the others in first."""
-    if bulk.step(act_id):
-        wake_bulk(act_id)
+def bulk_step(bulk_id: int) -> None:
+    """Do some sessions of a bulk action; what is left is queued again behind other work."""
+    if bulk.step(bulk_id):
+        wake_bulk(bulk_id)

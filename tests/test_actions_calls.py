@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions for which a wake-up was asked, in order."""
     asked: list[str] = []
-    monkeypatch.setattr("sessions_app.actions.calls.wake", lambda pk: asked.append(str(pk)))
+    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
     return asked
 
 

@@ -20,7 +20,7 @@ Build = Callable[..., Session]
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions for which a wake-up was asked, in order."""
     asked: list[str] = []
-    monkeypatch.setattr("sessions_app.actions.steer.wake", lambda pk: asked.append(str(pk)))
+    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
     return asked
 
 

@@ -10,9 +10,10 @@ from django.utils import timezone
 from agentstate.celery import app
 from sessions_app import actions, tasks
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
-from sessions_app.actions import bulk, steer
+from sessions_app.action_list import PAUSE
+from sessions_app.actions import BY_REASON, bulk, steer
 from sessions_app.desk.pages import bulk as reading
-from sessions_app.models import BulkAct, Event, Session
+from sessions_app.models import BulkAction, Event, Session, StaffPermission
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +96,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     builders.queued()
     done = [builders.done() for _ in range(7)]
     paused = builders.paused()
-    actor.may("pause")
+    actor.may(StaffPermission.PAUSE)
     with django_assert_num_queries(2):
         estimate = actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)
     assert (estimate.total, estimate.possible) == (9, 1)
@@ -105,7 +106,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     ]
     assert estimate.refused[0].examples == done[:5]
     assert estimate.refused[1].examples == [paused]
-    assert not BulkAct.objects.exists()
+    assert not BulkAction.objects.exists()
     act = start(actor, expected=estimate.total)
     assert work(act).refused == sum(refusal.number for refusal in estimate.refused)
 
@@ -114,11 +115,11 @@ def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
     builders.queued()
     with pytest.raises(Moved, match="They were 2 sessions; by now they are 1"):
         start(actor, expected=2)
-    assert not BulkAct.objects.exists()
+    assert not BulkAction.objects.exists()
 
 
 @pytest.mark.parametrize(
-    "kind, sentence", [("delete", "There is no bulk act 'delete'"), ("pause", "No session")]
+    "kind, sentence", [("delete", "There is no bulk action 'delete'"), ("pause", "No session")]
 )
 def test_what_cannot_be_a_bulk_act_is_refused(kind, sentence, actor):
     with pytest.raises(Invalid, match=sentence):
@@ -134,7 +135,7 @@ def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
     for act in (start, lambda actor: actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)):
         with pytest.raises(Invalid, match="More than 1 sessions are chosen"):
             act(actor)
-    assert not BulkAct.objects.exists()
+    assert not BulkAction.objects.exists()
 
 
 def test_a_reason_and_a_possible_assignee_are_needed(actor):
@@ -152,7 +153,7 @@ def test_only_who_may_do_the_act_may_do_it_in_bulk():
         start(viewer)
     with pytest.raises(Forbidden):
         actions.bulk_estimate(actor=viewer, kind="pause", sessions=ALL)
-    with pytest.raises(Forbidden, match="person with an account"):
+    with pytest.raises(Forbidden, match="people with an account"):
         start(builders.SYSTEM)
 
 
@@ -195,24 +196,24 @@ def test_a_stopped_act_leaves_the_rest_alone(actor):
         builders.queued()
     act = start(actor)
     bulk.step(act.pk, limit=1)
-    stopped = actions.bulk_stop(actor=actor, act_id=act.pk)
+    stopped = actions.bulk_stop(actor=actor, bulk_id=act.pk)
     assert stopped.stopped_by == actor.name
     assert work(act) == reading.Progress(done=1, stopped=2)
     assert Session.objects.filter(status="queued").count() == 2
     with pytest.raises(Refused, match=f"already stopped by {actor.name}"):
-        actions.bulk_stop(actor=actor, act_id=act.pk)
+        actions.bulk_stop(actor=actor, bulk_id=act.pk)
 
 
 def test_who_may_not_stop_and_what_cannot_be_stopped(actor):
     builders.queued()
     act = start(actor)
     with pytest.raises(Forbidden):
-        actions.bulk_stop(actor=builders.actor("viewer"), act_id=act.pk)
+        actions.bulk_stop(actor=builders.actor("viewer"), bulk_id=act.pk)
     with pytest.raises(NotFound):
-        actions.bulk_stop(actor=actor, act_id=0)
+        actions.bulk_stop(actor=actor, bulk_id=0)
     work(act)
     with pytest.raises(Refused, match="finished"):
-        actions.bulk_stop(actor=actor, act_id=act.pk)
+        actions.bulk_stop(actor=actor, bulk_id=act.pk)
     act.refresh_from_db()
     assert act.stopped_at is None
 
@@ -222,10 +223,10 @@ def test_what_was_stopped_after_a_worker_took_it_up_is_not_done(actor, monkeypat
     act = start(actor)
 
     def stop_first(**kwargs):
-        actions.bulk_stop(actor=actor, act_id=act.pk)
+        actions.bulk_stop(actor=actor, bulk_id=act.pk)
         return steer.pause(**kwargs)
 
-    monkeypatch.setattr(bulk, "_verb", lambda act: stop_first)
+    monkeypatch.setitem(BY_REASON, PAUSE, stop_first)
     assert work(act) == reading.Progress(stopped=1)
     session.refresh_from_db()
     assert session.status == "queued"
@@ -253,7 +254,7 @@ def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
         raise OperationalError("server closed the connection")
 
     with monkeypatch.context() as patch:
-        patch.setattr(steer, "pause", fail)
+        patch.setitem(BY_REASON, PAUSE, fail)
         with pytest.raises(OperationalError):
             bulk.step(act.pk)
     assert work(act) == reading.Progress(done=1)
@@ -269,7 +270,7 @@ def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, 
             raise TypeError("a bug")
         return pause(session_id=session_id, **kwargs)
 
-    monkeypatch.setattr(steer, "pause", fail)
+    monkeypatch.setitem(BY_REASON, PAUSE, fail)
     assert work(act) == reading.Progress(done=1, refused=1)
     assert reading.failures(act).items[0].why == "It failed: TypeError: a bug"
     assert "a bug" in caplog.text
@@ -303,9 +304,9 @@ def test_progress_of_many_acts_is_one_query(actor, django_assert_num_queries):
     acts = [start(actor), start(actor, "cancel")]
     work(acts[0])
     with django_assert_num_queries(2):
-        listed = reading.acts()
-    assert [act for act, _ in listed] == acts[::-1]
-    assert [(progress.total, progress.percent, progress.finished) for _, progress in listed] == [
+        listed = reading.bulk_actions()
+    assert [row.bulk for row in listed] == acts[::-1]
+    assert [(row.progress.total, row.progress.percent, row.progress.finished) for row in listed] == [
         (2, 0, False),
         (2, 100, True),
     ]

@@ -64,7 +64,7 @@ def test_stuck_sessions_are_found(supervisor, states):
 
 def test_acting_asks_for_a_reason_first_and_then_does_it_through_the_action(supervisor, states):
     chosen = {
-        "action": "resume_them",
+        "action": "resume",
         "_selected_action": [str(states["retries_used_up"].pk), str(states["done"].pk)],
     }
     text = supervisor.post(LIST, chosen).content.decode()
@@ -88,7 +88,7 @@ def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_nu
 
 
 def test_sessions_are_released_and_requeued_with_a_reason(supervisor, states):
-    for action, names in (("release_them", ["running"]), ("requeue_them", ["lost", "retries_used_up"])):
+    for action, names in (("release", ["running"]), ("requeue", ["lost", "retries_used_up"])):
         chosen = {"action": action, "_selected_action": [str(states[name].pk) for name in names]}
         assert 'name="reason"' in supervisor.post(LIST, chosen).content.decode()
         supervisor.post(LIST, chosen | {"reason": "The worker hangs"})

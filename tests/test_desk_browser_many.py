@@ -6,7 +6,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
-from sessions_app.models import BulkAct, SavedView, Session, StateValue, ToolCall
+from sessions_app.models import BulkAction, SavedView, Session, StateValue, ToolCall
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -66,7 +66,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     page.get_by_label("Reason").fill("The provider is down")
     page.get_by_role("button", name="Pause 3").click()
     expect(page.locator("#progress")).to_contain_text("0 %")
-    act = BulkAct.objects.get()
+    act = BulkAction.objects.get()
     while bulk.step(act.pk):
         pass
     if not javascript:
@@ -152,15 +152,15 @@ def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, wid
     page = log_in(context, "supervisor")
     owner = User.objects.get(username="supervisor")
     SavedView.objects.create(owner=owner, name="Mine", query="queue=all&tag=glass", shared=True)
-    act = BulkAct.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
+    act = BulkAction.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
     act.items.create(session=session)
     here = f"/sessions/{session.pk}/"
     for address in (
         "/?q=roof",
-        "/many/?queue=all",
-        "/many/?queue=all&kind=assign",
-        "/many/acts/",
-        f"/many/acts/{act.pk}/",
+        "/bulk/?queue=all",
+        "/bulk/?queue=all&kind=assign",
+        "/bulk/actions/",
+        f"/bulk/actions/{act.pk}/",
         "/views/",
         "/views/save/?queue=all",
         here,

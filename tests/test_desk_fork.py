@@ -23,7 +23,7 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     address = f"/sessions/{session.pk}/fork/"
     text = operator.get(address).content.decode()
     query = re.search(
-        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*><b>The last message, in other words', text
+        r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, in other words', text
     )
     assert query
     sheet = operator.get(address + query[1].replace("&amp;", "&")).content.decode()

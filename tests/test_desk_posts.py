@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from sessions_app.desk.forms.actions import FORMS
-from sessions_app.desk.forms.repair import REPAIRS
+from sessions_app.action_list import ACTIONS
 from sessions_app.models import Allowance, Event, Session, StateValue, ToolCall
 from tests import builders
 from tests.test_desk_acts import POSSIBLE
@@ -150,7 +149,7 @@ def logged_in(client: Client, role: str) -> Client:
 
 
 def test_every_act_of_the_desk_is_proven_here_or_there():
-    assert POSTS.keys() | POSSIBLE.keys() == FORMS.keys() | REPAIRS.keys()
+    assert POSTS.keys() | POSSIBLE.keys() == ACTIONS.keys()
 
 
 @act

@@ -147,7 +147,7 @@ def test_each_type_of_value_has_its_field(supervisor, key, field, typed, value):
         ("limit", "1e999", "Write a number that can be stored."),
         ("vip", "perhaps", "Select a valid choice"),
         ("offers", "[1,", "This is not JSON"),
-        ("offers", "[NaN]", "NaN is no number that can be stored"),
+        ("offers", "[NaN]", "NaN is not a number that can be stored"),
         ("offers", '{"1": 2}', "offers must be a list, not an object."),
         ("name", "Ada\r\nLovelace", "Nothing was changed."),
         ("colour", '"red"', "There is no state key"),

@@ -7,7 +7,7 @@ from django.db import connection
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
-from sessions_app.actions.saved import may_delete
+from sessions_app.actions.saved_views import why_not_delete
 from sessions_app.finding.saved_views import views_for
 from sessions_app.models import SavedView
 from tests import builders
@@ -102,7 +102,7 @@ def test_who_may_delete_a_view(actor):
     with pytest.raises(Forbidden, match=f"Only {actor.name} or a supervisor can delete “Shared”"):
         actions.delete_view(actor=other, view_id=shared.pk)
     users = [who.user for who in (actor, other, supervisor) if who.user]
-    assert [may_delete(user, shared) for user in users] == [True, False, True]
+    assert [not why_not_delete(user, shared) for user in users] == [True, False, True]
     actions.delete_view(actor=actor, view_id=own.pk)
     actions.delete_view(actor=supervisor, view_id=shared.pk)
     assert not SavedView.objects.exists()

@@ -1,14 +1,13 @@
-"""What may be done with a session in its present state: one question, for the actions and for the buttons.
+"""What may be done with a session in its present state: one rule per action, as a sentence that says why not.
 
-`why_not` is a pure function of the rows it is given. Who may do it is another matter, see
+A rule is a pure function of the rows that it is given. It returns "" where the action is possible. Which rule an
+action has is declared in `sessions_app.action_list`; who may do the action is another matter, see
 `sessions_app.access.roles`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-
-from django.utils import timezone
 
 from sessions_app.models import (
     Approval,
@@ -24,34 +23,26 @@ from sessions_app.models import (
 )
 from sessions_app.models.rows import BranchRow
 
+POSSIBLE = ""
 CANCELLED = "It was cancelled. Rewind it or fork it to go on."
+LEFT_BEHIND = "This call was left behind by a rewind; it is no part of the present history."
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the rules look at: the session with its branch, and the row that the action is about, if it is known.
+
+    ``approval`` comes with its call. Without the row, a rule says only what holds for every row.
+    """
+
     session: Session
     now: datetime
-    checkpoint: Checkpoint | None
-    call: ToolCall | None
-    approval: Approval | None
+    checkpoint: Checkpoint | None = None
+    call: ToolCall | None = None
+    approval: Approval | None = None
 
 
-def why_not(
-    session: Session,
-    act: str,
-    *,
-    checkpoint: Checkpoint | None = None,
-    call: ToolCall | None = None,
-    approval: Approval | None = None,
-    now: datetime | None = None,
-) -> str | None:
-    """Why `act` (one of `ACTS`) is impossible now, as a sentence for the person who wants it; None if it is
-    possible.
-
-    Give the `checkpoint` for rewind and fork, the `call` for decide, the `approval` with its call for
-    approve and reject. Reads `session.branch` for undo, decide, approve and reject, so select it along.
-    """
-    return _RULES[act](_Facts(session, now or timezone.now(), checkpoint, call, approval))
+Rule = Callable[[Facts], str]
 
 
 def shows(branch: Branch, row: BranchRow) -> bool:
@@ -59,21 +50,25 @@ def shows(branch: Branch, row: BranchRow) -> bool:
     return branch.sees(row.branch_id, row.position)
 
 
-def _message(facts: _Facts) -> str | None:
+def always(facts: Facts) -> str:
+    return POSSIBLE
+
+
+def send_message(facts: Facts) -> str:
     if facts.session.status == Status.CANCELLED:
         return CANCELLED
     if facts.session.stop_request == StopRequest.CANCEL:
         return "It is being cancelled."
-    return None
+    return POSSIBLE
 
 
-def _pause(facts: _Facts) -> str | None:
+def pause(facts: Facts) -> str:
     session = facts.session
     match session.status:
         case Status.QUEUED:
-            return None
+            return POSSIBLE
         case Status.RUNNING:
-            return _stopping(session)
+            return _already_stopping(session)
         case Status.WAITING:
             return "It already waits for a person."
         case Status.PAUSED:
@@ -84,32 +79,34 @@ def _pause(facts: _Facts) -> str | None:
             return "It is not running."
 
 
-def _resume(facts: _Facts) -> str | None:
+def resume(facts: Facts) -> str:
     session = facts.session
     match session.status:
         case Status.PAUSED:
-            return None
+            return POSSIBLE
         case Status.WAITING if session.waiting_for == WaitingFor.APPROVAL:
             return "It waits for an approval: approve or reject the call first."
         case Status.WAITING if session.waiting_for == WaitingFor.DOUBT:
             return "It waits for a decision on a call in doubt: decide it first."
         case Status.WAITING:
-            return None
+            return POSSIBLE
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
-            return None
+            return POSSIBLE
         case Status.RUNNING:
-            return _stopping(session) or "It is already running."
+            return _already_stopping(session) or "It is already running."
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > facts.now:
-            return None
+            return POSSIBLE
         case Status.QUEUED:
             return "It is already queued and starts as soon as a worker is free."
         case Status.CANCELLED:
             return CANCELLED
+        case _ if session.phase == Phase.ERROR:
+            return POSSIBLE
         case _:
-            return None if session.phase == Phase.ERROR else "It has finished. Send it a message to go on."
+            return "It has finished. Send it a message to go on."
 
 
-def _cancel(facts: _Facts) -> str | None:
+def cancel(facts: Facts) -> str:
     session = facts.session
     if session.status == Status.CANCELLED:
         return "It was already cancelled."
@@ -117,100 +114,77 @@ def _cancel(facts: _Facts) -> str | None:
         return "It is already being cancelled."
     if session.status == Status.IDLE and session.phase != Phase.ERROR:
         return "It has finished; there is nothing to cancel."
-    return None
+    return POSSIBLE
 
 
-def _from_checkpoint(facts: _Facts) -> str | None:
+def leave_from_checkpoint(facts: Facts) -> str:
+    """For a rewind and a fork."""
     if facts.checkpoint is not None and not facts.checkpoint.complete:
         return "This checkpoint lies inside a step. Choose the start of a step."
-    return None
+    return POSSIBLE
 
 
-def _undo(facts: _Facts) -> str | None:
+def undo(facts: Facts) -> str:
     branch = facts.session.branch
-    return None if branch is not None and branch.undo_to_id else "There is no rewind to undo."
+    return POSSIBLE if branch is not None and branch.undo_to_id else "There is no rewind to undo."
 
 
-def _decide(facts: _Facts) -> str | None:
+def decide(facts: Facts) -> str:
     call = facts.call
     if call is not None and call.branch_id != facts.session.branch_id:
-        return "This call was left behind by a rewind; it is no part of the present history."
+        return LEFT_BEHIND
     if call is not None and call.status != CallStatus.DOUBT:
         return f"This call is not in doubt: it is {CallStatus(call.status).label}."
     return _while_stopped(facts.session)
 
 
-def _answer(facts: _Facts) -> str | None:
+def answer_approval(facts: Facts) -> str:
+    """For approving, rejecting and reusing a recorded result."""
     approval = facts.approval
     if approval is None:
         return _while_stopped(facts.session)
     if approval.call.branch_id != facts.session.branch_id:
-        return "This call was left behind by a rewind; it is no part of the present history."
+        return LEFT_BEHIND
     if approval.decision:
-        return decided_already(approval)
+        return already_decided(approval)
     if approval.expires_at is not None and approval.expires_at <= facts.now:
         return "The time to approve this call is over."
     return _while_stopped(facts.session)
 
 
-def decided_already(approval: Approval) -> str:
-    by = f" by {approval.decided_by}" if approval.decided_by else ""
-    return f"It was already {Approval.Decision(approval.decision).label}{by}."
-
-
-def _while_stopped(session: Session) -> str | None:
-    """Calls are decided while nothing can run them."""
-    match session.status:
-        case Status.WAITING | Status.PAUSED:
-            return None
-        case Status.CANCELLED:
-            return CANCELLED
-        case _:
-            return "It does not wait for a decision."
-
-
-def _stopping(session: Session) -> str | None:
-    if session.stop_request == StopRequest.CANCEL:
-        return "It is being cancelled."
-    if session.stop_request == StopRequest.PAUSE:
-        return "It already pauses as soon as the present call has ended."
-    return None
-
-
-def _repair(facts: _Facts) -> str | None:
+def repair(facts: Facts) -> str:
     match facts.session.status:
         case Status.RUNNING:
             return "It is running: pause it first."
         case Status.CANCELLED:
             return CANCELLED
         case _:
-            return None
+            return POSSIBLE
 
 
-def _release(facts: _Facts) -> str | None:
-    return None if facts.session.status == Status.RUNNING else "No worker holds it."
+def release(facts: Facts) -> str:
+    return POSSIBLE if facts.session.status == Status.RUNNING else "No worker holds it."
 
 
-def _always(facts: _Facts) -> str | None:
-    return None
+def already_decided(approval: Approval) -> str:
+    by = f" by {approval.decided_by}" if approval.decided_by else ""
+    return f"It was already {Approval.Decision(approval.decision).label}{by}."
 
 
-_RULES: dict[str, Callable[[_Facts], str | None]] = {
-    "message": _message,
-    "pause": _pause,
-    "resume": _resume,
-    "cancel": _cancel,
-    "rewind": _from_checkpoint,
-    "undo": _undo,
-    "fork": _from_checkpoint,
-    "decide": _decide,
-    "approve": _answer,
-    "reject": _answer,
-    "withdraw": _always,
-    "assign": _always,
-    "repair": _repair,
-    "release": _release,
-    "note": _always,
-}
+def _while_stopped(session: Session) -> str:
+    """Calls are decided while nothing can run them."""
+    match session.status:
+        case Status.WAITING | Status.PAUSED:
+            return POSSIBLE
+        case Status.CANCELLED:
+            return CANCELLED
+        case _:
+            return "It does not wait for a decision."
 
-ACTS = tuple(_RULES)
+
+def _already_stopping(session: Session) -> str:
+    if session.stop_request == StopRequest.CANCEL:
+        return "It is being cancelled."
+    if session.stop_request == StopRequest.PAUSE:
+        return "It already pauses as soon as the present call has ended."
+    return POSSIBLE

@@ -1,7 +1,8 @@
-"""Who may do what: the three groups, and the actor in whose name an action is done.
+"""Who may do what: the three roles, and the actor in whose name an action is done.
 
-A user's rights are Django permissions; the groups are only a handy way to give them. The command line and the
-machinery act without an account and may do everything: whoever reaches them can change the database anyway.
+A user's rights are Django permissions, listed in `StaffPermission`; a role is a group that has some of them. The
+command line and the machinery act without an account and may do everything: whoever can start them can change the
+database anyway.
 """
 
 from dataclasses import dataclass
@@ -11,40 +12,17 @@ from django.apps import apps
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
 
-PERMISSION = {
-    "view": "view_session",
-    "start": "start_session",
-    "message": "message_session",
-    "pause": "pause_session",
-    "resume": "resume_session",
-    "cancel": "cancel_session",
-    "rewind": "rewind_session",
-    "undo": "rewind_session",
-    "fork": "fork_session",
-    "approve": "approve_call",
-    "reject": "approve_call",
-    "withdraw": "approve_call",
-    "decide": "decide_call",
-    "assign": "assign_session",
-    "note": "message_session",
-    "repair": "repair_session",
-    "release": "repair_session",
-    "reveal": "reveal_values",
-}
+from sessions_app.models import StaffPermission
 
-_OPERATES = set(PERMISSION.values()) - {"repair_session", "reveal_values"}
-ROLES = {
-    "viewer": {"view_session"},
-    "operator": _OPERATES,
-    "supervisor": set(PERMISSION.values()),
-}
+# From the lowest to the highest: each role has the permissions of those before it.
+ROLES = ("viewer", "operator", "supervisor")
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
     """In whose name something is done: a user, or by name the command line or a part of the machinery.
 
-    ``bulk`` is the `BulkAct` in the course of which it is done, if so.
+    ``bulk`` is the primary key of the `BulkAction` of which it is a part, if it is part of one.
     """
 
     name: str
@@ -53,7 +31,7 @@ class Actor:
 
     @classmethod
     def of(cls, user: AbstractBaseUser | AnonymousUser, *, bulk: int | None = None) -> Self:
-        """:raises ValueError: for somebody who is not logged in."""
+        """:raises ValueError: for a user who is not logged in."""
         if not isinstance(user, User):
             raise ValueError("Only a logged-in user can act.")
         return cls(name=user.get_username(), user=user, bulk=bulk)
@@ -66,21 +44,27 @@ class Actor:
     def system(cls, name: str) -> Self:
         return cls(name=name[:150])
 
-    def may(self, act: str) -> bool:
-        """Whether this actor may do `act` (a key of `PERMISSION`) at all, whatever the session's state."""
-        return self.user is None or self.user.has_perm(f"sessions_app.{PERMISSION[act]}")
+    def may(self, permission: StaffPermission) -> bool:
+        """Whether this actor has the permission at all, whatever the session's state."""
+        return self.user is None or self.user.has_perm(f"sessions_app.{permission.value}")
+
+
+def permissions_of(role: str) -> set[StaffPermission]:
+    """:raises ValueError: for an unknown role."""
+    rank = ROLES.index(role)
+    return {permission for permission in StaffPermission if ROLES.index(permission.role) <= rank}
 
 
 def ensure_roles() -> None:
-    """Make the groups and bring their permissions up to date. Safe to run at any time, as often as one likes.
+    """Make the groups and bring their permissions up to date. Safe to run at any time, any number of times.
 
     What an administrator added to a group by hand stays.
     """
     create_permissions(apps.get_app_config("sessions_app"), verbosity=0)
     ours = Permission.objects.filter(content_type__app_label="sessions_app")
-    for role, codenames in ROLES.items():
+    for role in ROLES:
         group, _ = Group.objects.get_or_create(name=role)
-        allowed = set(codenames)
+        allowed = {permission.value for permission in permissions_of(role)}
         if role == "supervisor":
             # Supervisors see every table in the admin; nothing is edited there. They may tidy up shared views.
             allowed |= set(ours.filter(codename__startswith="view_").values_list("codename", flat=True))
@@ -91,7 +75,7 @@ def ensure_roles() -> None:
 def give_role(user: User, role: str) -> None:
     """Put the user into the role's group, and out of the other two. Supervisors may enter the admin.
 
-    :raises ValueError: for a role that there is not.
+    :raises ValueError: for an unknown role.
     """
     if role not in ROLES:
         raise ValueError(f"There is no role {role!r}; roles are {', '.join(ROLES)}.")

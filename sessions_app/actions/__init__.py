@@ -1,48 +1,16 @@
-"""Every write that a person can ask for: one verb, one function.
+"""Every write that a person can ask for: one action, one function.
 
-Each is one transaction with its audit event in it, and wakes a worker once it is committed. All take
-keywords only: the `actor`, the `session_id`, a `reason`, and optionally the `expected_version` of the
-session that the person saw. They return the session as it is then, or raise one of `sessions_app.access.errors`
-and change nothing.
+Each is one transaction with its audit event in it, and wakes a worker once it is committed. All take keywords only:
+the `actor`, the `session_id`, a `reason`, and optionally the `expected_version` of the session that the person saw.
+They return the session as it is then, or raise one of `sessions_app.access.errors` and change nothing.
 """
 
-from sessions_app.actions.aside import note, release
+from sessions_app.actions.base import BY_REASON
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
 from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
 from sessions_app.actions.history import fork, rewind, undo
+from sessions_app.actions.messages import send_message, start
+from sessions_app.actions.notes import note, reveal
 from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
-from sessions_app.actions.reveal import reveal
-from sessions_app.actions.saved import delete_view, save_view
-from sessions_app.actions.steer import assign, cancel, pause, resume
-from sessions_app.actions.talk import send_message, start
-
-__all__ = [
-    "answer_call",
-    "answer_step",
-    "approve",
-    "assign",
-    "bulk_estimate",
-    "bulk_start",
-    "bulk_stop",
-    "cancel",
-    "decide",
-    "decide_all",
-    "delete_view",
-    "edit_memory",
-    "edit_state",
-    "fork",
-    "note",
-    "pause",
-    "reject",
-    "release",
-    "replace_message",
-    "resume",
-    "reuse",
-    "reveal",
-    "rewind",
-    "save_view",
-    "send_message",
-    "start",
-    "undo",
-    "withdraw",
-]
+from sessions_app.actions.saved_views import delete_view, save_view
+from sessions_app.actions.steer import assign, cancel, pause, release, resume

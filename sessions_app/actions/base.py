@@ -1,30 +1,82 @@
-"""What every action has in common: lock and check first, write, then commit with an audit event.
+"""What every action has in common: check and lock first, then write, then commit with an audit event.
 
-An action locks the session's row and asks in this order: may this actor do it (`Forbidden`), is what was
-asked for complete (`Invalid`), is there such a session (`NotFound`), is it still the one that was seen
-(`Moved`), and is it in a state for it (`Refused`). After any of these errors nothing has changed.
+An action asks in this order: may this actor do it (`Forbidden`), is the request complete (`Invalid`), is there such a
+session (`NotFound`), is it still the one that the person saw (`Moved`), and does its state allow it (`Refused`). After
+any of these errors nothing has changed. From `lock` on, the session's row is locked until the transaction ends.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, Protocol
 from uuid import UUID
 
+from django.db import transaction
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
-from sessions_app.access import availability
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.models import Branch, BulkItem, Event, Phase, Session, Status
+from sessions_app.action_list import Action
+from sessions_app.models import (
+    BulkItem,
+    EventKind,
+    Phase,
+    Session,
+    StaffPermission,
+    Status,
+    record_event,
+)
+from sessions_app.wake import wake
 
 
-def require(actor: Actor, act: str) -> None:
-    if not actor.may(act):
-        raise Forbidden(f"{actor.name} is not allowed to {act} here.")
+class ReasonAction(Protocol):
+    """The function of an action that asks for nothing but a reason."""
+
+    def __call__(
+        self, *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
+    ) -> Session: ...
+
+
+# The functions of the actions that ask for nothing but a reason: how forms, bulk actions, the admin and the command
+# line call them.
+BY_REASON: dict[Action, ReasonAction] = {}
+
+
+def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Session]], ReasonAction]:
+    """Make the function of an action that asks for nothing but a reason, and add it to `BY_REASON`.
+
+    The decorated function is given the locked session, the actor and the reason, once all checks have passed. It
+    writes, and returns what `commit` returns.
+    """
+
+    def decorate(write: Callable[[Session, Actor, str], Session]) -> ReasonAction:
+        @wraps(write)
+        @transaction.atomic(durable=True)
+        def run(
+            *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
+        ) -> Session:
+            require(actor, action.permission)
+            reason = required_text("The reason", reason)
+            session = lock(session_id, expected_version)
+            check(session, action)
+            return write(session, actor, reason)
+
+        BY_REASON[action] = run
+        return run
+
+    return decorate
+
+
+def require(actor: Actor, permission: StaffPermission) -> None:
+    """:raises Forbidden: if the actor lacks the permission."""
+    if not actor.may(permission):
+        raise Forbidden(
+            f"{actor.name} is not allowed to do this. It needs the permission “{permission.text}”."
+        )
 
 
 def lock(session_id: UUID | str, expected_version: int | None = None) -> Session:
@@ -40,19 +92,18 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
     return session
 
 
-def check(session: Session, act: str, **facts: Any) -> None:
-    reason = availability.why_not(session, act, **facts)
-    if reason is not None:
+def check(session: Session, action: Action, **rows: Any) -> None:
+    """Refuse what the session's state does not allow. ``rows`` are what `Action.impossible` takes.
+
+    :raises Refused: with the reason.
+    """
+    reason = action.impossible(session, **rows)
+    if reason:
         raise Refused(reason)
 
 
-def branch_of(session: Session) -> Branch:
-    assert session.branch is not None, f"session {session.pk} has no branch"
-    return session.branch
-
-
 def enter_planning(session: Session, now: datetime) -> None:
-    """Begin a turn, or the next try after an error, as the state machine allows; counted in the totals."""
+    """Begin a turn, or the next attempt after an error, as the state machine allows; counted in the totals."""
     meter = Meter(
         Progress(session.phase, session.previous_phase, session.phase_since, session.totals),
         clock=lambda: now,
@@ -65,13 +116,13 @@ def enter_planning(session: Session, now: datetime) -> None:
 
 
 def begin_turn_if_over(session: Session, now: datetime) -> None:
-    """A turn that had ended begins anew; one that had not goes on where it was."""
+    """Begin a new turn if the last one has ended; an unfinished one continues where it was."""
     if session.phase in (Phase.IDLE, Phase.DONE, Phase.ERROR):
         enter_planning(session, now)
 
 
-def settle(session: Session, status: Status, *, why: str = "", now: datetime | None = None) -> None:
-    """Put a session that no worker holds into `status`; a queued one is due at once."""
+def set_status(session: Session, status: Status, *, why: str = "", now: datetime | None = None) -> None:
+    """Put a session that no worker runs into `status`; a queued one is due at once."""
     session.status = status
     session.why = why
     session.waiting_for = session.stop_request = session.worker = ""
@@ -81,50 +132,70 @@ def settle(session: Session, status: Status, *, why: str = "", now: datetime | N
         session.attempt = 0
 
 
+def queue(session: Session, now: datetime | None = None) -> None:
+    """Make the session due, and wake a worker once this is committed."""
+    set_status(session, Status.QUEUED, now=now)
+    wake(session.pk)
+
+
 def commit(
-    session: Session, kind: str, actor: Actor, reason: str = "", data: dict[str, Any] | None = None
+    session: Session, kind: EventKind, actor: Actor, reason: str = "", data: dict[str, Any] | None = None
 ) -> Session:
-    """Write the locked session and the audit event of what was done to it."""
+    """Write the locked session and the audit event of what was done to it. Pages drawn before are out of date."""
     if actor.bulk is not None:
         data = {**(data or {}), "bulk": actor.bulk}
-        _tick_off(actor.bulk, session)
-    session.position += 1
+        _mark_done(actor.bulk, session)
     session.version += 1
-    session.change += 1
     session.updated_at = timezone.now()
-    Event.objects.create(
-        session=session,
-        branch=session.branch,
-        position=session.position,
-        kind=kind,
-        actor=actor.user,
-        actor_name=actor.name,
-        reason=reason,
-        data=data or {},
-    )
+    _record(session, kind, actor, reason, data)
     session.save()
     return session
 
 
-def _tick_off(act: int, session: Session) -> None:
-    item = BulkItem.objects.filter(act=act, session=session, outcome=BulkItem.Outcome.PENDING)
+def commit_beside(
+    session: Session, kind: EventKind, actor: Actor, reason: str = "", data: dict[str, Any] | None = None
+) -> Session:
+    """Write only the audit event of something that changes nothing about the session: drawn pages stay valid."""
+    _record(session, kind, actor, reason, data)
+    session.save(update_fields=["position", "change"])
+    return session
+
+
+def _record(
+    session: Session, kind: EventKind, actor: Actor, reason: str, data: dict[str, Any] | None
+) -> None:
+    session.position += 1
+    session.change += 1
+    record_event(
+        session,
+        kind,
+        position=session.position,
+        actor_name=actor.name,
+        actor=actor.user,
+        reason=reason,
+        data=data,
+    )
+
+
+def _mark_done(bulk_id: int, session: Session) -> None:
+    item = BulkItem.objects.filter(bulk_action=bulk_id, session=session, outcome=BulkItem.Outcome.PENDING)
     if not item.update(outcome=BulkItem.Outcome.DONE, done_at=timezone.now()):
-        raise Moved("This bulk act has done it already, or was stopped.")
+        raise Moved("This bulk action has done it already, or was stopped.")
 
 
-def given(what: str, text: str, max_length: int | None = None) -> str:
+def required_text(what: str, text: str, max_length: int | None = None) -> str:
     """The text without blanks around it.
 
-    :raises Invalid: if it is empty, too long, or no database could store it.
+    :raises Invalid: if it is empty, too long, or cannot be stored.
     """
-    text = fit(what, text, max_length)
+    text = optional_text(what, text, max_length)
     if not text:
         raise Invalid(f"{what} is missing.")
     return text
 
 
-def fit(what: str, text: str, max_length: int | None = None) -> str:
-    """Like `given`, but may be empty."""
+def optional_text(what: str, text: str, max_length: int | None = None) -> str:
+    """Like `required_text`, but it may be empty."""
     text = text.strip()
     if "\x00" in text:
         raise Invalid(f"{what} contains NUL characters, which cannot be stored. Remove them.")
@@ -137,10 +208,10 @@ def fit(what: str, text: str, max_length: int | None = None) -> str:
     return text
 
 
-def storable(what: str, value: dict[str, Any] | None) -> dict[str, Any]:
+def json_object(what: str, value: dict[str, Any] | None) -> dict[str, Any]:
     """The object as it is, {} for None.
 
-    :raises Invalid: if it is no JSON object, or holds what no database could store.
+    :raises Invalid: if it is not a JSON object, or holds what cannot be stored.
     """
     if value is None:
         return {}
@@ -151,7 +222,7 @@ def storable(what: str, value: dict[str, Any] | None) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         raise Invalid(f"{what} must hold plain JSON values only, and no NaN.") from None
     for text in _texts(value):
-        fit(what, text)
+        optional_text(what, text)
     return value
 
 

@@ -1,37 +1,35 @@
-"""One act on many sessions: which they are is fixed when it begins, then each is done as the single act would be.
+"""Bulk actions: one action on many sessions, which are fixed when it starts.
 
-Celery works the items off in small batches (`step`). An item is ticked off in the transaction that does its session,
-by a conditional UPDATE: so it is done once, however many workers try, and a killed one leaves nothing half-done; the
-sweep finds what it left (`unattended`). A session that cannot be done is refused with the same reason as ever, and
-the others go on.
+Celery works through the items in small batches (`step`), each by the function of the single action. An item is marked
+as done in the transaction that changes its session, by a conditional UPDATE: it is done once, however many workers try,
+and a killed worker leaves nothing half-done; the sweep finds what it left (`unattended`). A session whose
+state does not allow the action is refused with the reason, and the others continue.
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from sessions_app.access import availability
 from sessions_app.access.errors import ActionError, Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS, ASSIGN, Action
 from sessions_app.actions import steer
-from sessions_app.actions.base import fit, given, require
-from sessions_app.models import BulkAct, BulkItem, Session
+from sessions_app.actions.base import BY_REASON, optional_text, require, required_text
+from sessions_app.models import BulkAction, BulkItem, Session
 from sessions_app.wake import wake_bulk
 
 logger = logging.getLogger(__name__)
-Kind, Outcome = BulkAct.Kind, BulkItem.Outcome
+Outcome = BulkItem.Outcome
 
 MOST = 10_000
 BATCH = 25
 EXAMPLES = 5
-# An act whose items stand still for so long has lost its worker.
+# A bulk action of which no item was done for so long has lost its worker.
 QUIET = timedelta(seconds=15)
 
 
@@ -46,7 +44,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What an act would do now; give ``total`` to `bulk_start` as what was expected."""
+    """What a bulk action would do now; give ``total`` to `bulk_start` as `expected`."""
 
     total: int
     possible: int
@@ -54,20 +52,20 @@ class Estimate:
 
 
 def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Estimate:
-    """How many of the sessions the act would do, and why it would not do the others. One query; nothing changes.
+    """How many of the sessions the action is possible for, and why not for the others. Two queries; changes nothing.
 
     :raises Invalid: for none, or more than `MOST`.
     """
-    _allowed(actor, kind)
-    chosen = sessions.order_by("pk").distinct()
-    _number(chosen.count())
+    action = _bulk_action(actor, kind)
+    selected = sessions.order_by("pk").distinct()
+    _check_number(selected.count())
     now = timezone.now()
     total = possible = 0
     refused: dict[str, Refusal] = {}
-    for session in chosen.defer("inputs", "totals", "final_answer").iterator():
+    for session in selected.defer("inputs", "totals", "final_answer").iterator():
         total += 1
-        why = availability.why_not(session, kind, now=now)
-        if why is None:
+        why = action.impossible(session, now=now)
+        if not why:
             possible += 1
             continue
         refusal = refused.setdefault(why, Refusal(why))
@@ -87,129 +85,127 @@ def bulk_start(
     query: str = "",
     assignee: User | None = None,
     expected: int | None = None,
-) -> BulkAct:
-    """Fix which sessions are meant, and let workers begin.
+) -> BulkAction:
+    """Fix the sessions of a bulk action, and wake a worker for it.
 
-    :param query: The query string that chose them, for whoever reads about it later.
-    :param assignee: For ``assign``: who gets them; None for nobody.
-    :param expected: How many the person was told they are.
-    :raises Moved: if they are more or fewer by now.
+    :param query: The query string that selected them, kept for readers.
+    :param assignee: For ``assign``: the new assignee; None takes the assignment away.
+    :param expected: The number of sessions that the person was shown.
+    :raises Moved: if there are more or fewer of them now.
     """
-    _allowed(actor, kind)
+    action = _bulk_action(actor, kind)
     if actor.user is None:
-        raise Forbidden("An act on many sessions is done in the name of a person with an account.")
-    reason = given("The reason", reason)
-    if kind == Kind.ASSIGN:
+        raise Forbidden("Only people with an account can start a bulk action.")
+    reason = required_text("The reason", reason)
+    if action is ASSIGN:
         steer.check_assignee(assignee)
     keys = list(sessions.order_by("pk").values_list("pk", flat=True).distinct()[: MOST + 1])
-    _number(len(keys))
+    _check_number(len(keys))
     if expected is not None and len(keys) != expected:
         raise Moved(
             f"They were {expected:,} sessions; by now they are {len(keys):,}. Look again, then decide."
         )
-    act = BulkAct.objects.create(
+    bulk = BulkAction.objects.create(
         kind=kind,
-        query=fit("The filter", query),
+        query=optional_text("The filter", query),
         reason=reason,
-        assignee=assignee if kind == Kind.ASSIGN else None,
+        assignee=assignee if action is ASSIGN else None,
         actor=actor.user,
         actor_name=actor.name,
     )
-    BulkItem.objects.bulk_create((BulkItem(act=act, session_id=key) for key in keys), batch_size=1000)
-    wake_bulk(act.pk)
-    return act
+    BulkItem.objects.bulk_create(
+        (BulkItem(bulk_action=bulk, session_id=key) for key in keys), batch_size=1000
+    )
+    wake_bulk(bulk.pk)
+    return bulk
 
 
 @transaction.atomic(durable=True)
-def bulk_stop(*, actor: Actor, act_id: int) -> BulkAct:
-    """Leave the sessions alone whose turn has not come. What is done stays done.
+def bulk_stop(*, actor: Actor, bulk_id: int) -> BulkAction:
+    """Leave out the sessions that have not been done yet. What is done stays done.
 
-    :raises Refused: if there is nothing left to stop.
+    :raises Refused: if every session has been done.
     """
-    act = BulkAct.objects.select_for_update(of=("self",)).filter(pk=act_id).first()
-    if act is None:
-        raise NotFound(f"There is no bulk act {act_id}.")
-    require(actor, act.kind)
-    if act.stopped_at is not None:
-        raise Refused(f"It was already stopped by {act.stopped_by}.")
-    act.stopped_at, act.stopped_by = timezone.now(), actor.name
-    if not _stop(act, f"Stopped by {actor.name}."):
+    bulk = BulkAction.objects.select_for_update(of=("self",)).filter(pk=bulk_id).first()
+    if bulk is None:
+        raise NotFound(f"There is no bulk action {bulk_id}.")
+    require(actor, ACTIONS[bulk.kind].permission)
+    if bulk.stopped_at is not None:
+        raise Refused(f"It was already stopped by {bulk.stopped_by}.")
+    bulk.stopped_at, bulk.stopped_by = timezone.now(), actor.name
+    if not _stop_pending(bulk, f"Stopped by {actor.name}."):
         raise Refused("It has finished; there is nothing left to stop.")
-    act.save(update_fields=["stopped_at", "stopped_by"])
-    return act
+    bulk.save(update_fields=["stopped_at", "stopped_by"])
+    return bulk
 
 
-def step(act_id: int, limit: int | None = None) -> bool:
-    """Do the next few sessions of an act. Returns whether there is more to do."""
-    act = BulkAct.objects.select_related("actor", "assignee").filter(pk=act_id).first()
-    if act is None:
+def step(bulk_id: int, limit: int | None = None) -> bool:
+    """Do the next few sessions of a bulk action. Returns whether more are left."""
+    bulk = BulkAction.objects.select_related("actor", "assignee").filter(pk=bulk_id).first()
+    if bulk is None:
         return False
-    if act.actor is None:
+    if bulk.actor is None:
         # An actor without an account could do everything.
-        _stop(act, f"The account of {act.actor_name} is gone.")
+        _stop_pending(bulk, f"The account of {bulk.actor_name} is gone.")
         return False
-    actor = Actor.of(act.actor, bulk=act.pk)
-    for item in act.items.filter(outcome=Outcome.PENDING)[: limit or BATCH]:
-        _do(act, actor, item)
-    return act.items.filter(outcome=Outcome.PENDING).exists()
+    actor = Actor.of(bulk.actor, bulk=bulk.pk)
+    for item in bulk.items.filter(outcome=Outcome.PENDING)[: limit or BATCH]:
+        _do(bulk, actor, item)
+    return bulk.items.filter(outcome=Outcome.PENDING).exists()
 
 
 def unattended(now: datetime | None = None) -> list[int]:
-    """Acts with something to do that nobody has worked on for a while."""
+    """The bulk actions with pending items that no worker has done anything for in a while."""
     since = (now or timezone.now()) - QUIET
-    items = BulkItem.objects.filter(act=OuterRef("pk"))
-    acts = BulkAct.objects.filter(
+    items = BulkItem.objects.filter(bulk_action=OuterRef("pk"))
+    unfinished = BulkAction.objects.filter(
         Exists(items.filter(outcome=Outcome.PENDING)), created_at__lte=since, stopped_at=None
     )
-    return list(acts.exclude(Exists(items.filter(done_at__gt=since))).values_list("pk", flat=True))
+    return list(unfinished.exclude(Exists(items.filter(done_at__gt=since))).values_list("pk", flat=True))
 
 
-def _do(act: BulkAct, actor: Actor, item: BulkItem) -> None:
+def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> None:
     try:
-        _verb(act)(actor=actor, session_id=item.session_id, reason=act.reason)
+        if bulk.kind == ASSIGN.key:
+            steer.assign(actor=actor, session_id=item.session_id, assignee=bulk.assignee, reason=bulk.reason)
+        else:
+            BY_REASON[ACTIONS[bulk.kind]](actor=actor, session_id=item.session_id, reason=bulk.reason)
     except ActionError as error:
         _refuse(item, str(error))
     except (OperationalError, InterfaceError):
         # Not this session's fault: the sweep tries again.
         raise
-    except Exception as error:  # One session's trouble must not keep the others waiting for ever.
-        logger.exception("Bulk act %s failed on session %s.", act.pk, item.session_id)
+    except Exception as error:  # A failure with one session must not keep the others waiting for ever.
+        logger.exception("Bulk action %s failed on session %s.", bulk.pk, item.session_id)
         _refuse(item, f"It failed: {type(error).__name__}: {error}")
 
 
-def _verb(act: BulkAct) -> Callable[..., Session]:
-    match act.kind:
-        case Kind.PAUSE:
-            return steer.pause
-        case Kind.RESUME:
-            return steer.resume
-        case Kind.CANCEL:
-            return steer.cancel
-        case _:
-            return partial(steer.assign, assignee=act.assignee)
-
-
 def _refuse(item: BulkItem, why: str) -> None:
-    """Unless somebody else has done it, or stopped it: then its session was refused because of just that."""
+    """Unless another worker has done it, or it was stopped: then its session was refused for just that reason."""
     BulkItem.objects.filter(pk=item.pk, outcome=Outcome.PENDING).update(
         outcome=Outcome.REFUSED, why=why, done_at=timezone.now()
     )
 
 
-def _stop(act: BulkAct, why: str) -> int:
-    return act.items.filter(outcome=Outcome.PENDING).update(
+def _stop_pending(bulk: BulkAction, why: str) -> int:
+    """The number of sessions that are left out now."""
+    return bulk.items.filter(outcome=Outcome.PENDING).update(
         outcome=Outcome.STOPPED, why=why, done_at=timezone.now()
     )
 
 
-def _allowed(actor: Actor, kind: str) -> None:
-    if kind not in Kind.values:
-        raise Invalid(f"There is no bulk act {kind!r}. There are: {', '.join(Kind.values)}.")
-    require(actor, kind)
+def _bulk_action(actor: Actor, kind: str) -> Action:
+    """:raises Invalid: for an action that cannot be done to many sessions at once."""
+    action = ACTIONS.get(kind)
+    if action is None or not action.bulk:
+        kinds = ", ".join(action.key for action in ACTIONS.values() if action.bulk)
+        raise Invalid(f"There is no bulk action {kind!r}. There are: {kinds}.")
+    require(actor, action.permission)
+    return action
 
 
-def _number(found: int) -> None:
-    if not found:
+def _check_number(sessions: int) -> None:
+    if not sessions:
         raise Invalid("No session is chosen.")
-    if found > MOST:
+    if sessions > MOST:
         raise Invalid(f"More than {MOST:,} sessions are chosen. Narrow the filter.")

@@ -1,7 +1,7 @@
 """What a person decides about a tool call: one that is in doubt, or one that needs approval.
 
-Only calls of the present branch can be decided, and only while nothing runs the session. Two people who
-decide the same call at once: one of them does, the other is told who was first.
+Only calls of the present branch can be decided, and only while no worker runs the session. If two people decide the
+same call at once, the decision of one counts, and the other is told who was first.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,29 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from sessions_app.access.availability import decided_already
+from sessions_app.access.availability import already_decided
 from sessions_app.access.errors import Invalid, Moved, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.actions.base import check, commit, fit, given, lock, require, settle, storable
+from sessions_app.action_list import APPROVE, DECIDE, REJECT, RESUME, REUSE, WITHDRAW, Action
+from sessions_app.actions.base import (
+    check,
+    commit,
+    json_object,
+    lock,
+    optional_text,
+    queue,
+    require,
+    required_text,
+)
 from sessions_app.models import (
     Allowance,
     Approval,
     CallStatus,
     RegisteredAgent,
     Session,
-    Status,
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wake import wake
 
 
 @transaction.atomic(durable=True)
@@ -42,25 +50,24 @@ def decide(
     skip: str | None = None,
     expected_version: int | None = None,
 ) -> Session:
-    """Say what became of a call in doubt: its `result`, run it `again`, or `skip` it with a message to the
-    model.
+    """Record the outcome of a call in doubt: its `result`, run it `again`, or `skip` it with a message to the model.
 
-    The session goes on when no call of it is in doubt any more.
+    The session continues when no call of it is in doubt any more.
 
     :param call_id: The row's primary key, or as text the id that the model gave the call.
     :raises Invalid: unless exactly one of the three is given.
     """
-    require(actor, "decide")
-    reason = given("The reason", reason)
+    require(actor, DECIDE.permission)
+    reason = required_text("The reason", reason)
     result, again, skip = _one_of(result, again, skip)
     session = lock(session_id, expected_version)
     call = _call(session, call_id, ToolCall.objects.filter(status=CallStatus.DOUBT))
-    check(session, "decide", call=call)
+    check(session, DECIDE, call=call)
     decision = _decide(call, actor, result=result, again=again, skip=skip)
     still_in_doubt = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).exists()
     if session.waiting_for == WaitingFor.DOUBT and not still_in_doubt:
-        _go_on(session)
-    return commit(session, "decided", actor, reason, {**_named(call), "decision": decision})
+        queue(session)
+    return commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": decision})
 
 
 @transaction.atomic(durable=True)
@@ -72,17 +79,17 @@ def decide_all(
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
-    """Say of every call in doubt what became of it, and let the session go on: all at once, or nothing.
+    """Record the outcome of every call in doubt, and let the session continue: all at once, or nothing.
 
     :param decisions: By the calls' primary keys, what `decide` takes: a ``result``, ``again`` or ``skip``.
     :raises Invalid: if a call in doubt is missing.
     """
-    require(actor, "decide")
-    require(actor, "resume")
-    reason = given("The reason", reason)
-    chosen = {
-        pk: _one_of(each.get("result"), bool(each.get("again")), each.get("skip"))
-        for pk, each in decisions.items()
+    require(actor, DECIDE.permission)
+    require(actor, RESUME.permission)
+    reason = required_text("The reason", reason)
+    outcomes = {
+        pk: _one_of(decision.get("result"), bool(decision.get("again")), decision.get("skip"))
+        for pk, decision in decisions.items()
     }
     session = lock(session_id, expected_version)
     doubts = {
@@ -92,17 +99,17 @@ def decide_all(
         )
     }
     for pk in decisions:
-        check(session, "decide", call=_call(session, pk, ToolCall.objects.none()))
-    if missing := [call.tool for pk, call in doubts.items() if pk not in chosen]:
+        check(session, DECIDE, call=_call(session, pk, ToolCall.objects.none()))
+    if missing := [call.tool for pk, call in doubts.items() if pk not in outcomes]:
         raise Invalid(f"Say what became of {', '.join(missing)} too.")
     if not doubts:
         raise Invalid("No call is in doubt: there is nothing to decide.")
     for pk, call in doubts.items():
-        result, again, skip = chosen[pk]
+        result, again, skip = outcomes[pk]
         decision = _decide(call, actor, result=result, again=again, skip=skip)
-        commit(session, "decided", actor, reason, {**_named(call), "decision": decision})
-    _go_on(session)
-    return commit(session, "resumed", actor, reason)
+        commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": decision})
+    queue(session)
+    return commit(session, RESUME.event, actor, reason)
 
 
 @transaction.atomic(durable=True)
@@ -124,15 +131,15 @@ def approve(
     :raises Moved: if the fingerprint is not that of the call, or somebody else decided first.
     :raises Invalid: for edited arguments that the tool's schema does not allow.
     """
-    require(actor, "approve")
-    reason = fit("The reason", reason)
-    session, approval = _open_approval(session_id, call_id, expected_version, "approve")
+    require(actor, APPROVE.permission)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, APPROVE)
     if fingerprint is not None and fingerprint != approval.fingerprint:
         raise Moved(
             "The call's arguments are not those that you were shown. Look at them again, then decide."
         )
     if edited is not None:
-        edited = storable("The arguments", edited)
+        edited = json_object("The arguments", edited)
         if edited == approval.arguments:
             edited = None
         else:
@@ -143,9 +150,9 @@ def approve(
             session=session, tool=approval.call.tool, defaults={"granted_by": actor.name}
         )
     data = {"edited": True} if edited is not None else {}
-    return _answered(
-        session, approval, "approved", actor, reason, data | ({"for_session": True} if for_session else {})
-    )
+    if for_session:
+        data["for_session"] = True
+    return _commit_answer(session, approval, APPROVE, actor, reason, data)
 
 
 @transaction.atomic(durable=True)
@@ -157,26 +164,26 @@ def reuse(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Answer a call that was run already, on a tail that was left behind, with the result on record there.
+    """Answer a call that ran already on a discarded branch with the result recorded there.
 
-    :raises Invalid: if the call repeats none, or there is no result on record.
+    :raises Invalid: if the call repeats none, or no result is recorded.
     """
-    require(actor, "approve")
-    reason = fit("The reason", reason)
-    session, approval = _open_approval(session_id, call_id, expected_version, "approve")
-    before = approval.repeats
-    if before is None or before.status != CallStatus.DONE:
+    require(actor, REUSE.permission)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, REUSE)
+    recorded = approval.repeats
+    if recorded is None or recorded.status != CallStatus.DONE:
         raise Invalid("There is no result on record for this call: run it, or reject it.")
     _answer(approval, actor, decision=Approval.Decision.REUSED)
     ToolCall.objects.filter(pk=approval.call_id).update(
         status=CallStatus.DONE,
-        result=before.result,
-        state=before.state,
-        lossy=before.lossy,
+        result=recorded.result,
+        state=recorded.state,
+        lossy=recorded.lossy,
         ended_at=timezone.now(),
         decided_by=actor.name,
     )
-    return _answered(session, approval, "reused", actor, reason, {"from": before.position})
+    return _commit_answer(session, approval, REUSE, actor, reason, {"from": recorded.position})
 
 
 @transaction.atomic(durable=True)
@@ -193,12 +200,12 @@ def reject(
 
     :raises Moved: if somebody else decided first.
     """
-    require(actor, "reject")
-    message = given("The message to the model", message)
-    reason = fit("The reason", reason)
-    session, approval = _open_approval(session_id, call_id, expected_version, "reject")
+    require(actor, REJECT.permission)
+    message = required_text("The message to the model", message)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, REJECT)
     _answer(approval, actor, decision=Approval.Decision.REJECTED, message=message)
-    return _answered(session, approval, "rejected", actor, reason or message, {})
+    return _commit_answer(session, approval, REJECT, actor, reason or message, {})
 
 
 @transaction.atomic(durable=True)
@@ -210,32 +217,32 @@ def withdraw(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Take back that a tool is allowed for the rest of the session: from its next step on people are asked again.
+    """Withdraw that a tool is allowed for the rest of the session: from the next step on, its calls need approval.
 
-    :raises NotFound: if the tool is not allowed, or not any more.
+    :raises NotFound: if the tool is not allowed for the rest of the session.
     """
-    require(actor, "withdraw")
-    reason = fit("The reason", reason)
+    require(actor, WITHDRAW.permission)
+    reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
-    check(session, "withdraw")
+    check(session, WITHDRAW)
     withdrawn, _ = Allowance.objects.filter(session=session, tool=tool).delete()
     if not withdrawn:
         raise NotFound(f"{tool} is not allowed for the rest of this session.")
-    return commit(session, "withdrawn", actor, reason, {"tool": tool})
+    return commit(session, WITHDRAW.event, actor, reason, {"tool": tool})
 
 
 def _one_of(result: str | None, again: bool, skip: str | None) -> tuple[str | None, bool, str | None]:
     if (result is not None) + again + (skip is not None) != 1:
         raise Invalid("Choose one: enter the call's result, run it again, or skip it.")
     return (
-        fit("The result", result) if result is not None else None,
+        optional_text("The result", result) if result is not None else None,
         again,
-        given("The message to the model", skip) if skip is not None else None,
+        required_text("The message to the model", skip) if skip is not None else None,
     )
 
 
 def _decide(call: ToolCall, actor: Actor, *, result: str | None, again: bool, skip: str | None) -> str:
-    """Write down what became of the call; the decision in a word."""
+    """Write the outcome of the call; returns the decision in a word."""
     if again:
         decision = "again"
         call.status, call.started_at = CallStatus.PLANNED, None
@@ -249,22 +256,22 @@ def _decide(call: ToolCall, actor: Actor, *, result: str | None, again: bool, sk
 
 
 def _call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:
-    """The call of this session. A model may name several alike: of those the `preferred` one is meant."""
+    """The call of this session. A model may give several calls the same id: then the `preferred` one is meant."""
     calls = ToolCall.objects.filter(branch__session=session)
     if isinstance(call_id, int):
-        found = list(calls.filter(pk=call_id))
+        matches = list(calls.filter(pk=call_id))
     else:
         named = calls.filter(call_id=call_id, branch=session.branch).order_by("-position")
-        found = list(named & preferred) or list(named[:1])
-    if not found:
+        matches = list(named & preferred) or list(named[:1])
+    if not matches:
         raise NotFound(f"This session has no call {call_id} in its present history.")
-    if len(found) > 1:
-        raise Invalid(f"{len(found)} open calls are named {call_id}. Decide them on the session's page.")
-    return found[0]
+    if len(matches) > 1:
+        raise Invalid(f"{len(matches)} open calls are named {call_id}. Decide them on the session's page.")
+    return matches[0]
 
 
 def _open_approval(
-    session_id: UUID | str, call_id: int | str, expected_version: int | None, act: str
+    session_id: UUID | str, call_id: int | str, expected_version: int | None, action: Action
 ) -> tuple[Session, Approval]:
     session = lock(session_id, expected_version)
     call = _call(session, call_id, ToolCall.objects.filter(approval__decision=""))
@@ -272,40 +279,31 @@ def _open_approval(
     if approval is None:
         raise NotFound(f"The call {call_id} needs no approval.")
     if approval.decision:
-        raise Moved(decided_already(approval))
-    check(session, act, approval=approval)
+        raise Moved(already_decided(approval))
+    check(session, action, approval=approval)
     return session, approval
 
 
 def _answer(approval: Approval, actor: Actor, **answer: Any) -> None:
-    answered = Approval.objects.filter(pk=approval.pk, decision="").update(
+    was_open = Approval.objects.filter(pk=approval.pk, decision="").update(
         decided_at=timezone.now(), decided_by=actor.name, **answer
     )
-    if not answered:
+    if not was_open:
         approval.refresh_from_db()
-        raise Moved(decided_already(approval))
+        raise Moved(already_decided(approval))
 
 
-def _answered(
-    session: Session, approval: Approval, kind: str, actor: Actor, reason: str, data: dict[str, Any]
+def _commit_answer(
+    session: Session, approval: Approval, action: Action, actor: Actor, reason: str, data: dict[str, Any]
 ) -> Session:
     still_open = Approval.objects.filter(call__branch=session.branch, decision="").exists()
     if session.waiting_for == WaitingFor.APPROVAL and not still_open:
-        _go_on(session)
-    return commit(session, kind, actor, reason, {**_named(approval.call), **data})
-
-
-def _go_on(session: Session) -> None:
-    settle(session, Status.QUEUED)
-    wake(session.pk)
-
-
-def _named(call: ToolCall) -> dict[str, Any]:
-    return {"call": call.pk, "call_id": call.call_id, "tool": call.tool, "position": call.position}
+        queue(session)
+    return commit(session, action.event, actor, reason, {**approval.call.reference(), **data})
 
 
 def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> None:
-    """An edit must fit the tool's schema, and must not reach for arguments that the tool does not have."""
+    """Edited arguments must be valid for the tool's schema, and none may be added that the tool does not have."""
     name = approval.call.tool
     published = RegisteredAgent.objects.filter(key=session.agent).first()
     tools = {tool["name"]: tool for tool in (published.tools if published else [])}

@@ -1,7 +1,7 @@
-"""Going back in a session's history, taking that back, and trying another way in a new session.
+"""Rewinding a session, undoing that, and forking it.
 
-No row of the history is copied, changed or deleted: a branch is made, and a pointer moves. The cost does
-not depend on how long the history is. A worker that runs the session meanwhile loses it: its epoch is over.
+No row of the history is copied, changed or deleted: a branch is made, and a pointer moves. The cost does not depend on
+how long the history is. A worker that runs the session loses its lease: the epoch is raised.
 """
 
 from datetime import datetime
@@ -16,21 +16,24 @@ from django.utils.dateparse import parse_datetime
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import FORK, REWIND, UNDO
 from sessions_app.actions.base import (
+    asks_reason,
     begin_turn_if_over,
-    branch_of,
     check,
     commit,
-    fit,
-    given,
     lock,
+    optional_text,
+    queue,
     require,
-    settle,
+    required_text,
+    set_status,
 )
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
     Checkpoint,
+    EventKind,
     InboxMessage,
     Message,
     Phase,
@@ -38,9 +41,8 @@ from sessions_app.models import (
     SessionTag,
     Status,
 )
-from sessions_app.wake import wake
 
-# What a session is doing on a branch: kept when it leaves the branch, put back when it returns.
+# What a session is doing on a branch: stored when it leaves the branch, restored when it returns.
 LEFT_FIELDS = (
     "phase",
     "previous_phase",
@@ -66,19 +68,17 @@ def rewind(
     run: bool = False,
     expected_version: int | None = None,
 ) -> Session:
-    """Go back to a checkpoint of any of the session's branches. What came after it stays readable, and
-    `undo` returns.
+    """Go back to a checkpoint of any of the session's branches. What came after it stays readable, and `undo` returns.
 
-    The session is then paused there, or queued with `run`; at the end of a turn it is idle until somebody
-    says more.
+    The session is then paused there, or queued with `run`; at the end of a turn it is idle until the next message.
 
     :raises NotFound: for a checkpoint that no branch of this session shows.
     """
-    require(actor, "rewind")
-    reason = given("The reason", reason)
+    require(actor, REWIND.permission)
+    reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
     checkpoint, parent = _find(session, checkpoint_id)
-    check(session, "rewind", checkpoint=checkpoint)
+    check(session, REWIND, checkpoint=checkpoint)
     now = timezone.now()
     left = leave(session)
     session.branch = Branch.objects.create(
@@ -92,11 +92,11 @@ def rewind(
         created_by=actor.user,
         reason=reason,
     )
-    _stand_at(session, checkpoint, now)
-    _rest(session, checkpoint, run=run, why=reason, now=now)
+    _move_to(session, checkpoint, now)
+    _set_status_at(session, checkpoint, run=run, why=reason, now=now)
     return commit(
         session,
-        "rewound",
+        REWIND.event,
         actor,
         reason,
         {
@@ -108,22 +108,18 @@ def rewind(
     )
 
 
-@transaction.atomic(durable=True)
-def undo(
-    *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
-) -> Session:
-    """Return to the branch that the last rewind left, as it was; what ran there then is paused now."""
-    require(actor, "undo")
-    reason = given("The reason", reason)
-    session = lock(session_id, expected_version)
-    check(session, "undo")
+@asks_reason(UNDO)
+def undo(session: Session, actor: Actor, reason: str) -> Session:
+    """Return to the branch that the last rewind discarded, as it was; what was running there is paused."""
     left = leave(session)
     target = left.undo_to
-    assert target is not None, "the rules let no session without a rewind come here"
+    assert target is not None, "the rule of the action requires a rewind to undo"
     session.branch = target
-    _return(session, target.left_state or {}, why=reason)
-    _drop_turn_without_words(session, target)
-    return commit(session, "undone", actor, reason, {"from_branch": left.number, "to_branch": target.number})
+    _restore_left_state(session, target.left_state or {}, why=reason)
+    _drop_turn_without_message(session, target)
+    return commit(
+        session, UNDO.event, actor, reason, {"from_branch": left.number, "to_branch": target.number}
+    )
 
 
 @transaction.atomic(durable=True)
@@ -139,26 +135,25 @@ def fork(
     run: bool = False,
     expected_version: int | None = None,
 ) -> Session:
-    """A new session that shares this one's history up to a checkpoint; the source goes on undisturbed.
+    """A new session that shares this one's history up to a checkpoint; the source is not affected.
 
-    It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it
-    is idle.
+    It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it is idle.
 
-    :param message: What is said next; or, with `replace`, what was said instead.
-    :param replace: The position of the user's message that the model sees `message` in place of.
+    :param message: The next message; or, with `replace`, the one that takes the place of an earlier message.
+    :param replace: The position of the user's message that `message` replaces.
     :returns: The new session.
-    :raises NotFound: for a checkpoint that no branch of this session shows, and if the model sees no user's message
-        at `replace` there.
+    :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
+        user's message at `replace`.
     """
-    require(actor, "fork")
-    reason = given("The reason", reason)
-    message = fit("The message", message)
-    title = fit("The title", title, 200)
+    require(actor, FORK.permission)
+    reason = required_text("The reason", reason)
+    message = optional_text("The message", message)
+    title = optional_text("The title", title, 200)
     if replace is not None and not message:
         raise Invalid("Write the message that is said instead.")
     source = lock(session_id, expected_version)
     checkpoint, parent = _find(source, checkpoint_id)
-    check(source, "fork", checkpoint=checkpoint)
+    check(source, FORK, checkpoint=checkpoint)
     now = timezone.now()
     fork = Session(
         agent=source.agent,
@@ -184,17 +179,17 @@ def fork(
         SessionTag(session=fork, name=name) for name in source.tags.values_list("name", flat=True)
     )
     if replace is not None:
-        _say_instead(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
+        _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
     elif message:
         InboxMessage.objects.create(session=fork, text=message, author=actor.user)
-    _stand_at(fork, checkpoint, now)
-    _rest(fork, checkpoint, run=run or bool(message), why=reason, now=now)
+    _move_to(fork, checkpoint, now)
+    _set_status_at(fork, checkpoint, run=run or bool(message), why=reason, now=now)
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
-    commit(source, "forked", actor, reason, {**point, "to": str(fork.pk)})
-    return commit(fork, "forked", actor, reason, {**point, "from": str(source.pk)})
+    commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
+    return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
 
 
-def _say_instead(
+def _replace_message(
     fork: Session,
     checkpoint: Checkpoint,
     position: int,
@@ -204,10 +199,10 @@ def _say_instead(
     reason: str,
     now: datetime,
 ) -> None:
-    """Begin the fork with a checkpoint of its own, where the model sees other words in a user's message's place."""
+    """Begin the fork with a checkpoint of its own, in whose context another text replaces a user's message."""
     if checkpoint.kind == Checkpoint.Kind.END:
         raise Invalid("A turn that is over reads no message again. Fork from the start of a step of it.")
-    branch = branch_of(fork)
+    branch = fork.current_branch
     context = restore.context_of(branch, checkpoint)
     if not any(message.position == position and message.role == Message.Role.USER for message in context):
         raise NotFound(f"The model sees no user's message {position} at this checkpoint.")
@@ -241,7 +236,7 @@ def _say_instead(
     fork.position = place + 1
     commit(
         fork,
-        "repaired",
+        EventKind.REPAIRED,
         actor,
         reason,
         {"what": "message", "position": position, "by": place, "role": "user"},
@@ -254,7 +249,7 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
     That is the present branch if it shows the checkpoint, else the checkpoint's own. What came from a
     fork's source belongs to no branch of this session, but the first one shows all of it.
     """
-    present = branch_of(session)
+    present = session.current_branch
     checkpoint = Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id).first()
     if checkpoint is not None:
         if shows(present, checkpoint):
@@ -272,8 +267,8 @@ def next_number(session: Session) -> int:
 
 
 def leave(session: Session) -> Branch:
-    """Note on the present branch what the session was doing there, and fence whoever runs it."""
-    branch = branch_of(session)
+    """Store on the present branch what the session was doing there, and end the lease of a worker that runs it."""
+    branch = session.current_branch
     branch.left_state = {name: getattr(session, name) for name in LEFT_FIELDS} | {
         "phase_since": session.phase_since.isoformat()
     }
@@ -282,8 +277,8 @@ def leave(session: Session) -> Branch:
     return branch
 
 
-def _stand_at(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
-    """The session as it was at the checkpoint."""
+def _move_to(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
+    """Set the session's fields as they were at the checkpoint."""
     outcome = checkpoint.outcome or {}
     session.phase, session.previous_phase, session.phase_since = checkpoint.phase, "", now
     session.totals, session.definition = checkpoint.totals, checkpoint.definition
@@ -293,21 +288,20 @@ def _stand_at(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
     session.attempt = 0
 
 
-def _rest(session: Session, checkpoint: Checkpoint, *, run: bool, why: str, now: datetime) -> None:
-    """Wait at the checkpoint, or go on from it; at the end of a turn only if there is something to read."""
+def _set_status_at(session: Session, checkpoint: Checkpoint, *, run: bool, why: str, now: datetime) -> None:
+    """Pause at the checkpoint, or continue from it; the end of a turn needs an unread message to continue."""
     over = checkpoint.kind == Checkpoint.Kind.END
     if over and not session.inbox.exists():
-        settle(session, Status.IDLE)
+        set_status(session, Status.IDLE)
     elif run:
         begin_turn_if_over(session, now)
-        settle(session, Status.QUEUED, now=now)
-        wake(session.pk)
+        queue(session, now)
     else:
-        settle(session, Status.PAUSED, why=why)
+        set_status(session, Status.PAUSED, why=why)
 
 
-def _return(session: Session, state: dict[str, Any], *, why: str) -> None:
-    """What the session was doing when it left this branch. Nothing runs by itself again."""
+def _restore_left_state(session: Session, state: dict[str, Any], *, why: str) -> None:
+    """Restore what the session was doing when it left this branch; what was running is paused instead."""
     for name in LEFT_FIELDS:
         if name in state:
             setattr(session, name, state[name])
@@ -315,17 +309,17 @@ def _return(session: Session, state: dict[str, Any], *, why: str) -> None:
     waiting_for, attempt, status = session.waiting_for, session.attempt, session.status
     unread = status == Status.IDLE and session.phase == Phase.DONE and session.inbox.exists()
     if status in (Status.QUEUED, Status.RUNNING) or unread:
-        settle(session, Status.PAUSED, why=why)
+        set_status(session, Status.PAUSED, why=why)
     else:
-        settle(session, Status(status), why=session.why)
+        set_status(session, Status(status), why=session.why)
     session.waiting_for, session.attempt = waiting_for, attempt
 
 
-def _drop_turn_without_words(session: Session, branch: Branch) -> None:
-    """A turn that had not begun here has nothing to begin with, if its message was read on the branch just left."""
+def _drop_turn_without_message(session: Session, branch: Branch) -> None:
+    """End a turn that had not begun here if its message has been read on the branch that was just left."""
     if session.status != Status.PAUSED or session.phase != Phase.PLANNING or session.inbox.exists():
         return
     tip = restore.last_visible(Checkpoint, branch)
     if tip is not None and tip.kind == Checkpoint.Kind.END:
-        _stand_at(session, tip, timezone.now())
-        settle(session, Status.IDLE)
+        _move_to(session, tip, timezone.now())
+        set_status(session, Status.IDLE)

@@ -1,7 +1,6 @@
-"""Pausing, resuming and cancelling a session, and giving it to a colleague.
+"""Pausing, resuming and cancelling a session, assigning it, and releasing it from its worker.
 
-A session that a worker holds is only asked to stop: its worker obeys at its next commit, and then writes
-the event.
+A session that a worker runs is only asked to stop: its worker obeys at its next commit, and then writes the event.
 """
 
 from uuid import UUID
@@ -12,61 +11,76 @@ from django.utils import timezone
 
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
-from sessions_app.actions.base import begin_turn_if_over, check, commit, fit, given, lock, require, settle
-from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
-from sessions_app.wake import wake
+from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME, Action
+from sessions_app.actions.base import (
+    asks_reason,
+    begin_turn_if_over,
+    check,
+    commit,
+    lock,
+    optional_text,
+    queue,
+    require,
+    set_status,
+)
+from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest, WaitingFor
+
+STOPPED = {StopRequest.PAUSE: Status.PAUSED, StopRequest.CANCEL: Status.CANCELLED}
 
 
-@transaction.atomic(durable=True)
-def pause(
-    *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
-) -> Session:
+@asks_reason(PAUSE)
+def pause(session: Session, actor: Actor, reason: str) -> Session:
     """Stop a queued session, or ask the worker of a running one to stop at its next commit."""
-    require(actor, "pause")
-    reason = given("The reason", reason)
-    session = lock(session_id, expected_version)
-    check(session, "pause")
-    return _stop(session, StopRequest.PAUSE, actor, reason)
+    return _stop(session, PAUSE, StopRequest.PAUSE, actor, reason)
 
 
-@transaction.atomic(durable=True)
-def cancel(
-    *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
-) -> Session:
-    """End a session's work; only a rewind or a fork goes on from it. A running one is asked to stop."""
-    require(actor, "cancel")
-    reason = given("The reason", reason)
-    session = lock(session_id, expected_version)
-    check(session, "cancel")
-    return _stop(session, StopRequest.CANCEL, actor, reason)
+@asks_reason(CANCEL)
+def cancel(session: Session, actor: Actor, reason: str) -> Session:
+    """End a session's work; only a rewind or a fork continues it. A running one is asked to stop."""
+    return _stop(session, CANCEL, StopRequest.CANCEL, actor, reason)
 
 
-@transaction.atomic(durable=True)
-def resume(
-    *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
-) -> Session:
-    """Let a session go on: one that is paused, failed, out of retries, delayed, or asked to pause.
+@asks_reason(RESUME)
+def resume(session: Session, actor: Actor, reason: str) -> Session:
+    """Let a session continue: one that is paused, failed, out of retries, delayed, or asked to pause.
 
-    One that waited because its agent had changed goes on with the agent as it is now. A paused session at
-    the end of a turn, with nothing new to read, is simply idle again.
+    One that waited because its agent had changed continues with the agent as it is now. A paused session at the end
+    of a turn, without unread messages, becomes idle.
     """
-    require(actor, "resume")
-    reason = given("The reason", reason)
-    session = lock(session_id, expected_version)
     now = timezone.now()
-    check(session, "resume", now=now)
-    was = {"status": session.status, "waiting_for": session.waiting_for, "stop_request": session.stop_request}
+    before = {
+        "status": session.status,
+        "waiting_for": session.waiting_for,
+        "stop_request": session.stop_request,
+    }
     if session.status == Status.RUNNING:
         session.stop_request = session.why = ""
     elif session.phase == Phase.DONE and not session.inbox.exists():
-        settle(session, Status.IDLE)
+        set_status(session, Status.IDLE)
     else:
         if session.waiting_for == WaitingFor.CHANGED:
             session.definition = ""
         begin_turn_if_over(session, now)
-        settle(session, Status.QUEUED, now=now)
-        wake(session.pk)
-    return commit(session, "resumed", actor, reason, {name: value for name, value in was.items() if value})
+        queue(session, now)
+    return commit(
+        session, RESUME.event, actor, reason, {name: value for name, value in before.items() if value}
+    )
+
+
+@asks_reason(RELEASE)
+def release(session: Session, actor: Actor, reason: str) -> Session:
+    """Take a running session from its worker: what that worker still writes is refused, and another may continue.
+
+    A call that runs at this moment is not interrupted; unless it is idempotent, it is in doubt from then on. A pause or
+    a cancellation that was requested takes effect.
+    """
+    data = {"worker": session.worker, "attempt": session.attempt}
+    session.epoch += 1
+    if session.stop_request:
+        set_status(session, STOPPED[StopRequest(session.stop_request)], why=session.why or reason)
+    else:
+        queue(session)
+    return commit(session, RELEASE.event, actor, reason, data)
 
 
 @transaction.atomic(durable=True)
@@ -78,30 +92,29 @@ def assign(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Give the session to a colleague, or to nobody."""
-    require(actor, "assign")
-    reason = fit("The reason", reason)
+    """Assign the session to a colleague; None takes the assignment away."""
+    require(actor, ASSIGN.permission)
+    reason = optional_text("The reason", reason)
     check_assignee(assignee)
     session = lock(session_id, expected_version)
-    check(session, "assign")
+    check(session, ASSIGN)
     session.assignee = assignee
     return commit(
-        session, "assigned", actor, reason, {"assignee": assignee.get_username() if assignee else ""}
+        session, ASSIGN.event, actor, reason, {"assignee": assignee.get_username() if assignee else ""}
     )
 
 
 def check_assignee(assignee: User | None) -> None:
-    """:raises Invalid: for somebody who cannot see sessions."""
-    if assignee is not None and not (assignee.is_active and Actor.of(assignee).may("view")):
+    """:raises Invalid: for a user who cannot see sessions."""
+    if assignee is not None and not (assignee.is_active and Actor.of(assignee).may(StaffPermission.VIEW)):
         raise Invalid(f"{assignee.get_username()} cannot see sessions, so none can be assigned to them.")
 
 
-def _stop(session: Session, request: StopRequest, actor: Actor, reason: str) -> Session:
+def _stop(session: Session, action: Action, request: StopRequest, actor: Actor, reason: str) -> Session:
     if session.status == Status.RUNNING:
         session.stop_request = request
         # Kept by the worker when it obeys, so that the stopped session says why.
         session.why = reason
-        return commit(session, "stop_requested", actor, reason, {"request": request.value})
-    stopped = {StopRequest.PAUSE: Status.PAUSED, StopRequest.CANCEL: Status.CANCELLED}[request]
-    settle(session, stopped, why=reason)
-    return commit(session, stopped.value, actor, reason)
+        return commit(session, EventKind.STOP_REQUESTED, actor, reason, {"request": request.value})
+    set_status(session, STOPPED[request], why=reason)
+    return commit(session, action.event, actor, reason)

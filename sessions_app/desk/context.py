@@ -21,7 +21,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages import approvals, workers
 from sessions_app.finding import queues
-from sessions_app.models import Branch, Session
+from sessions_app.models import Branch, Session, StaffPermission
 
 P = ParamSpec("P")
 
@@ -47,7 +47,7 @@ def desk(
                 login = redirect_to_login(f"{here.path}?{here.query}" if here.query else here.path)
                 return HttpResponseClientRedirect(login.url)
             return redirect_to_login(request.get_full_path())
-        if not Actor.of(request.user).may("view"):
+        if not Actor.of(request.user).may(StaffPermission.VIEW):
             text = "Your account may not see sessions. Ask a supervisor to give you a role."
             return page(request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403)
         try:

@@ -8,8 +8,9 @@ from sessions_app.models.agent import RegisteredAgent
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
-from sessions_app.models.desk import Allowance, BulkAct, BulkItem, SavedView
-from sessions_app.models.event import Event
+from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
+from sessions_app.models.enums import EventKind, StaffPermission
+from sessions_app.models.event import Event, record_event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.session import Phase, Session, SessionTag, Status, StopRequest, WaitingFor
@@ -21,11 +22,12 @@ __all__ = [
     "Allowance",
     "Approval",
     "Branch",
-    "BulkAct",
+    "BulkAction",
     "BulkItem",
     "CallStatus",
     "Checkpoint",
     "Event",
+    "EventKind",
     "InboxMessage",
     "Message",
     "ModelCall",
@@ -34,6 +36,7 @@ __all__ = [
     "SavedView",
     "Session",
     "SessionTag",
+    "StaffPermission",
     "StateValue",
     "Status",
     "StopRequest",
@@ -41,4 +44,5 @@ __all__ = [
     "ToolResult",
     "WaitingFor",
     "Worker",
+    "record_event",
 ]

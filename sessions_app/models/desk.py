@@ -1,4 +1,4 @@
-"""What people keep on the desk beside the sessions: allowances, saved views, bulk acts."""
+"""What people keep on the desk beside the sessions: allowances, saved views and bulk actions."""
 
 from django.conf import settings
 from django.db import models
@@ -9,7 +9,7 @@ from sessions_app.models.session import Session
 
 
 class Allowance(models.Model):
-    """A person's standing yes: calls of this tool run in this session without being asked for again."""
+    """A standing approval: calls of this tool run in this session without asking again."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="allowances")
     tool = models.CharField(max_length=200)
@@ -40,16 +40,10 @@ class SavedView(models.Model):
         return self.name
 
 
-class BulkAct(models.Model):
-    """One act on many sessions: which they are is fixed when it begins, its items are worked off by Celery."""
+class BulkAction(models.Model):
+    """One action on many sessions. Its items are fixed when it starts, and Celery works through them."""
 
-    class Kind(models.TextChoices):
-        PAUSE = "pause", "pause"
-        RESUME = "resume", "resume"
-        CANCEL = "cancel", "cancel"
-        ASSIGN = "assign", "assign"
-
-    kind = models.CharField(max_length=10, choices=Kind)
+    kind = models.CharField(max_length=30, help_text="The key of the action in `sessions_app.action_list`.")
     query = models.TextField(blank=True, help_text="The query string that chose the sessions.")
     reason = models.TextField()
     assignee = models.ForeignKey(
@@ -77,7 +71,7 @@ class BulkItem(models.Model):
         REFUSED = "refused", "refused"
         STOPPED = "stopped", "stopped before its turn"
 
-    act = models.ForeignKey(BulkAct, on_delete=models.CASCADE, related_name="items")
+    bulk_action = models.ForeignKey(BulkAction, on_delete=models.CASCADE, related_name="items")
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+")
     outcome = models.CharField(max_length=10, choices=Outcome, blank=True, default=Outcome.PENDING)
     why = models.TextField(blank=True, default="")
@@ -86,13 +80,13 @@ class BulkItem(models.Model):
     class Meta:
         ordering = ["id"]
         constraints = [
-            models.UniqueConstraint(fields=["act", "session"], name="bulk_item_once"),
+            models.UniqueConstraint(fields=["bulk_action", "session"], name="bulk_item_once"),
             models.CheckConstraint(
                 condition=Q(outcome="", done_at__isnull=True) | (~Q(outcome="") & Q(done_at__isnull=False)),
                 name="bulk_item_done_has_time",
             ),
         ]
-        indexes = [models.Index(fields=["act", "outcome"], name="bulk_item_todo")]
+        indexes = [models.Index(fields=["bulk_action", "outcome"], name="bulk_item_todo")]
 
     def __str__(self) -> str:
         return f"{self.session_id} {self.outcome}"

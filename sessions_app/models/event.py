@@ -1,14 +1,18 @@
 """The audit trail: what a person or the machinery did to a session, when and why. Only ever inserted."""
 
-from typing import ClassVar
+from datetime import datetime
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from sessions_app.models.branch import Branch
+from sessions_app.models.enums import EventKind
 from sessions_app.models.rows import BranchRowQuerySet
 from sessions_app.models.session import Session
+
+PEOPLES_KINDS = [kind for kind in EventKind if kind.by_person]
 
 
 class Event(models.Model):
@@ -40,3 +44,64 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.position}"
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person did it, or the machinery carried out what a person asked for."""
+        return self.actor_id is not None or self.kind in PEOPLES_KINDS
+
+    @property
+    def description(self) -> str:
+        """What was done, in words: the same on the timeline, in the audit trail and on the command line."""
+        data: dict[str, Any] = self.data if isinstance(self.data, dict) else {}
+        if self.kind == EventKind.REPAIRED:
+            return _describe_repair(data)
+        try:
+            sentence = EventKind(self.kind).sentence
+        except ValueError:  # a kind of a later version
+            sentence = self.kind.replace("_", " ")
+        return sentence.format(tool=data.get("tool") or "a call")
+
+
+def record_event(
+    session: Session,
+    kind: EventKind,
+    *,
+    position: int,
+    actor_name: str,
+    actor: Any = None,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+    at: datetime | None = None,
+) -> Event:
+    """Add an event to the session's audit trail, on its current branch.
+
+    :param position: The next of the session's positions. The caller holds the session's row and counts it up.
+    """
+    return Event.objects.create(
+        session=session,
+        branch_id=session.branch_id,
+        position=position,
+        kind=kind,
+        actor=actor,
+        actor_name=actor_name,
+        reason=reason,
+        data=data or {},
+        created_at=at or timezone.now(),
+    )
+
+
+def _describe_repair(data: dict[str, Any]) -> str:
+    match data.get("what"):
+        case "state":
+            *first, last = [key.replace("_", " ") for key in data.get("keys", ())] or [""]
+            return f"changed {', '.join(first)} and {last}" if first else f"changed {last}"
+        case "message" if data.get("tool"):
+            return f"replaced the result of {data['tool']}"
+        case "message":
+            return "replaced a message"
+        case "call":
+            return f"answered for {data.get('tool')}"
+        case "step":
+            return f"did step {data.get('step')} by hand"
+    return EventKind.REPAIRED.sentence

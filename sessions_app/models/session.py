@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import models
@@ -16,6 +17,10 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
+from sessions_app.models.enums import StaffPermission
+
+if TYPE_CHECKING:
+    from sessions_app.models.branch import Branch
 
 
 def uuid7() -> uuid.UUID:
@@ -186,23 +191,16 @@ class Session(models.Model):
                 name="session_waits_for_something",
             ),
         ]
-        permissions = [
-            ("start_session", "Can start a session"),
-            ("message_session", "Can send a message to the agent"),
-            ("pause_session", "Can pause a session"),
-            ("resume_session", "Can resume a session"),
-            ("cancel_session", "Can cancel a session"),
-            ("rewind_session", "Can rewind a session and undo it"),
-            ("fork_session", "Can fork a session"),
-            ("approve_call", "Can approve or reject a tool call"),
-            ("decide_call", "Can decide a tool call in doubt"),
-            ("assign_session", "Can assign a session"),
-            ("repair_session", "Can repair a session's state"),
-            ("reveal_values", "Can see masked values"),
-        ]
+        permissions = StaffPermission.declared()
 
     def __str__(self) -> str:
         return self.title or f"{self.agent} {str(self.id)[:13]}"
+
+    @property
+    def current_branch(self) -> "Branch":
+        """The branch that the session is on. Only a session that is being created has none."""
+        assert self.branch is not None, f"session {self.pk} has no branch"
+        return self.branch
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
         """Seconds since the worker last renewed its lease, or None while nobody holds the session."""

@@ -75,6 +75,10 @@ class ToolCall(BranchRow):
         ran: dict[str, object] = self.arguments if self.sent is None else self.sent
         return ran
 
+    def reference(self) -> dict[str, object]:
+        """How an event names the call."""
+        return {"call": self.pk, "call_id": self.call_id, "tool": self.tool, "position": self.position}
+
     @property
     def seconds(self) -> float | None:
         if self.started_at is None or self.ended_at is None:

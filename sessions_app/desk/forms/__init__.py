@@ -1,1 +1,11 @@
 """The forms of the desk. Each reads what a person typed and calls one function of `sessions_app.actions`."""
+
+from sessions_app.actions import BY_REASON
+from sessions_app.action_list import Action
+from sessions_app.desk.forms import repair
+from sessions_app.desk.forms.session import FORMS, ActionForm, ReasonForm
+
+
+def form_of(action: Action) -> type[ActionForm] | None:
+    """The form of an action; None for one that has no dialog."""
+    return FORMS.get(action) or repair.FORMS.get(action) or (ReasonForm if action in BY_REASON else None)

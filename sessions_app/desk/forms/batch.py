@@ -1,4 +1,4 @@
-"""Deciding several like approvals at once: each by itself, so that one that fails does not hold up the others."""
+"""Deciding several approvals of one tool at once: each by its own action, so a refused one stops no other."""
 
 from dataclasses import dataclass
 from typing import Any

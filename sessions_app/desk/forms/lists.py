@@ -1,4 +1,4 @@
-"""The forms about lists of sessions: an act on all of them, and a list kept under a name."""
+"""The forms about lists of sessions: a bulk action on all of them, and a list saved under a name."""
 
 from typing import Any
 
@@ -8,28 +8,29 @@ from django.db.models import QuerySet
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
-from sessions_app.desk.forms.actions import AssignForm, ReasonForm
-from sessions_app.models import BulkAct, SavedView, Session
+from sessions_app.action_list import ASSIGN, Action
+from sessions_app.desk.forms.session import AssignForm, ReasonForm
+from sessions_app.models import BulkAction, SavedView, Session
 
 
 class BulkForm(forms.Form):
-    """``expected`` is how many sessions the person was told they are."""
+    """``expected`` is the number of sessions that the person was shown."""
 
     expected = forms.IntegerField(widget=forms.HiddenInput)
     assignee = AssignForm.base_fields["assignee"]
     reason = ReasonForm.base_fields["reason"]
 
-    def __init__(self, *args: Any, kind: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, action: Action, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.kind = kind
-        if kind != BulkAct.Kind.ASSIGN:
+        self.action = action
+        if action is not ASSIGN:
             del self.fields["assignee"]
 
-    def run(self, actor: Actor, sessions: QuerySet[Session], query: str) -> BulkAct:
+    def run(self, actor: Actor, sessions: QuerySet[Session], query: str) -> BulkAction:
         assignee: User | None = self.cleaned_data.get("assignee")
         return actions.bulk_start(
             actor=actor,
-            kind=self.kind,
+            kind=self.action.key,
             sessions=sessions,
             reason=self.cleaned_data["reason"],
             query=query,

@@ -1,4 +1,4 @@
-"""The forms by which a person repairs a session: its memory, its state, a message, a call's answer, a whole step.
+"""The forms of the repairs: of a session's memory, its state, a message, the answer to a call, and a whole step.
 
 A repair never changes a row in place: the action makes a branch, which can be undone.
 """
@@ -9,19 +9,24 @@ from typing import Any, ClassVar
 
 from django import forms
 
-from sessions_app import actions
+from sessions_app import actions, wording
 from sessions_app.access.masking import Mask
-from sessions_app.actions.repair import kind
-from sessions_app.desk.forms.actions import ActForm, CallForm, ReasonForm
+from sessions_app.action_list import (
+    ANSWER_CALL,
+    ANSWER_STEP,
+    EDIT_MEMORY,
+    EDIT_STATE,
+    REPLACE_MESSAGE,
+    Action,
+)
+from sessions_app.actions.repair import value_type
+from sessions_app.desk.forms.session import ActionForm, CallForm, ReasonForm
 from sessions_app.desk.pages.session import repairs, state
 from sessions_app.models import Session
-from sessions_app.wording import arguments
-
-DONE = "Repaired, on a branch of its own. You can undo it."
 
 
-class Words(forms.CharField):
-    """A text as it was typed. Browsers end its lines in their own way, which is not the person's."""
+class LongText(forms.CharField):
+    """A text as it was typed: browsers send another line end than the person meant."""
 
     widget = forms.Textarea(attrs={"rows": 6})
 
@@ -64,44 +69,40 @@ class Json(forms.CharField):
 
 
 class MemoryForm(ReasonForm):
-    """The plan is one step a line; a completed one begins with ``[x]``. Notes stand apart by an empty line."""
+    """The plan is one step a line; a completed step begins with ``[x]``. An empty line separates two notes."""
 
-    act, rule, button, done = "memory", "repair", "Change the memory", DONE
-
-    goal = Words(required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    plan = Words(
+    goal = LongText(required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    plan = LongText(
         required=False,
         help_text=f"One step a line. Put {repairs.MARK} before a step that is done.",
     )
-    notes = Words(
+    notes = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 4}),
         help_text="An empty line between two notes.",
     )
     field_order = ("version", "goal", "plan", "notes", "reason")
 
-    def perform(self, **given: Any) -> Session:
-        present = state.memory(repairs.branch_of(self.session), mask=Mask.none()) or state.Memory()
-        steps = repairs.steps_of(given["plan"])
+    def perform(self, **arguments: Any) -> Session:
+        present = state.memory(self.session.current_branch, mask=Mask.none()) or state.Memory()
+        steps = repairs.steps_of(arguments["plan"])
         typed = {
-            "goal": given["goal"],
+            "goal": arguments["goal"],
             "plan": [step for step, _ in steps],
-            "notes": repairs.notes_of(given["notes"]),
+            "notes": repairs.notes_of(arguments["notes"]),
         }
-        written = {"goal": present.goal, "plan": [step for step, _ in present.plan], "notes": present.notes}
-        meant = Mask.configured().restore(typed, written)
-        done = [step for step, (_, did) in zip(meant["plan"], steps, strict=True) if did]
-        return actions.edit_memory(**given | meant, completed=done)
+        original = {"goal": present.goal, "plan": [step for step, _ in present.plan], "notes": present.notes}
+        restored = Mask.configured().restore(typed, original)
+        completed = [step for step, (_, is_done) in zip(restored["plan"], steps, strict=True) if is_done]
+        return actions.edit_memory(**arguments | restored, completed=completed)
 
 
 class StateForm(ReasonForm):
-    """The field is made for the present value's type."""
-
-    act, rule, button, done = "state-value", "repair", "Change the value", DONE
+    """The field fits the type of the present value."""
 
     key = forms.CharField(max_length=200, widget=forms.HiddenInput)
     FIELDS: ClassVar[dict[str, type[forms.Field]]] = {
-        "text": Words,
+        "text": LongText,
         "a number": Number,
         "true or false": YesNo,
     }
@@ -109,85 +110,83 @@ class StateForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         key = str(self["key"].value() or "")
-        self.present = repairs.value(repairs.branch_of(self.session), key)
+        self.present = repairs.value(self.session.current_branch, key)
         value = Mask.configured().json({key: self.present})[key]
-        what = kind(self.present)
+        type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
-        made = self.FIELDS.get(what, Json) if kind(value) == what else Json
-        self.fields["value"] = made(label=key or "Value", required=made is not Words)
-        if made is Json:
+        field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
+        self.fields["value"] = field_class(label=key or "Value", required=field_class is not LongText)
+        if field_class is Json:
             self.fields["value"].help_text = (
-                "JSON; a text stands in quotes." if value is None else f"JSON: {what}, as before."
+                "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
             )
         self.initial.setdefault(
-            "value", value if made is Words else json.dumps(value, ensure_ascii=False, indent=2)
+            "value", value if field_class is LongText else json.dumps(value, ensure_ascii=False, indent=2)
         )
         self.order_fields(["version", "key", "value", "reason"])
 
-    def perform(self, **given: Any) -> Session:
-        key = given.pop("key")
-        values = Mask.configured().restore({key: given.pop("value")}, {key: self.present})
-        return actions.edit_state(values=values, **given)
+    def perform(self, **arguments: Any) -> Session:
+        key = arguments.pop("key")
+        values = Mask.configured().restore({key: arguments.pop("value")}, {key: self.present})
+        return actions.edit_state(values=values, **arguments)
 
 
-class WordsForm(ReasonForm):
-    act, rule, button, done = "words", "repair", "Replace the words", DONE
-
+class MessageTextForm(ReasonForm):
     position = forms.IntegerField(
         widget=forms.HiddenInput, error_messages={"required": "Choose a message that the model reads."}
     )
-    text = Words(label="What the model reads instead", max_length=200_000)
+    text = LongText(label="What the model reads instead", max_length=200_000)
     field_order = ("version", "position", "text", "reason")
 
-    def perform(self, **given: Any) -> Session:
-        present = repairs.words(repairs.branch_of(self.session), given["position"])
-        given["text"] = Mask.configured().restore(given["text"], present)
-        return actions.replace_message(**given)
+    def perform(self, **arguments: Any) -> Session:
+        present = repairs.words(self.session.current_branch, arguments["position"])
+        arguments["text"] = Mask.configured().restore(arguments["text"], present)
+        return actions.replace_message(**arguments)
 
 
 class AnswerForm(CallForm):
-    act, rule, button, done = "answer", "repair", "Answer for the tool", DONE
-
     answer = forms.ChoiceField(
         choices=[("result", "Its result is"), ("skip", "Skip it, and tell the agent")],
         widget=forms.RadioSelect,
         error_messages={"required": "Choose: enter the call's result, or skip it."},
     )
-    text = Words(label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 4}))
+    text = LongText(label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 4}))
     reason = ReasonForm.base_fields["reason"]
 
-    def perform(self, **given: Any) -> Session:
-        answer, text = given.pop("answer"), given.pop("text")
-        return actions.answer_call(**given, **{answer: text})
+    def perform(self, **arguments: Any) -> Session:
+        answer, text = arguments.pop("answer"), arguments.pop("text")
+        return actions.answer_call(**arguments, **{answer: text})
 
 
 class StepForm(ReasonForm):
-    """A field for the result of each call that has not ended: then the step is done."""
-
-    act, rule, button, done = "step", "repair", "Mark the step as done", DONE
+    """A field for the result of each call that has not ended: with all of them the step is complete."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = repairs.unfinished(repairs.branch_of(self.session))
+        self.calls = repairs.unfinished(self.session.current_branch)
         if not self.calls:
             self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
         for call in self.calls:
-            self.fields[f"result-{call.pk}"] = Words(
+            self.fields[f"result-{call.pk}"] = LongText(
                 label=f"Result of {call.tool}",
-                help_text=arguments(call.ran_with, 300),
+                help_text=wording.arguments(call.ran_with, 300),
                 widget=forms.Textarea(attrs={"rows": 2}),
             )
         self.order_fields(["version", *(f"result-{call.pk}" for call in self.calls), "reason"])
 
-    def perform(self, **given: Any) -> Session:
-        results = {call.pk: given.pop(f"result-{call.pk}") for call in self.calls}
-        return actions.answer_step(**given, results=results)
+    def perform(self, **arguments: Any) -> Session:
+        results = {call.pk: arguments.pop(f"result-{call.pk}") for call in self.calls}
+        return actions.answer_step(**arguments, results=results)
 
 
-REPAIRS: dict[str, type[ActForm]] = {
-    form.act: form for form in (MemoryForm, StateForm, WordsForm, AnswerForm, StepForm)
+FORMS: dict[Action, type[ActionForm]] = {
+    EDIT_MEMORY: MemoryForm,
+    EDIT_STATE: StateForm,
+    REPLACE_MESSAGE: MessageTextForm,
+    ANSWER_CALL: AnswerForm,
+    ANSWER_STEP: StepForm,
 }
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number that can be stored")
+    raise ValueError(f"{name} is not a number that can be stored")

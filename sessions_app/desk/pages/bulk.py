@@ -1,11 +1,12 @@
-"""Bulk acts: how far each is, and what it could not do."""
+"""The bulk actions: how far each is, and what it could not do."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import Count
 
-from sessions_app.models import BulkAct, BulkItem
+from sessions_app.action_list import ACTIONS, Action
+from sessions_app.models import BulkAction, BulkItem
 
 PAGE = 100
 Outcome = BulkItem.Outcome
@@ -34,25 +35,25 @@ class Progress:
         return (self.total - self.pending) * 100 // self.total if self.total else 100
 
 
-def progress(act: BulkAct) -> Progress:
-    """One grouped count."""
-    return progresses([act])[act.pk]
+def progress(bulk: BulkAction) -> Progress:
+    """One query."""
+    return _progress_of([bulk])[bulk.pk]
 
 
-def progresses(acts: Iterable[BulkAct]) -> dict[int, Progress]:
-    """The same for many acts, by their keys: one query."""
-    found: dict[int, dict[str, int]] = {act.pk: {} for act in acts}
-    rows = BulkItem.objects.filter(act__in=found).order_by().values("act_id", "outcome")
-    for row in rows.annotate(n=Count("pk")):
-        found[row["act_id"]][row["outcome"] or "pending"] = row["n"]
-    return {pk: Progress(**numbers) for pk, numbers in found.items()}
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A bulk action in the list of them."""
+
+    bulk: BulkAction
+    action: Action
+    progress: Progress
 
 
-def acts(limit: int = 50) -> list[tuple[BulkAct, Progress]]:
-    """The newest acts. Two queries."""
-    rows = list(BulkAct.objects.select_related("assignee")[:limit])
-    found = progresses(rows)
-    return [(act, found[act.pk]) for act in rows]
+def bulk_actions(limit: int = 50) -> list[Started]:
+    """The newest bulk actions. Two queries."""
+    rows = list(BulkAction.objects.select_related("assignee")[:limit])
+    progress_of = _progress_of(rows)
+    return [Started(row, ACTIONS[row.kind], progress_of[row.pk]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,17 @@ class Page:
     next: int | None
 
 
-def failures(act: BulkAct, *, after: int = 0, limit: int = PAGE) -> Page:
+def failures(bulk: BulkAction, *, after: int = 0, limit: int = PAGE) -> Page:
     """The sessions that it could not do, each with the reason. One query."""
-    rows = act.items.filter(outcome=Outcome.REFUSED, pk__gt=after).select_related("session")
-    found = list(rows.order_by("pk")[: limit + 1])
-    return Page(found[:limit], found[limit - 1].pk if len(found) > limit else None)
+    rows = bulk.items.filter(outcome=Outcome.REFUSED, pk__gt=after).select_related("session")
+    items = list(rows.order_by("pk")[: limit + 1])
+    return Page(items[:limit], items[limit - 1].pk if len(items) > limit else None)
+
+
+def _progress_of(bulk_actions: Sequence[BulkAction]) -> dict[int, Progress]:
+    """By primary key: one query."""
+    numbers: dict[int, dict[str, int]] = {bulk.pk: {} for bulk in bulk_actions}
+    rows = BulkItem.objects.filter(bulk_action__in=numbers).order_by().values("bulk_action_id", "outcome")
+    for row in rows.annotate(n=Count("pk")):
+        numbers[row["bulk_action_id"]][row["outcome"] or "pending"] = row["n"]
+    return {pk: Progress(**counted) for pk, counted in numbers.items()}

@@ -1,4 +1,4 @@
-"""One act on many sessions: what it would do, how far it is, what it could not do."""
+"""Bulk actions: what one would do, how far it is, what it could not do."""
 
 from typing import Any
 
@@ -12,58 +12,58 @@ from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE
 from sessions_app.desk.context import Request, desk, number, page, queue_of, wants_part
 from sessions_app.desk.forms.lists import BulkForm
-from sessions_app.desk.pages import bulk
-from sessions_app.desk.pages.session.header import NOT_ALLOWED
+from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import BulkAct
+from sessions_app.models import BulkAction
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def begin(request: Request) -> HttpResponse:
-    """What an act would do with the sessions that the query string chooses; POST does it to just those."""
+    """What an action would do with the sessions that the query string selects; POST starts it for just those."""
     actor = Actor.of(request.user)
-    kind = request.GET.get("kind", "")
-    kind = kind if kind in BulkAct.Kind.values else BulkAct.Kind.PAUSE.value
-    sieve = SessionFilter(request.GET, user=request.user)
+    choices = {action.key: action for action in ACTIONS.values() if action.bulk}
+    action = choices.get(request.GET.get("kind", ""), PAUSE)
+    session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    chosen = queues.chosen(queue_of(request) or "all", timezone.now(), sieve.where())
+    sessions = queues.chosen(queue_of(request) or "all", timezone.now(), session_filter.where())
     problem, status, estimate = "", 200, None
-    form = BulkForm(request.POST if request.method == "POST" else None, kind=kind)
-    if not sieve.is_valid():
-        # A filter that means nothing would let more sessions in than somebody looked at.
+    form = BulkForm(request.POST if request.method == "POST" else None, action=action)
+    if not session_filter.is_valid():
+        # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
         problem, status = "The filter is wrong: correct it on the desk, then come back.", 400
-    elif not actor.may(kind):
+    elif not actor.may(action.permission):
         problem, status = NOT_ALLOWED, 403 if request.method == "POST" else 200
     else:
         if request.method == "POST" and form.is_valid():
             try:
-                act = form.run(actor, chosen, query)
+                started = form.run(actor, sessions, query)
             except ActionError as error:
                 form.add_error(None, str(error))
                 status = error.status
             else:
                 messages.success(request, "Begun. You may leave this page; it goes on by itself.")
-                return redirect("bulk_act", act.pk)
+                return redirect("bulk_action", started.pk)
         elif request.method == "POST":
             status = 400
         try:
-            estimate = actions.bulk_estimate(actor=actor, kind=kind, sessions=chosen)
+            estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
         except ActionError as error:
             problem, status = str(error), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
     mask = Mask.for_user(request.user)
     for refusal in estimate.refused if estimate else []:
-        mask.rows(refusal.examples)
+        refusal.examples = mask.rows(refusal.examples)
     context = {
-        "kind": kind,
-        "kinds": [(value, label.capitalize()) for value, label in BulkAct.Kind.choices],
+        "action": action,
+        "choices": choices.values(),
         "query": query,
-        "filtered": told(query),
+        "filtered": describe_query(query),
         "estimate": estimate,
         "problem": problem,
         "form": form,
@@ -73,46 +73,48 @@ def begin(request: Request) -> HttpResponse:
 
 @desk
 @require_GET
-def acts(request: Request) -> HttpResponse:
-    """The newest bulk acts."""
-    return page(request, "desk/bulk_acts.html", {"acts": bulk.acts()})
+def bulk_actions(request: Request) -> HttpResponse:
+    """The newest bulk actions."""
+    return page(request, "desk/bulk_actions.html", {"bulk_actions": bulk_pages.bulk_actions()})
 
 
 @desk
 @require_GET
-def act(request: Request, act_id: int) -> HttpResponse:
-    """How far an act is; a part of it is polled until it has finished."""
-    found = get_object_or_404(BulkAct.objects.select_related("assignee"), pk=act_id)
-    failures = bulk.failures(found, after=number(request.GET.get("after")) or 0)
+def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
+    """How far a bulk action is; a part of the page is polled until it has finished."""
+    bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
+    mask = Mask.for_user(request.user)
+    failures = bulk_pages.failures(bulk, after=number(request.GET.get("after")) or 0)
     for item in failures.items:
-        Mask.for_user(request.user).row(item.session)
+        item.session = mask.row(item.session)
+    action = ACTIONS[bulk.kind]
     context = {
-        "act": found,
-        "progress": bulk.progress(found),
+        "bulk": bulk,
+        "action": action,
+        "progress": bulk_pages.progress(bulk),
         "failures": failures,
-        "filtered": told(found.query),
-        "may_stop": Actor.of(request.user).may(found.kind),
+        "filtered": describe_query(bulk.query),
+        "why_not_stop": "" if Actor.of(request.user).may(action.permission) else NOT_ALLOWED,
     }
-    return page(
-        request, "desk/bulk_act.html#progress" if wants_part(request) else "desk/bulk_act.html", context
-    )
+    template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
+    return page(request, template, context)
 
 
 @desk
 @require_POST
-def stop(request: Request, act_id: int) -> HttpResponse:
-    """Leave the sessions alone whose turn has not come."""
+def stop(request: Request, bulk_id: int) -> HttpResponse:
+    """Leave out the sessions that have not been done yet."""
     try:
-        actions.bulk_stop(actor=Actor.of(request.user), act_id=act_id)
+        actions.bulk_stop(actor=Actor.of(request.user), bulk_id=bulk_id)
     except ActionError as error:
         context = {"title": "It was not stopped", "text": str(error)}
         return page(request, "desk/problem.html", context, status=error.status)
     messages.success(request, "Stopped. What was done stays done.")
-    return redirect("bulk_act", act_id)
+    return redirect("bulk_action", bulk_id)
 
 
 def _expecting(form: BulkForm, total: int) -> BulkForm:
-    """The form as it was filled in, about as many sessions as there are now."""
+    """The form as it was filled in, for the number of sessions that there are now."""
     if not form.is_bound:
         form.initial["expected"] = total
         return form
@@ -123,17 +125,17 @@ def _expecting(form: BulkForm, total: int) -> BulkForm:
     return form
 
 
-def _query(asked: QueryDict, queue: str) -> str:
-    kept = asked.copy()
+def _query(parameters: QueryDict, queue: str) -> str:
+    query = parameters.copy()
     for name in ("kind", "after", "seen", "queue"):
-        kept.pop(name, None)
-    kept["queue"] = queue
-    return kept.urlencode()
+        query.pop(name, None)
+    query["queue"] = queue
+    return query.urlencode()
 
 
-def told(query: str) -> list[tuple[str, Any]]:
-    """What a query string chooses, to be read."""
-    given = QueryDict(query)
-    queue = queues.BY_KEY.get(given.get("queue", ""))
-    told = [("queue", queue.title)] if queue else []
-    return told + [(name, value) for name, value in given.items() if name != "queue" and value]
+def describe_query(query: str) -> list[tuple[str, Any]]:
+    """``(name, value)`` of each filter of a list's query string."""
+    parameters = QueryDict(query)
+    queue = queues.BY_KEY.get(parameters.get("queue", ""))
+    filters = [(name, value) for name, value in parameters.items() if name != "queue" and value]
+    return [*([("queue", queue.title)] if queue else []), *filters]

@@ -1,7 +1,7 @@
-"""Acting on a session: one view for all acts.
+"""The dialog of an action on a session: one view for all of them, driven by the action's declaration and its form.
 
-GET shows what will happen, and asks for what is needed. POST does it; if it is refused, the same page comes back
-with the reason, the status of the refusal, and all that was typed.
+GET shows what will happen, and asks for what is needed. POST does it; if it is refused, the same dialog comes back with
+the reason, the status of the refusal, and all that was typed.
 """
 
 from typing import Any
@@ -16,45 +16,23 @@ from django.views.decorators.http import require_GET, require_http_methods
 from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS, NOT_ALLOWED, UNDO, Action
 from sessions_app.desk.context import Request, desk, find, number, page, queue_of, session_url, wants_part
-from sessions_app.desk.forms.actions import (
-    FORMS,
-    ActForm,
-    ApproveForm,
-    CallForm,
-    CheckpointForm,
-    ForkForm,
-    StartForm,
-)
-from sessions_app.desk.forms.repair import REPAIRS
+from sessions_app.desk.forms import form_of, repair
+from sessions_app.desk.forms.session import ActionForm, CallForm, CheckpointForm, ForkForm
+from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals
-from sessions_app.desk.pages.arguments import PREFIX, WrongValue, read
+from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
-from sessions_app.desk.pages.session.header import why_not
-from sessions_app.models import Approval, Branch, Checkpoint, RegisteredAgent, Session, ToolCall
-
-TITLES = {
-    "pause": "Pause",
-    "resume": "Resume",
-    "cancel": "Cancel",
-    "rewind": "Rewind",
-    "undo": "Undo the rewind",
-    "fork": "Fork",
-    "message": "Send a message",
-    "assign": "Assign",
-    "note": "Note something",
-    "release": "Take it from its worker",
-    "approve": "Approve a call",
-    "reject": "Reject a call",
-    "reuse": "Use the recorded result",
-    "decide": "Decide a call in doubt",
-    "memory": "Change the working memory",
-    "state-value": "Change a state value",
-    "words": "Replace what the model reads",
-    "answer": "Answer for a tool",
-    "step": "Do the step by hand",
-    "withdraw": "Ask again before a tool runs",
-}
+from sessions_app.models import (
+    Approval,
+    Branch,
+    Checkpoint,
+    RegisteredAgent,
+    Session,
+    StaffPermission,
+    ToolCall,
+)
 
 
 @desk
@@ -77,164 +55,136 @@ def start(request: Request) -> HttpResponse:
             else:
                 messages.success(request, "Started. A worker takes it in a moment.")
                 return redirect("session", session.pk)
-    context = {"form": form, "agents": form.agents, "may_start": actor.may("start")}
+    context = {"form": form, "agents": form.agents, "may_start": actor.may(StaffPermission.START)}
     return page(request, "desk/start.html", context, status=status)
 
 
 @desk
 @require_http_methods(["GET", "POST"])
-def act(request: Request, session_id: UUID, name: str) -> HttpResponse:
-    """The page of one act."""
-    form_class = FORMS.get(name) or REPAIRS.get(name)
-    if form_class is None:
-        raise Http404("There is no such act.")
+def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
+    """The dialog of one action."""
+    action = ACTIONS.get(name)
+    form_class = form_of(action) if action is not None else None
+    if action is None or form_class is None:
+        raise Http404("There is no such action.")
     session, branch = find(session_id)
     if request.method == "GET":
-        return _sheet(
-            request, session, branch, form_class(session=session, initial=_initial(request, session, branch))
-        )
-    form = form_class(request.POST, session=session)
+        initial = _initial(request, action, session, branch)
+        return _render(request, branch, form_class(action=action, session=session, initial=initial))
+    form = form_class(request.POST, action=action, session=session)
     if not form.is_valid():
-        return _sheet(request, session, branch, form, status=400)
+        return _render(request, branch, form, status=400)
     try:
-        after = _edited(form, request) if isinstance(form, ApproveForm) else form.run(Actor.of(request.user))
+        result = form.run(Actor.of(request.user))
     except ActionError as error:
         form.add_error(None, str(error))
-        return _sheet(request, session, branch, form, status=error.status, moved=isinstance(error, Moved))
-    messages.success(request, form.done)
+        return _render(request, branch, form, status=error.status, moved=isinstance(error, Moved))
+    messages.success(request, action.done)
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
-    return redirect(session_url(after, queue_of(request)))
+    return redirect(session_url(result, queue_of(request)))
 
 
-def _edited(form: ApproveForm, request: Request) -> Session:
-    """Approve, with the arguments as they stand in the form's fields."""
-    data = dict(form.cleaned_data)
-    edited: dict[str, Any] | None = None
-    if any(name.startswith(PREFIX) for name in request.POST):
-        approval = Approval.objects.select_related("call").filter(call_id=data["call_id"]).first()
-        agent = RegisteredAgent.objects.filter(key=form.session.agent).first()
-        if approval is not None:
-            schema = approvals.tool_of(agent, approval.call.tool).get("parameters") or {}
-            mask = Mask.none() if "revealed" in request.POST else Mask.configured()
-            try:
-                edited = read(request.POST, mask.json(approval.arguments), schema)
-            except WrongValue as error:
-                raise ActionError(str(error)) from None
-            edited = mask.restore(edited, approval.arguments)
-    return form.perform(
-        actor=Actor.of(request.user),
-        session_id=form.session.pk,
-        expected_version=data.pop("version"),
-        edited=edited,
-        **data,
-    )
-
-
-def _initial(request: Request, session: Session, branch: Branch) -> dict[str, Any]:
+def _initial(request: Request, action: Action, session: Session, branch: Branch) -> dict[str, Any]:
+    """What the fields hold at first: what the address names, and what stands in the session now."""
+    replace = number(request.GET.get("replace"))
+    call_id = number(request.GET.get("call"))
     initial: dict[str, Any] = {
         "version": session.version,
         "checkpoint": number(request.GET.get("checkpoint")),
-        "call_id": number(request.GET.get("call")),
+        "call_id": call_id,
         "assignee": session.assignee,
-        "replace": (replace := number(request.GET.get("replace"))),
-        "message": Mask.configured().text(checkpoints.words_at(branch, replace))
-        if replace is not None
-        else "",
+        "replace": replace,
+        "message": "",
         "tool": request.GET.get("tool", ""),
     }
-    if request.resolver_match is not None and (name := request.resolver_match.kwargs["name"]) in REPAIRS:
-        initial |= repairs.initial(branch, name, request.GET)
-    if initial["call_id"] is not None:
-        approval = Approval.objects.filter(call_id=initial["call_id"], call__branch__session=session).first()
+    if replace is not None:
+        initial["message"] = Mask.configured().text(checkpoints.words_at(branch, replace))
+    if action in repair.FORMS:
+        initial |= repairs.initial(branch, action.key, request.GET)
+    if call_id is not None:
+        approval = Approval.objects.filter(call_id=call_id, call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
     return initial
 
 
-def _sheet(
-    request: Request,
-    session: Session,
-    branch: Branch,
-    form: ActForm,
-    *,
-    status: int = 200,
-    moved: bool = False,
+def _render(
+    request: Request, branch: Branch, form: ActionForm, *, status: int = 200, moved: bool = False
 ) -> HttpResponse:
-    """The act's page; with htmx, only its sheet. After a refusal the person sees the session as it is now."""
-    actor = Actor.of(request.user)
-    now = timezone.now()
+    """The dialog as a page; with htmx, only the dialog. After a refusal it shows the session as it is now."""
+    session, action = form.session, form.action
     context: dict[str, Any] = {
         "session": session,
         "branch": branch,
         "form": form,
-        "title": TITLES[form.act],
+        "action": action,
+        "title": action.title,
+        "explanation": action.explain(session),
         "queue": queue_of(request),
         "moved": moved,
-        "version_now": session.version,
         "back": request.POST.get("back", ""),
     }
-    facts: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     if isinstance(form, CheckpointForm):
-        facts["checkpoint"] = chosen = _checkpoint(session, branch, form.chosen)
-        context |= _about_checkpoint(session, branch, form, chosen)
+        checkpoint = _checkpoint(session, branch, form.chosen)
+        context |= _about_checkpoint(session, branch, form, checkpoint)
+        rows = {"checkpoint": checkpoint}
     elif isinstance(form, CallForm):
         context |= _about_call(request, session, form)
-        if form.act == "decide":
-            context["consequences"] = consequences.of_resume(session, branch)
-        facts = _facts_of(form.rule or form.act, context)
-    elif form.act == "resume":
+        rows = {"call": context["call"], "approval": context["approval"]}
+    if form.details in ("session/_dialog_resume.html", "session/_dialog_decide.html"):
         context["consequences"] = consequences.of_resume(session, branch)
-    elif form.act == "undo" and branch.undo_to is not None:
-        context["undo_to"] = branch.undo_to
-        if discarded.made_by_repair(branch):
-            context["title"] = form.button = "Undo the repair"
-    context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts) or form.impossible
+    if action is UNDO and branch.undo_to is not None and discarded.made_by_repair(branch):
+        context["title"] = form.button = "Undo the repair"
+    context["refusal"] = _why_not(request, form, **rows)
     if moved:
-        # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.
+        # What was typed stays; the dialog shows the session as it is now, and sending it again decides about that.
         typed = request.POST.copy()
         typed["version"] = str(session.version)
         form.data = typed
     part = wants_part(request) and request.method == "GET"
-    return page(request, "session/act.html#sheet" if part else "session/act.html", context, status=status)
+    template = "session/dialog.html#dialog" if part else "session/dialog.html"
+    return page(request, template, context, status=status)
+
+
+def _why_not(request: Request, form: ActionForm, **rows: Any) -> str:
+    """Why this person cannot send the form now, "" if they can."""
+    action = form.required_action
+    if not Actor.of(request.user).may(action.permission):
+        return NOT_ALLOWED
+    return action.impossible(form.session, now=timezone.now(), **rows) or form.impossible
 
 
 def _checkpoint(session: Session, branch: Branch, pk: int | None) -> Checkpoint | None:
     if pk is None:
         return None
-    found = checkpoints.find(session, branch, pk)
-    if found is None:
+    checkpoint = checkpoints.find(session, branch, pk)
+    if checkpoint is None:
         raise Http404("This session has no such checkpoint.")
-    return found
+    return checkpoint
 
 
 def _about_checkpoint(
-    session: Session, branch: Branch, form: CheckpointForm, chosen: Checkpoint | None
+    session: Session, branch: Branch, form: CheckpointForm, checkpoint: Checkpoint | None
 ) -> dict[str, Any]:
-    if chosen is None:
-        return {
-            "suggestions": [
-                *checkpoints.suggestions(session, branch),
-                *(
-                    [other]
-                    if isinstance(form, ForkForm) and (other := checkpoints.replaceable(branch))
-                    else []
-                ),
-            ],
-            "newest": checkpoints.page(branch, limit=15).checkpoints,
-        }
-    about: dict[str, Any] = {"checkpoint": chosen}
-    if not isinstance(form, ForkForm):
-        about["consequences"] = consequences.of_rewind(session, branch, chosen)
+    """The chosen checkpoint with what leaving from it does; without one, the checkpoints to choose from."""
+    forks = isinstance(form, ForkForm)
+    if checkpoint is None:
+        suggestions = checkpoints.suggestions(session, branch)
+        if forks and (message := checkpoints.replaceable(branch)):
+            suggestions = [*suggestions, message]
+        return {"suggestions": suggestions, "newest": checkpoints.page(branch, limit=15).checkpoints}
+    about: dict[str, Any] = {"checkpoint": checkpoint}
+    if not forks:
+        about["consequences"] = consequences.of_rewind(session, branch, checkpoint)
     return about
 
 
 def _about_call(request: Request, session: Session, form: CallForm) -> dict[str, Any]:
-    call_id = form["call_id"].value()
-    call = (
-        ToolCall.objects.filter(branch__session=session, pk=call_id).select_related("approval").first()
-        if str(call_id or "").isdecimal()
-        else None
-    )
+    """The call, masked for showing, with its approval and the card to decide it."""
+    call_id = str(form["call_id"].value() or "")
+    calls = ToolCall.objects.filter(branch__session=session).select_related("approval")
+    call = calls.filter(pk=int(call_id)).first() if call_id.isdecimal() else None
     if call is None:
         raise Http404("This session has no such call.")
     mask = Mask.configured()
@@ -248,16 +198,6 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
         card = approvals.card(approval, agent, typed)
     return {"call": call, "card": card, "approval": approval}
-
-
-def _facts_of(act: str, context: dict[str, Any]) -> dict[str, Any]:
-    match act:
-        case "decide":
-            return {"call": context["call"]}
-        case "approve" | "reject":
-            return {"approval": context["approval"]}
-        case _:
-            return {}
 
 
 @desk

@@ -12,7 +12,7 @@ from sessions_app.desk.context import Request, desk, page, queue_of, wants_part
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.saved_views import views_for
-from sessions_app.models import RegisteredAgent, Session
+from sessions_app.models import RegisteredAgent, Session, StaffPermission
 from sessions_app.wording import age, condition
 
 SECONDS = 5
@@ -50,7 +50,7 @@ def sessions(request: Request) -> HttpResponse:
         "kept": "".join(f"&{pair}" for pair in kept.urlencode().split("&") if pair),
         "mark": mark,
         "seconds": SECONDS,
-        "may_start": Actor.of(request.user).may("start"),
+        "may_start": Actor.of(request.user).may(StaffPermission.START),
     }
     if wants_part(request):
         return page(request, "desk/sessions.html#list", context)

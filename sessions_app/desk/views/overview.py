@@ -20,7 +20,7 @@ from sessions_app.desk.pages import compare as compare_queries
 from sessions_app.desk.pages import workers as worker_queries
 from sessions_app.desk.pages.session import diagram
 from sessions_app.history.restore import last_visible
-from sessions_app.models import Checkpoint, RegisteredAgent
+from sessions_app.models import Checkpoint, RegisteredAgent, StaffPermission
 
 
 @desk
@@ -36,7 +36,7 @@ def decide_batch(request: Request) -> HttpResponse:
     """Approve or reject the calls that are ticked, all of one tool; what became of each is told."""
     form = BatchForm(request.POST)
     tool = request.POST.get("tool", "")
-    if not Actor.of(request.user).may("approve"):
+    if not Actor.of(request.user).may(StaffPermission.APPROVE):
         return _inbox(request, timezone.now(), tool, None, form=form, status=403)
     if not form.is_valid():
         return _inbox(request, timezone.now(), tool, None, form=form, status=400)
@@ -70,7 +70,9 @@ def _inbox(
         "tool": tool,
         "after": after,
         "mark": mark,
-        "may_approve": "" if Actor.of(request.user).may("approve") else "Your role does not allow this.",
+        "may_approve": ""
+        if Actor.of(request.user).may(StaffPermission.APPROVE)
+        else "Your role does not allow this.",
         "now": now,
         "batch": form,
     }

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
-from sessions_app.actions.saved import may_delete
+from sessions_app.actions.saved_views import why_not_delete
 from sessions_app.desk.context import Request, desk, page, wants_part
 from sessions_app.desk.forms.lists import ViewForm
-from sessions_app.desk.views.bulk import told
+from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
 
 
@@ -21,7 +21,9 @@ from sessions_app.finding.saved_views import views_for
 def views(request: Request) -> HttpResponse:
     """All views that one can open, with what can be done about them."""
     own, others = views_for(request.user)
-    found = [(view, told(view.query), may_delete(request.user, view)) for view in [*own, *others]]
+    found = [
+        (view, describe_query(view.query), why_not_delete(request.user, view)) for view in [*own, *others]
+    ]
     return page(request, "desk/views.html", {"found": found})
 
 

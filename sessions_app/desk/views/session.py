@@ -79,7 +79,7 @@ def earlier(request: Request, session_id: UUID) -> HttpResponse:
         "only": timeline_filter.parse(request.GET),
         "gaps": True,
         "queue": queue_of(request),
-        "may_repair": why_not(found, Actor.of(request.user), "repair"),
+        "may_repair": why_not(found, Actor.of(request.user), "memory"),
         "repair_from": repairs.place(branch),
         "cards": {},  # what is asked for stands at the newest step
     }
@@ -202,7 +202,7 @@ def top_of(
         "may_approve": why_not(session, actor, "approve"),
         "may_decide": why_not(session, actor, "decide"),
         "may_release": why_not(session, actor, "release"),
-        "may_repair": why_not(session, actor, "repair"),
+        "may_repair": why_not(session, actor, "memory"),
     }
 
 

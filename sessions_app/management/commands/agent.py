@@ -1,7 +1,8 @@
-"""The desk's verbs on the command line: `manage.py agent start claims "Is my windscreen covered?"`.
+"""The actions on the command line: `manage.py agent start claims "Is my windscreen covered?"`.
 
-Thin: each verb is one action. `start` and `fork` print the new session's id and nothing else, for scripts.
-A refusal is one line on stderr and exit code 1; wrong usage is exit code 2.
+Thin: each verb is one action, and an action that asks for nothing but a reason needs no code here. `start` and `fork`
+print the new session's id and nothing else, for scripts. A refusal is one line on stderr and exit code 1; wrong usage is
+exit code 2.
 """
 
 import getpass
@@ -65,10 +66,9 @@ class Command(BaseCommand):
         _add_session(message)
         message.add_argument("text")
 
-        steering("pause", actions.pause, "Stop a session for now.")
-        steering("resume", actions.resume, "Let a session go on.")
-        steering("cancel", actions.cancel, "End a session's work.")
-        steering("undo", actions.undo, "Take the last rewind back.")
+        for action, function in actions.BY_REASON.items():
+            if action.command:
+                steering(action.key, function, action.command)
         rewind = steering("rewind", actions.rewind, "Go back to a checkpoint.")
         _add_checkpoint(rewind)
         rewind.add_argument("--run", action="store_true", help="go on from there at once")

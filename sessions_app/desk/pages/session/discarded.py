@@ -6,7 +6,7 @@ from django.db.models import Count, Max, Q
 
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.timeline_items import TailItem
-from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, Session
 
 
 def left_behind(
@@ -42,7 +42,7 @@ def left_behind(
         .values("branch_id")
     )
     newest: dict[int, int] = {row["branch_id"]: row["last"] for row in ends.annotate(last=Max("pk"))}
-    repairs = Event.objects.filter(branch__in=branches, kind="repaired").order_by()
+    repairs = Event.objects.filter(branch__in=branches, kind=EventKind.REPAIRED).order_by()
     repaired = set(repairs.values_list("branch", flat=True))
     return [
         TailItem(
@@ -64,7 +64,7 @@ def left_behind(
 
 def made_by_repair(branch: Branch) -> bool:
     """Whether the session came to the branch by a repair, not by a rewind."""
-    return Event.objects.filter(branch=branch, kind="repaired").exists()
+    return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
 
 
 def _reaches(last: int | None, position: int) -> bool:

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db.models import Q
 
-from sessions_app.access import availability
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS, DECIDE, RESUME
 from sessions_app.desk.pages import approvals
 from sessions_app.models import (
     CallStatus,
@@ -21,16 +20,6 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.wording import age, arguments, condition, duration
-
-LABELS = {
-    "resume": "Resume",
-    "pause": "Pause",
-    "rewind": "Rewind",
-    "undo": "Undo",
-    "fork": "Fork",
-    "cancel": "Cancel",
-}
-NOT_ALLOWED = "Your role does not allow this."
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +90,19 @@ def header(session: Session, actor: Actor, now: datetime, mask: Mask | None = No
     )
 
 
-def why_not(session: Session, actor: Actor, act: str, **facts: Any) -> str:
-    """Why this person cannot do this now, "" if they can."""
-    if not actor.may(act):
-        return NOT_ALLOWED
-    return availability.why_not(session, act, **facts) or ""
+def why_not(session: Session, actor: Actor, action: str) -> str:
+    """Why this person cannot do the action, named by its key, now; "" if they can."""
+    return ACTIONS[action].why_not(session, actor)
 
 
 def _buttons(session: Session, actor: Actor, waiting: list[ToolCall], now: datetime) -> list[Button]:
-    rule = {"resume": "decide"} if _in_doubt(session, waiting) else {}
-    buttons = [
-        Button(act, label, why_not(session, actor, rule.get(act, act), now=now))
-        for act, label in LABELS.items()
-    ]
-    # Most sessions were never rewound: a dead button on each of them would only be noise.
-    buttons = [
-        button for button in buttons if button.act != "undo" or availability.why_not(session, "undo") is None
-    ]
+    buttons = []
+    for action in ACTIONS.values():
+        # Most sessions were never rewound: a disabled button to undo that on each of them would only distract.
+        if not action.label or (action.only_if_possible and action.impossible(session, now=now)):
+            continue
+        asked = DECIDE if action is RESUME and _in_doubt(session, waiting) else action
+        buttons.append(Button(action.key, action.label, asked.why_not(session, actor, now=now)))
     first = _first(session, waiting, now)
     if first is None:
         return buttons

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sessions_app.access.masking import Mask
-from sessions_app.models import Branch, Event, Message
+from sessions_app.models import Branch, Event, EventKind, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def on(branch: Branch, mask: Mask) -> Replacements:
     """What was replaced in the history that the branch shows. Two queries, none where nothing was left behind."""
     if not branch.leaves_something_behind:
         return NONE
-    events = Event.objects.visible_on(branch).filter(kind="repaired").order_by("position")
+    events = Event.objects.visible_on(branch).filter(kind=EventKind.REPAIRED).order_by("position")
     done = [event for event in events if event.data.get("what") == "message"]
     if not done:
         return NONE

@@ -18,6 +18,7 @@ from sessions_app.models import (
     Branch,
     Checkpoint,
     Event,
+    EventKind,
     Message,
     ModelCall,
     Session,
@@ -27,7 +28,7 @@ from sessions_app.models import (
 PAGE = 100
 STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
 # Told elsewhere on the timeline: by the message itself, or by the line above a discarded tail.
-UNTOLD = ("started", "message", "rewound")
+UNTOLD = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 
 
 @dataclass(frozen=True, slots=True)

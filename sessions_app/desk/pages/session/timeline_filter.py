@@ -6,22 +6,12 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
-from sessions_app.models import Branch, CallStatus, Checkpoint, Event, ModelCall, Phase, ToolCall
+from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
+from sessions_app.models.event import PEOPLES_KINDS
 
 STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
-PEOPLES = (
-    "approved",
-    "rejected",
-    "decided",
-    "paused",
-    "resumed",
-    "cancelled",
-    "undone",
-    "forked",
-    "assigned",
-    "noted",
-    "released",
-)
+# Messages are shown on the timeline by themselves.
+SHOWN_AS_MESSAGES = (EventKind.STARTED, EventKind.MESSAGE)
 _HITS_PER_STEP = 4
 
 
@@ -75,8 +65,8 @@ def steps_with(
     if only.kind == "people":
         events = list(
             Event.objects.visible_on(branch, upto=upto)
-            .filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES))
-            .exclude(kind__in=("started", "message"))
+            .filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
+            .exclude(kind__in=SHOWN_AS_MESSAGES)
             .order_by("-position")[: limit + 1]
         )
         return [], events[:limit], len(events) > limit
@@ -112,7 +102,8 @@ def _hits(branch: Branch, only: Only, upto: int | None, limit: int) -> list[int]
     def errors() -> list[int]:
         failed = positions(calls.filter(status__in=(CallStatus.FAILED, CallStatus.REJECTED)))
         models = positions(ModelCall.objects.visible_on(branch, upto=upto).exclude(error=""))
-        events = positions(Event.objects.visible_on(branch, upto=upto).filter(kind__in=("failed", "gave_up")))
+        failures = Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP))
+        events = positions(failures.visible_on(branch, upto=upto))
         return newest([*failed, *models, *events])
 
     target = only.value if only.kind == "phase" else only.value.partition("-")[2]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db.models import Q
 
@@ -142,33 +142,6 @@ class MessageItem:
         return self.at
 
 
-_TOLD = {
-    "paused": "paused it",
-    "resumed": "resumed it",
-    "cancelled": "cancelled it",
-    "undone": "undid the rewind",
-    "forked": "forked it",
-    "approved": "approved {tool}",
-    "rejected": "rejected {tool}",
-    "expired": "Nobody answered in time: {tool} was rejected",
-    "decided": "decided {tool}",
-    "retry": "The model call failed and is tried again",
-    "gave_up": "Gave up after repeated attempts",
-    "lost": "The worker was lost; another goes on",
-    "failed": "The run failed",
-    "finished": "Finished",
-    "changed": "The agent's definition changed",
-    "stop_requested": "asked it to stop",
-    "assigned": "assigned it",
-    "reused": "answered {tool} with the recorded result",
-    "repaired": "repaired it",
-    "withdrawn": "asks again before {tool}",
-    "revealed": "looked at hidden values",
-    "noted": "noted",
-    "released": "took it from its worker",
-}
-
-
 @dataclass(slots=True)
 class EventItem:
     """What a person or the machinery did, in a line."""
@@ -184,35 +157,15 @@ class EventItem:
 
     @property
     def by_person(self) -> bool:
-        return bool(self.row.actor_id or self.row.actor_name)
+        return self.row.by_person
 
     @property
     def what(self) -> str:
-        data: dict[str, Any] = self.row.data if isinstance(self.row.data, dict) else {}
-        if self.row.kind == "repaired":
-            return _repaired(data)
-        return _TOLD.get(self.row.kind, self.row.kind.replace("_", " ")).format(
-            tool=data.get("tool") or "a call"
-        )
+        return self.row.description
 
     @property
     def last_at(self) -> datetime:
         return self.at
-
-
-def _repaired(data: dict[str, Any]) -> str:
-    match data.get("what"):
-        case "state":
-            return f"changed {wording.listed(key.replace('_', ' ') for key in data.get('keys', ()))}"
-        case "message" if data.get("tool"):
-            return f"replaced the result of {data['tool']}"
-        case "message":
-            return "replaced a message"
-        case "call":
-            return f"answered for {data.get('tool')}"
-        case "step":
-            return f"did step {data.get('step')} by hand"
-    return _TOLD["repaired"]
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Saving what somebody often filters sessions by: for themselves, or for everybody.
+"""Saving a list of sessions under a name: for its owner, or for everybody.
 
 A view is the query string of a list. It is checked by the list's own filter form, so a saved view always opens.
 """
@@ -9,28 +9,28 @@ from django.http import QueryDict
 
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.actions.base import fit, given, require
+from sessions_app.actions.base import optional_text, require, required_text
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import BY_KEY
-from sessions_app.models import SavedView
+from sessions_app.models import SavedView, StaffPermission
 
 LONGEST_NAME = SavedView._meta.get_field("name").max_length
 LONGEST_QUERY = 2000
-# Where a list was scrolled to, or last looked at, is no part of what it shows.
-PASSING = ("after", "seen")
+# Which page of the list was shown, and what had been shown before, is not part of the view.
+NOT_SAVED = ("after", "seen")
 
 
 @transaction.atomic(durable=True)
 def save_view(
     *, actor: Actor, name: str, query: str, shared: bool = False, replace: bool = False
 ) -> SavedView:
-    """Keep a list's query string under a name, for the actor or, if `shared`, for everybody.
+    """Save a list's query string under a name, for the actor or, if `shared`, for everybody.
 
     :param replace: Put it in the place of the actor's own view of that name, if there is one.
-    :raises Invalid: for a name that the actor has used already, and for a filter that there is not.
+    :raises Invalid: for a name that the actor has used already, and for an unknown filter.
     """
     user = _person(actor)
-    name = given("The name", name, LONGEST_NAME)
+    name = required_text("The name", name, LONGEST_NAME)
     query = _normal(query, user)
     present = SavedView.objects.select_for_update().filter(owner=user, name=name).first()
     if present is not None and replace:
@@ -48,46 +48,49 @@ def save_view(
 
 @transaction.atomic(durable=True)
 def delete_view(*, actor: Actor, view_id: int) -> None:
-    """Remove a view: one's own, or as a supervisor a shared one.
+    """Delete a view: the actor's own, or as a supervisor a shared one.
 
-    :raises NotFound: if there is none, or it is somebody's own.
+    :raises NotFound: for an unknown view, and for another person's own.
     """
     user = _person(actor)
     view = SavedView.objects.filter(pk=view_id).first()
     if view is None or not (view.shared or view.owner_id == user.pk):
         raise NotFound(f"There is no view {view_id}.")
-    if not may_delete(user, view):
-        raise Forbidden(f"Only {view.owner.get_username()} or a supervisor can delete “{view.name}”.")
+    if reason := why_not_delete(user, view):
+        raise Forbidden(reason)
     view.delete()
 
 
-def may_delete(user: User, view: SavedView) -> bool:
-    return view.owner_id == user.pk or (view.shared and user.has_perm("sessions_app.delete_savedview"))
+def why_not_delete(user: User, view: SavedView) -> str:
+    """Why the user cannot delete the view, "" if they can."""
+    if view.owner_id == user.pk or (view.shared and user.has_perm("sessions_app.delete_savedview")):
+        return ""
+    return f"Only {view.owner.get_username()} or a supervisor can delete “{view.name}”."
 
 
 def _person(actor: Actor) -> User:
-    require(actor, "view")
+    require(actor, StaffPermission.VIEW)
     if actor.user is None:
-        raise Forbidden("Views are kept for people with an account.")
+        raise Forbidden("Only people with an account can save views.")
     return actor.user
 
 
 def _normal(query: str, user: User) -> str:
-    """The query string with what matters to the list, in the order of its form.
+    """The query string without what is not saved, in the order of the filter form.
 
-    :raises Invalid: for what the form does not know or would not take.
+    :raises Invalid: for a parameter that the form does not know, or a value that it refuses.
     """
-    given_query = QueryDict(fit("The filter", query, LONGEST_QUERY).removeprefix("?"))
-    form = SessionFilter(given_query, user=user)
-    unknown = sorted(given_query.keys() - form.fields.keys() - {"queue", *PASSING})
+    parameters = QueryDict(optional_text("The filter", query, LONGEST_QUERY).removeprefix("?"))
+    form = SessionFilter(parameters, user=user)
+    unknown = sorted(parameters.keys() - form.fields.keys() - {"queue", *NOT_SAVED})
     if unknown:
         raise Invalid(f"There is no filter {unknown[0]!r}.")
-    if given_query.get("queue", "all") not in BY_KEY:
-        raise Invalid(f"There is no queue {given_query['queue']!r}.")
+    if parameters.get("queue", "all") not in BY_KEY:
+        raise Invalid(f"There is no queue {parameters['queue']!r}.")
     for name, problems in form.errors.items():
         raise Invalid(f"{form[name].label}: {problems[0]}")
-    kept = QueryDict(mutable=True)
+    saved = QueryDict(mutable=True)
     for name in ("queue", *form.fields):
-        if value := given_query.get(name, "").strip():
-            kept[name] = value
-    return kept.urlencode()
+        if value := parameters.get(name, "").strip():
+            saved[name] = value
+    return saved.urlencode()

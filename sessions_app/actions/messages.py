@@ -1,4 +1,4 @@
-"""Starting a session, and talking to its agent."""
+"""Starting a session, and sending messages to its agent."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,20 +9,29 @@ from django.utils import timezone
 
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import MESSAGE
 from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
     commit,
     enter_planning,
-    fit,
-    given,
+    json_object,
     lock,
+    optional_text,
+    queue,
     require,
-    settle,
-    storable,
+    required_text,
 )
-from sessions_app.models import Branch, InboxMessage, RegisteredAgent, Session, SessionTag, Status
-from sessions_app.wake import wake
+from sessions_app.models import (
+    Branch,
+    EventKind,
+    InboxMessage,
+    RegisteredAgent,
+    Session,
+    SessionTag,
+    StaffPermission,
+    Status,
+)
 
 
 @transaction.atomic(durable=True)
@@ -43,16 +52,16 @@ def start(
     :param title: The first 80 characters of the message, if none is given.
     :param tags: Kept in lower case, each once.
     :param state: Values for the agent's state keys.
-    :raises Invalid: for an unknown agent, naming those there are, and for values that cannot be stored.
+    :raises Invalid: for an unknown agent, naming the known ones, and for values that cannot be stored.
     :raises Refused: for an agent that cannot be built.
     """
-    require(actor, "start")
-    message = given("The message", message)
-    reason = fit("The reason", reason)
-    names = sorted({given("A tag", tag, 50).lower() for tag in tags})
+    require(actor, StaffPermission.START)
+    message = required_text("The message", message)
+    reason = optional_text("The reason", reason)
+    names = sorted({required_text("A tag", tag, 50).lower() for tag in tags})
     inputs = {
-        "state": storable("The state", state),
-        "generation_kwargs": storable("The generation kwargs", generation_kwargs),
+        "state": json_object("The state", state),
+        "generation_kwargs": json_object("The generation kwargs", generation_kwargs),
     }
     registered = RegisteredAgent.objects.filter(key=agent).first()
     if registered is None:
@@ -68,21 +77,19 @@ def start(
     now = timezone.now()
     session = Session(
         agent=agent,
-        title=fit("The title", title, 200) or " ".join(message.split())[:80],
-        customer=fit("The customer", customer, 200),
+        title=optional_text("The title", title, 200) or " ".join(message.split())[:80],
+        customer=optional_text("The customer", customer, 200),
         inputs=inputs,
         created_at=now,
         phase_since=now,
     )
     enter_planning(session, now)
-    settle(session, Status.QUEUED, now=now)
+    queue(session, now)
     session.save(force_insert=True)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
     SessionTag.objects.bulk_create(SessionTag(session=session, name=name) for name in names)
     inbox = InboxMessage.objects.create(session=session, text=message, author=actor.user)
-    commit(session, "started", actor, reason, {"inbox": inbox.pk})
-    wake(session.pk)
-    return session
+    return commit(session, EventKind.STARTED, actor, reason, {"inbox": inbox.pk})
 
 
 @transaction.atomic(durable=True)
@@ -94,16 +101,15 @@ def send_message(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Say something to the agent: it reads it at its next step, or as the next turn of an ended session."""
-    require(actor, "message")
-    text = given("The message", text)
-    reason = fit("The reason", reason)
+    """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended."""
+    require(actor, MESSAGE.permission)
+    text = required_text("The message", text)
+    reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
-    check(session, "message")
+    check(session, MESSAGE)
     inbox = InboxMessage.objects.create(session=session, text=text, author=actor.user)
     if session.status == Status.IDLE:
         now = timezone.now()
         begin_turn_if_over(session, now)
-        settle(session, Status.QUEUED, now=now)
-        wake(session.pk)
-    return commit(session, "message", actor, reason, {"inbox": inbox.pk})
+        queue(session, now)
+    return commit(session, MESSAGE.event, actor, reason, {"inbox": inbox.pk})

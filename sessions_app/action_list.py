@@ -1,0 +1,338 @@
+"""Every action that a person can take on a session, each declared once.
+
+From a declaration derive: who may do it, the rule that says when it is possible, its dialog with title, button and
+success message, its button on the session's page, its verb on the command line, its place in the admin and among the
+bulk actions. What an action does is a function in `sessions_app.actions`; the events that it writes are members of
+`EventKind`, which decide how the timeline, the audit trail and the People filter show it.
+
+CONTRIBUTING.md shows how to add one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils import timezone
+
+from sessions_app.access import availability
+from sessions_app.access.availability import Facts, Rule
+from sessions_app.access.roles import Actor
+from sessions_app.models import Approval, Checkpoint, EventKind, Session, StaffPermission, Status, ToolCall
+
+NOT_ALLOWED = "Your role does not allow this."
+
+# By key, in the order in which buttons, bulk actions and the admin's actions stand. Declaring an action adds it.
+ACTIONS: dict[str, "Action"] = {}
+
+
+def _explain_nothing(session: Session) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Action:
+    """One action of a person on a session.
+
+    key: its name in addresses, forms, bulk actions and on the command line.
+    permission: which an actor needs.
+    rule: why it is impossible in the session's state.
+    event: what it writes into the audit trail.
+    title, button, done: the dialog's title, the button that does it, and what the person is told then.
+    label: of its button at the top of the session's page; "" for an action that is offered elsewhere.
+    only_if_possible: that button is left out where the action is impossible, instead of being disabled.
+    explain: what the dialog says about the consequences.
+    command: the help of its verb on the command line, for an action that asks for nothing but a reason.
+    admin: its label among the admin's actions, likewise; "" for none.
+    bulk: it may be done to many sessions at once.
+    """
+
+    key: str
+    permission: StaffPermission
+    rule: Rule
+    event: EventKind
+    title: str
+    button: str
+    done: str
+    label: str = ""
+    only_if_possible: bool = False
+    explain: Callable[[Session], str] = _explain_nothing
+    command: str = ""
+    admin: str = ""
+    bulk: bool = False
+
+    def __post_init__(self) -> None:
+        if self.key in ACTIONS:
+            raise ValueError(f"The action {self.key!r} is declared twice.")
+        ACTIONS[self.key] = self
+
+    def impossible(
+        self,
+        session: Session,
+        *,
+        checkpoint: Checkpoint | None = None,
+        call: ToolCall | None = None,
+        approval: Approval | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """Why the session's state does not allow it now, as a sentence for the person who wants it; "" if it does.
+
+        Give the checkpoint for a rewind or a fork, the call to decide, the approval with its call to answer. Reads
+        ``session.branch``, so select it along.
+        """
+        facts = Facts(
+            session=session, now=now or timezone.now(), checkpoint=checkpoint, call=call, approval=approval
+        )
+        return self.rule(facts)
+
+    def why_not(self, session: Session, actor: Actor, *, now: datetime | None = None) -> str:
+        """Why this person cannot do it now, "" if they can."""
+        return self.impossible(session, now=now) if actor.may(self.permission) else NOT_ALLOWED
+
+
+def _explain_pause(session: Session) -> str:
+    when = (
+        "as soon as the present call has ended"
+        if session.status == Status.RUNNING
+        else "before its next step"
+    )
+    return f"It stops {when}. Nothing is lost; resume goes on from there."
+
+
+def _explain_cancel(session: Session) -> str:
+    return (
+        "It ends for good: only a rewind or a fork goes on from it. A call that runs at this moment is not "
+        "interrupted."
+    )
+
+
+def _explain_release(session: Session) -> str:
+    return (
+        f"What the worker {session.worker} still writes is refused, and another may go on. A call that runs at this "
+        "moment is not interrupted; unless it may be repeated, you are asked what became of it."
+    )
+
+
+def _explain_undo(session: Session) -> str:
+    branch = session.branch
+    if branch is None or branch.undo_to is None:
+        return ""
+    return (
+        f"The session returns to branch {branch.undo_to.number} as it was when it was left. What has been done on "
+        f"branch {branch.number} stays readable."
+    )
+
+
+def _explain_repair(session: Session) -> str:
+    return "Nothing is changed in place: the session goes on from a branch of its own, paused, and you can undo it."
+
+
+RESUME = Action(
+    key="resume",
+    permission=StaffPermission.RESUME,
+    rule=availability.resume,
+    event=EventKind.RESUMED,
+    title="Resume",
+    button="Resume",
+    done="Resumed.",
+    label="Resume",
+    command="Let a session go on.",
+    admin="Resume…",
+    bulk=True,
+)
+PAUSE = Action(
+    key="pause",
+    permission=StaffPermission.PAUSE,
+    rule=availability.pause,
+    event=EventKind.PAUSED,
+    title="Pause",
+    button="Pause",
+    done="Paused.",
+    label="Pause",
+    explain=_explain_pause,
+    command="Stop a session for now.",
+    admin="Pause…",
+    bulk=True,
+)
+REWIND = Action(
+    key="rewind",
+    permission=StaffPermission.REWIND,
+    rule=availability.leave_from_checkpoint,
+    event=EventKind.REWOUND,
+    title="Rewind",
+    button="Rewind",
+    done="Rewound. What came after stays readable, and you can undo it.",
+    label="Rewind",
+)
+UNDO = Action(
+    key="undo",
+    permission=StaffPermission.REWIND,
+    rule=availability.undo,
+    event=EventKind.UNDONE,
+    title="Undo the rewind",
+    button="Undo the rewind",
+    done="Undone: the session is where it was.",
+    label="Undo",
+    only_if_possible=True,
+    explain=_explain_undo,
+    command="Take the last rewind back.",
+)
+FORK = Action(
+    key="fork",
+    permission=StaffPermission.FORK,
+    rule=availability.leave_from_checkpoint,
+    event=EventKind.FORKED,
+    title="Fork",
+    button="Fork",
+    done="This is the fork: it goes its own way from here.",
+    label="Fork",
+)
+CANCEL = Action(
+    key="cancel",
+    permission=StaffPermission.CANCEL,
+    rule=availability.cancel,
+    event=EventKind.CANCELLED,
+    title="Cancel",
+    button="Cancel the session",
+    done="Cancelled.",
+    label="Cancel",
+    explain=_explain_cancel,
+    command="End a session's work.",
+    admin="Cancel…",
+    bulk=True,
+)
+MESSAGE = Action(
+    key="message",
+    permission=StaffPermission.MESSAGE,
+    rule=availability.send_message,
+    event=EventKind.MESSAGE,
+    title="Send a message",
+    button="Send",
+    done="Sent. The agent reads it at its next step.",
+)
+APPROVE = Action(
+    key="approve",
+    permission=StaffPermission.APPROVE,
+    rule=availability.answer_approval,
+    event=EventKind.APPROVED,
+    title="Approve a call",
+    button="Approve",
+    done="Approved. The call runs with the arguments shown.",
+)
+REJECT = Action(
+    key="reject",
+    permission=StaffPermission.APPROVE,
+    rule=availability.answer_approval,
+    event=EventKind.REJECTED,
+    title="Reject a call",
+    button="Reject",
+    done="Rejected. The agent has been told.",
+)
+REUSE = Action(
+    key="reuse",
+    permission=StaffPermission.APPROVE,
+    rule=availability.answer_approval,
+    event=EventKind.REUSED,
+    title="Use the recorded result",
+    button="Use the recorded result",
+    done="The recorded result is used; the call does not run.",
+)
+WITHDRAW = Action(
+    key="withdraw",
+    permission=StaffPermission.APPROVE,
+    rule=availability.always,
+    event=EventKind.WITHDRAWN,
+    title="Ask again before a tool runs",
+    button="Ask again",
+    done="From its next step on it is asked for again.",
+)
+DECIDE = Action(
+    key="decide",
+    permission=StaffPermission.DECIDE,
+    rule=availability.decide,
+    event=EventKind.DECIDED,
+    title="Decide a call in doubt",
+    button="Decide",
+    done="Decided.",
+)
+ASSIGN = Action(
+    key="assign",
+    permission=StaffPermission.ASSIGN,
+    rule=availability.always,
+    event=EventKind.ASSIGNED,
+    title="Assign",
+    button="Assign",
+    done="Assigned.",
+    bulk=True,
+)
+NOTE = Action(
+    key="note",
+    permission=StaffPermission.MESSAGE,
+    rule=availability.always,
+    event=EventKind.NOTED,
+    title="Note something",
+    button="Note it",
+    done="Noted.",
+)
+RELEASE = Action(
+    key="release",
+    permission=StaffPermission.REPAIR,
+    rule=availability.release,
+    event=EventKind.RELEASED,
+    title="Take it from its worker",
+    button="Release",
+    done="Released. Another worker may take it.",
+    explain=_explain_release,
+    admin="Release from the worker…",
+)
+
+REPAIRED = "Repaired, on a branch of its own. You can undo it."
+EDIT_MEMORY = Action(
+    key="memory",
+    permission=StaffPermission.REPAIR,
+    rule=availability.repair,
+    event=EventKind.REPAIRED,
+    title="Change the working memory",
+    button="Change the memory",
+    done=REPAIRED,
+    explain=_explain_repair,
+)
+EDIT_STATE = Action(
+    key="state-value",
+    permission=StaffPermission.REPAIR,
+    rule=availability.repair,
+    event=EventKind.REPAIRED,
+    title="Change a state value",
+    button="Change the value",
+    done=REPAIRED,
+    explain=_explain_repair,
+)
+REPLACE_MESSAGE = Action(
+    key="words",
+    permission=StaffPermission.REPAIR,
+    rule=availability.repair,
+    event=EventKind.REPAIRED,
+    title="Replace what the model reads",
+    button="Replace the words",
+    done=REPAIRED,
+    explain=_explain_repair,
+)
+ANSWER_CALL = Action(
+    key="answer",
+    permission=StaffPermission.REPAIR,
+    rule=availability.repair,
+    event=EventKind.REPAIRED,
+    title="Answer for a tool",
+    button="Answer for the tool",
+    done=REPAIRED,
+    explain=_explain_repair,
+)
+ANSWER_STEP = Action(
+    key="step",
+    permission=StaffPermission.REPAIR,
+    rule=availability.repair,
+    event=EventKind.REPAIRED,
+    title="Do the step by hand",
+    button="Mark the step as done",
+    done=REPAIRED,
+    explain=_explain_repair,
+)

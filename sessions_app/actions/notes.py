@@ -1,0 +1,30 @@
+"""What leaves a session as it is, and is on record all the same: notes for colleagues, and looks at hidden values."""
+
+from uuid import UUID
+
+from django.db import transaction
+
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import NOTE
+from sessions_app.actions.base import commit_beside, lock, optional_text, require, required_text
+from sessions_app.models import EventKind, Session, StaffPermission
+
+
+@transaction.atomic(durable=True)
+def note(*, actor: Actor, session_id: UUID | str, text: str) -> Session:
+    """Add a note for colleagues. The agent does not read it, and drawn pages stay valid."""
+    require(actor, NOTE.permission)
+    text = required_text("The note", text, 2000)
+    return commit_beside(lock(session_id), NOTE.event, actor, text)
+
+
+@transaction.atomic(durable=True)
+def reveal(*, actor: Actor, session_id: UUID | str, what: str, reason: str = "") -> Session:
+    """Record that a person has asked to see hidden values; show them once this returns. Drawn pages stay valid.
+
+    :param what: Where the values are, for readers of the audit trail: ``call 17``, ``state at checkpoint 4``.
+    """
+    require(actor, StaffPermission.REVEAL)
+    what = required_text("What to reveal", what, 200)
+    reason = optional_text("The reason", reason)
+    return commit_beside(lock(session_id), EventKind.REVEALED, actor, reason, {"what": what})

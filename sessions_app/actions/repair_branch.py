@@ -1,0 +1,226 @@
+"""The branch that a repair makes: a checkpoint of its own that holds what was changed, and the unfinished step's work.
+
+The new branch leaves the present one at its last checkpoint. What the unfinished step has done already (the model's
+reply, its calls and approvals) is copied to it, so that nothing is asked or run again. The session's row is locked by
+`begin`, inside the action's transaction.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.forms.models import model_to_dict
+from django.utils import timezone
+
+from agentstate.durable.records import ENDED
+from sessions_app.access.errors import Invalid
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import Action
+from sessions_app.actions.base import check, commit, lock, required_text, set_status
+from sessions_app.actions.history import leave, next_number
+from sessions_app.history import restore
+from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.models import (
+    Approval,
+    Branch,
+    CallStatus,
+    Checkpoint,
+    Message,
+    ModelCall,
+    Phase,
+    Session,
+    StateValue,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
+
+Json = Any
+
+
+@dataclass
+class RepairDraft:
+    """A repair until it is committed: the branch as it was, the new one, and what changes on it.
+
+    ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the old branch.
+    """
+
+    action: Action
+    actor: Actor
+    reason: str
+    session: Session
+    old: Branch
+    new: Branch
+    checkpoint: Checkpoint
+    now: datetime
+    state: dict[str, Json] = field(default_factory=dict)
+    context: list[int] | None = None
+    answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
+
+    def next_position(self) -> int:
+        self.session.position += 1
+        return self.session.position
+
+    def add_message(self, original: Message, text: str) -> Message:
+        """A message on the new branch with another text in the place of the original's."""
+        return Message.objects.create(
+            branch=self.new,
+            position=self.next_position(),
+            role=original.role,
+            text=text,
+            body=_body_without_text(original),
+            author=self.actor.name,
+            created_at=self.now,
+        )
+
+    def commit(self, what: str, data: dict[str, Json]) -> Session:
+        """Write the new checkpoint, copy the unfinished step, and move the session to the new branch."""
+        session = self.session
+        checkpoint = _write_checkpoint(self)
+        _copy_unfinished_step(self)
+        session.branch = self.new
+        turn_over = self.checkpoint.kind == Checkpoint.Kind.END and session.phase == Phase.DONE
+        if turn_over and not session.inbox.exists():
+            set_status(session, Status.IDLE)
+        else:
+            _set_status_of_step(self)
+        branches = {"from_branch": self.old.number, "to_branch": self.new.number}
+        return commit(
+            session,
+            self.action.event,
+            self.actor,
+            self.reason,
+            {"what": what, **data, **branches, "checkpoint": checkpoint.pk},
+        )
+
+
+def begin(
+    action: Action, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None
+) -> RepairDraft:
+    """Lock the session, check that it can be repaired, and make the new branch.
+
+    :raises Invalid: for a session that has no checkpoint yet.
+    """
+    reason = required_text("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, action)
+    old = session.current_branch
+    checkpoint = restore.last_visible(Checkpoint, old)
+    if checkpoint is None:
+        raise Invalid("It has not begun yet, so there is nothing to repair.")
+    now = timezone.now()
+    new = Branch.objects.create(
+        session=session,
+        number=next_number(session),
+        parent=old,
+        undo_to=leave(session),
+        left_at=checkpoint.position,
+        lineage=old.lineage_at(checkpoint.position),
+        created_at=now,
+        created_by=actor.user,
+        reason=reason,
+    )
+    return RepairDraft(action, actor, reason, session, old, new, checkpoint, now)
+
+
+def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
+    base, position = draft.checkpoint, draft.next_position()
+    StateValue.objects.bulk_create(
+        StateValue(branch=draft.new, position=position, key=key, value=value)
+        for key, value in draft.state.items()
+    )
+    return Checkpoint.objects.create(
+        branch=draft.new,
+        position=position,
+        kind=base.kind,
+        step=base.step,
+        phase=base.phase,
+        context=restore.ranges(draft.context) if draft.context is not None else None,
+        context_at=position if draft.context is not None else base.context_at,
+        keys={**base.keys, **dict.fromkeys(draft.state, position)},
+        counters=base.counters,
+        tools=list(restore.tools_of(draft.old, base)),
+        outcome=base.outcome,
+        totals=base.totals,
+        definition=base.definition,
+        created_at=draft.now,
+    )
+
+
+def _copy_unfinished_step(draft: RepairDraft) -> None:
+    """Copy the rows of the unfinished step in their order. A copied call keeps its idempotency key: it is the same."""
+    models = (ModelCall, Message, ToolCall)
+    rows: list[Any] = [
+        row
+        for model in models
+        for row in model.objects.visible_on(draft.old, after=draft.checkpoint.position)
+    ]
+    approvals = {approval.call_id: approval for approval in Approval.objects.filter(call__branch=draft.old)}
+    for row in sorted(rows, key=lambda row: row.position):
+        old_pk, old_position = row.pk, row.position
+        row.pk, row._state.adding = None, True
+        row.branch, row.position = draft.new, draft.next_position()
+        if isinstance(row, ToolCall) and old_position in draft.answers:
+            _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
+        row.save(force_insert=True)
+        if old_pk in approvals and isinstance(row, ToolCall):
+            _copy_approval(approvals[old_pk], row)
+
+
+def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datetime) -> None:
+    call.status = status
+    call.result, call.error = (text, "") if status == CallStatus.DONE else (None, text)
+    call.state, call.lossy, call.cached = None, False, False
+    call.decided_by, call.ended_at = by, at
+
+
+def _copy_approval(approval: Approval, call: ToolCall) -> None:
+    approving = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
+    if call.status in ENDED and approval.decision not in approving:
+        return  # A person has answered the call: no approval is needed, and an earlier rejection does not count.
+    fields = model_to_dict(
+        approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]
+    )
+    Approval.objects.create(
+        session_id=approval.session_id,
+        call=call,
+        repeats=approval.repeats,
+        asked_at=approval.asked_at,
+        expires_at=approval.expires_at,
+        decided_at=approval.decided_at,
+        **fields,
+    )
+
+
+def _set_status_of_step(draft: RepairDraft) -> None:
+    """Keep the session waiting for what the copied step still needs of a person; else pause it."""
+    session = draft.session
+    calls = ToolCall.objects.filter(branch=draft.new)
+    # No worker runs them any more: the one that did has lost its lease.
+    calls.filter(status=CallStatus.STARTED).update(status=CallStatus.DOUBT)
+    waited_because = session.why
+    set_status(session, Status.PAUSED, why=draft.reason)
+    if calls.filter(status=CallStatus.DOUBT).exists():
+        session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.DOUBT, waited_because
+    elif calls.filter(approval__decision="").exists():
+        session.status, session.waiting_for, session.why = Status.WAITING, WaitingFor.APPROVAL, waited_because
+    if session.phase == Phase.ERROR:
+        session.phase, session.previous_phase, session.error = draft.checkpoint.phase, "", ""
+        session.phase_since = draft.now
+
+
+def _body_without_text(message: Message) -> dict[str, Json]:
+    """The message's body with one empty place for another text: that of its text, or of its tool's result."""
+    body = {key: value for key, value in message.body.items() if key != RESULT_OF}
+    content = [dict(part) for part in body.get("content", ())]
+    for part in content:
+        if "tool_call_result" in part:
+            part["tool_call_result"] = {**part["tool_call_result"], "result": None}
+            break
+        if "text" in part:
+            part["text"] = None
+            break
+    else:
+        content.insert(0, {"text": None})
+    return {**body, "content": content}

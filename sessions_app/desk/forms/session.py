@@ -1,0 +1,340 @@
+"""The forms of the actions: each reads what a person typed, and calls one function of `sessions_app.actions`.
+
+An action that asks for nothing but a reason needs no form of its own: `form_of` gives it `ReasonForm`. `run` may raise
+any `ActionError`; the view shows it on the same form, so nothing that was typed is lost.
+"""
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib.auth.models import User
+
+from sessions_app import actions, wording
+from sessions_app.access.errors import ActionError
+from sessions_app.access.masking import Mask
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import (
+    APPROVE,
+    ASSIGN,
+    DECIDE,
+    FORK,
+    MESSAGE,
+    NOTE,
+    REJECT,
+    RESUME,
+    REUSE,
+    REWIND,
+    WITHDRAW,
+    Action,
+)
+from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import arguments as argument_fields
+from sessions_app.desk.pages.session import checkpoints
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
+
+DECISIONS = [
+    ("result", "It ran: enter its result"),
+    ("again", "Run it again"),
+    ("skip", "Skip it, and tell the agent"),
+]
+NO_MESSAGE = "Write what the agent is told instead of a result."
+
+
+def outcome(decision: str, text: str) -> dict[str, Any]:
+    """A choice of `DECISIONS` as the arguments of the actions."""
+    return {"again": True} if decision == "again" else {decision: text}
+
+
+class ActionForm(forms.Form):
+    """An action on one session. ``version`` is that of the session as the page showed it.
+
+    ``details`` is the template of what the dialog shows above the fields. ``button`` may be another one than the
+    action's where the form has decided to do more.
+    """
+
+    details: ClassVar[str] = ""
+    impossible = ""  # why there is nothing to do, where the action's rule cannot tell
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, action: Action, session: Session, **kwargs: Any) -> None:
+        self.action = action
+        self.session = session
+        self.button = action.button
+        super().__init__(*args, **kwargs)
+
+    @property
+    def required_action(self) -> Action:
+        """The action whose permission and rule decide whether the form can be sent."""
+        return self.action
+
+    def run(self, actor: Actor) -> Session:
+        data = dict(self.cleaned_data)
+        return self.perform(
+            actor=actor, session_id=self.session.pk, expected_version=data.pop("version"), **data
+        )
+
+    def perform(self, **arguments: Any) -> Session:
+        raise NotImplementedError
+
+
+class ReasonForm(ActionForm):
+    """For an action that asks for nothing but a reason, and as the base of those that ask for more."""
+
+    reason = forms.CharField(
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Kept in the audit trail.",
+        error_messages={"required": "Say why: the reason is kept in the audit trail."},
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.BY_REASON[self.action](**arguments)
+
+
+class ResumeForm(ReasonForm):
+    """Where calls are in doubt, they are decided in the same form, and the session is resumed with them."""
+
+    details = "session/_dialog_resume.html"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.doubts: list[ToolCall] = []
+        if self.session.status in (Status.WAITING, Status.PAUSED):
+            calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
+            self.doubts = Mask.configured().rows(calls.defer("result", "state").order_by("position"))
+        if not self.doubts:
+            return
+        self.button = "Decide and resume"
+        reason = self.fields.pop("reason")
+        for call in self.doubts:
+            self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
+                label=f"{call.tool} {wording.arguments(call.arguments, 60)}".strip(),
+                choices=DECISIONS,
+                widget=forms.RadioSelect,
+                error_messages={"required": "Choose what became of the call."},
+            )
+            self.fields[f"text-{call.pk}"] = forms.CharField(
+                required=False,
+                label=f"Result of {call.tool}, or message to the agent",
+                widget=forms.Textarea(attrs={"rows": 2}),
+            )
+        self.fields["reason"] = reason
+
+    @property
+    def required_action(self) -> Action:
+        return DECIDE if self.doubts else RESUME
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        for call in self.doubts:
+            if data.get(f"decision-{call.pk}") == "skip" and not data.get(f"text-{call.pk}"):
+                self.add_error(f"text-{call.pk}", NO_MESSAGE)
+        return data
+
+    def perform(self, **arguments: Any) -> Session:
+        if not self.doubts:
+            return super().perform(**arguments)
+        decisions = {
+            call.pk: outcome(arguments.pop(f"decision-{call.pk}"), arguments.pop(f"text-{call.pk}"))
+            for call in self.doubts
+        }
+        return actions.decide_all(decisions=decisions, **arguments)
+
+
+class NoteForm(ActionForm):
+    # A note is as useful if the session has moved on: the version is not asked for.
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    text = forms.CharField(
+        label="Note",
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="For colleagues: the agent does not read it.",
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        arguments.pop("expected_version")
+        return actions.note(**arguments)
+
+
+class CheckpointForm(ReasonForm):
+    details = "session/_dialog_checkpoint.html"
+
+    checkpoint = forms.IntegerField(
+        widget=forms.HiddenInput, error_messages={"required": "Choose a checkpoint first."}
+    )
+    run_on = forms.BooleanField(required=False, label="Run on from there at once")
+
+    def run(self, actor: Actor) -> Session:
+        self.cleaned_data["checkpoint_id"] = self.cleaned_data.pop("checkpoint")
+        self.cleaned_data["run"] = self.cleaned_data.pop("run_on")
+        return super().run(actor)
+
+    @property
+    def chosen(self) -> int | None:
+        """The checkpoint that the form is about, if one is chosen."""
+        value = str(self["checkpoint"].value() or "")
+        return int(value) if value.isdecimal() else None
+
+
+class RewindForm(CheckpointForm):
+    def perform(self, **arguments: Any) -> Session:
+        return actions.rewind(**arguments)
+
+
+class ForkForm(CheckpointForm):
+    replace = forms.IntegerField(required=False, widget=forms.HiddenInput)
+    message = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Another message to go on with. With one, the fork runs at once.",
+    )
+    title = forms.CharField(required=False, max_length=200)
+    field_order = ("version", "checkpoint", "replace", "message", "title", "run_on", "reason")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self["replace"].value() not in (None, ""):
+            message = self.fields["message"]
+            message.label, message.required = "Said instead", True
+            message.help_text = "The model sees only this, not what was said before. The fork runs at once."
+
+    def perform(self, **arguments: Any) -> Session:
+        replaced = arguments.get("replace")
+        if replaced is not None:
+            original = checkpoints.words_at(self.session.current_branch, replaced)
+            arguments["message"] = Mask.configured().restore(arguments["message"], original)
+        return actions.fork(**arguments)
+
+
+class MessageForm(ActionForm):
+    # A message is as good if the session has moved on: the version is not asked for.
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    text = forms.CharField(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
+
+    def perform(self, **arguments: Any) -> Session:
+        arguments.pop("expected_version")
+        return actions.send_message(**arguments)
+
+
+class AssignForm(ActionForm):
+    assignee = forms.ModelChoiceField(
+        User.objects.filter(is_active=True).order_by("username"),
+        required=False,
+        to_field_name="username",
+        empty_label="nobody",
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.assign(**arguments)
+
+
+class CallForm(ActionForm):
+    details = "session/_dialog_call.html"
+
+    call_id = forms.IntegerField(widget=forms.HiddenInput)
+
+
+class ApproveForm(CallForm):
+    """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
+
+    details = "session/_dialog_approve.html"
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def run(self, actor: Actor) -> Session:
+        self.cleaned_data["edited"] = self._edited()
+        return super().run(actor)
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.approve(**arguments)
+
+    def _edited(self) -> dict[str, Any] | None:
+        """The arguments as they stand in the fields; None for a form that does not show them.
+
+        :raises ActionError: naming the argument whose value is not one of its type.
+        """
+        if not any(name.startswith(argument_fields.PREFIX) for name in self.data):
+            return None
+        call_id = self.cleaned_data["call_id"]
+        approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
+        if approval is None:
+            return None
+        agent = RegisteredAgent.objects.filter(key=self.session.agent).first()
+        schema = approvals.tool_of(agent, approval.call.tool).get("parameters") or {}
+        mask = Mask.none() if "revealed" in self.data else Mask.configured()
+        try:
+            edited = argument_fields.read(self.data, mask.json(approval.arguments), schema)
+        except argument_fields.WrongValue as error:
+            raise ActionError(str(error)) from None
+        restored: dict[str, Any] = mask.restore(edited, approval.arguments)
+        return restored
+
+
+class ReuseForm(CallForm):
+    """For a call that ran already on a discarded branch."""
+
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.reuse(**arguments)
+
+
+class WithdrawForm(ActionForm):
+    tool = forms.CharField(widget=forms.HiddenInput, max_length=200)
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.withdraw(**arguments)
+
+
+class RejectForm(CallForm):
+    message = forms.CharField(
+        label="Message to the agent",
+        max_length=4000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        error_messages={"required": "Tell the agent why: it reads this instead of a result."},
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.reject(**arguments)
+
+
+class DecideForm(CallForm):
+    details = "session/_dialog_decide.html"
+
+    decision = forms.ChoiceField(
+        choices=DECISIONS,
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose what became of the call."},
+    )
+    text = forms.CharField(
+        required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
+    )
+    reason = ReasonForm.base_fields["reason"]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("decision") == "skip" and not data.get("text"):
+            self.add_error("text", NO_MESSAGE)
+        return data
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)
+
+
+FORMS: dict[Action, type[ActionForm]] = {
+    RESUME: ResumeForm,
+    REWIND: RewindForm,
+    FORK: ForkForm,
+    MESSAGE: MessageForm,
+    NOTE: NoteForm,
+    ASSIGN: AssignForm,
+    APPROVE: ApproveForm,
+    REJECT: RejectForm,
+    REUSE: ReuseForm,
+    WITHDRAW: WithdrawForm,
+    DECIDE: DecideForm,
+}

@@ -1,0 +1,60 @@
+"""Starting a session."""
+
+import json
+from typing import Any
+
+from django import forms
+
+from sessions_app import actions
+from sessions_app.access.roles import Actor
+from sessions_app.models import RegisteredAgent, Session
+
+
+class JsonObject(forms.CharField):
+    """A JSON object, empty for none."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"})
+
+    def clean(self, value: Any) -> dict[str, Any] | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(f"This is not JSON: {error}.") from None
+        if not isinstance(data, dict):
+            raise forms.ValidationError('Write a JSON object, such as {"policy": "POL-88"}.')
+        return data
+
+
+class StartForm(forms.Form):
+    agent = forms.ChoiceField()
+    message = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
+    )
+    title = forms.CharField(
+        required=False, max_length=200, help_text="The message's beginning, if left empty."
+    )
+    customer = forms.CharField(required=False, max_length=200)
+    tags = forms.CharField(required=False, help_text="Separated by commas.")
+    state = JsonObject(
+        required=False, label="State values", help_text="A JSON object with values for the agent's state."
+    )
+    generation_kwargs = JsonObject(
+        required=False,
+        label="Generation options",
+        help_text='A JSON object for the model, such as {"temperature": 0}.',
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agents = list(RegisteredAgent.objects.all())
+        field = self.fields["agent"]
+        assert isinstance(field, forms.ChoiceField)
+        field.choices = [(agent.key, agent.title) for agent in self.agents if not agent.problem]
+
+    def run(self, actor: Actor) -> Session:
+        data = dict(self.cleaned_data)
+        tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
+        return actions.start(actor=actor, tags=tags, **data)

@@ -1,0 +1,89 @@
+"""The closed lists that the audit trail and the roles draw from: kinds of events, and permissions of staff.
+
+The values are stored, so a member may be added but never renamed or removed.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+
+class EventKind(StrEnum):
+    """What was done to a session. ``by_person`` says that a person did it, or that it carries out what one asked for.
+
+    ``sentence`` is read after the actor's name where a person acted, and by itself where the machinery did.
+    ``{tool}`` in it is the tool of the call that the event is about.
+    """
+
+    by_person: bool
+    sentence: str
+
+    def __new__(cls, value: str, by_person: bool = False, sentence: str = "") -> "EventKind":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.by_person = by_person
+        member.sentence = sentence
+        return member
+
+    STARTED = "started", True, "started it"
+    MESSAGE = "message", True, "sent a message"
+    PAUSED = "paused", True, "paused it"
+    RESUMED = "resumed", True, "resumed it"
+    CANCELLED = "cancelled", True, "cancelled it"
+    STOP_REQUESTED = "stop_requested", True, "asked it to stop"
+    REWOUND = "rewound", True, "rewound it"
+    UNDONE = "undone", True, "undid the rewind"
+    FORKED = "forked", True, "forked it"
+    APPROVED = "approved", True, "approved {tool}"
+    REJECTED = "rejected", True, "rejected {tool}"
+    REUSED = "reused", True, "answered {tool} with the recorded result"
+    WITHDRAWN = "withdrawn", True, "asks again before {tool}"
+    DECIDED = "decided", True, "decided {tool}"
+    ASSIGNED = "assigned", True, "assigned it"
+    NOTED = "noted", True, "noted"
+    REPAIRED = "repaired", True, "repaired it"
+    RELEASED = "released", True, "took it from its worker"
+    REVEALED = "revealed", True, "looked at hidden values"
+
+    ASKED = "asked", False, "Waits for an approval"
+    IN_DOUBT = "in_doubt", False, "Waits for a decision on a call in doubt"
+    CHANGED = "changed", False, "The agent's definition changed"
+    RETRY = "retry", False, "The model call failed and is tried again"
+    GAVE_UP = "gave_up", False, "Gave up after repeated attempts"
+    FAILED = "failed", False, "The run failed"
+    FINISHED = "finished", False, "Finished"
+    LOST = "lost", False, "The worker was lost; another goes on"
+    EXPIRED = "expired", False, "Nobody answered in time: {tool} was rejected"
+
+
+class StaffPermission(StrEnum):
+    """A Django permission of this app, by its code name. ``role`` is the lowest of the three roles that has it."""
+
+    role: str
+    text: str
+
+    def __new__(cls, value: str, role: str = "", text: str = "") -> "StaffPermission":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.role = role
+        member.text = text
+        return member
+
+    # Django makes this one for every model; the others are listed in `Session.Meta.permissions`.
+    VIEW = "view_session", "viewer", "Can view session"
+    START = "start_session", "operator", "Can start a session"
+    MESSAGE = "message_session", "operator", "Can send a message to the agent"
+    PAUSE = "pause_session", "operator", "Can pause a session"
+    RESUME = "resume_session", "operator", "Can resume a session"
+    CANCEL = "cancel_session", "operator", "Can cancel a session"
+    REWIND = "rewind_session", "operator", "Can rewind a session and undo it"
+    FORK = "fork_session", "operator", "Can fork a session"
+    APPROVE = "approve_call", "operator", "Can approve or reject a tool call"
+    DECIDE = "decide_call", "operator", "Can decide a tool call in doubt"
+    ASSIGN = "assign_session", "operator", "Can assign a session"
+    REPAIR = "repair_session", "supervisor", "Can repair a session's state"
+    REVEAL = "reveal_values", "supervisor", "Can see masked values"
+
+    @classmethod
+    def declared(cls) -> list[tuple[str, Any]]:
+        """``(code name, text)`` of those that Django does not make by itself."""
+        return [(permission.value, permission.text) for permission in cls if permission is not cls.VIEW]

@@ -1,0 +1,133 @@
+"""What each action answers in each state of a session, written down by hand: the sentence, or "" where it is possible.
+
+`tests.builders.STATES` names the states. A state that is not listed for an action allows it. The rows that an action is
+about (a call, an approval, a checkpoint) are not looked at here; `tests/test_availability.py` has those.
+"""
+
+NOT_WAITING = "It does not wait for a decision."
+CANCELLED = "It was cancelled. Rewind it or fork it to go on."
+PAUSE_FIRST = "It is running: pause it first."
+
+_ANSWERS = {
+    "queued": NOT_WAITING,
+    "retrying": NOT_WAITING,
+    "running": NOT_WAITING,
+    "pausing": NOT_WAITING,
+    "cancelling": NOT_WAITING,
+    "lost": NOT_WAITING,
+    "cancelled": CANCELLED,
+    "done": NOT_WAITING,
+    "failed": NOT_WAITING,
+}
+_REPAIRS = {
+    "running": PAUSE_FIRST,
+    "pausing": PAUSE_FIRST,
+    "cancelling": PAUSE_FIRST,
+    "lost": PAUSE_FIRST,
+    "cancelled": CANCELLED,
+}
+
+REFUSALS: dict[str, dict[str, str]] = {
+    "resume": {
+        "queued": "It is already queued and starts as soon as a worker is free.",
+        "running": "It is already running.",
+        "cancelling": "It is being cancelled.",
+        "lost": "It is already running.",
+        "waiting_for_approval": "It waits for an approval: approve or reject the call first.",
+        "in_doubt": "It waits for a decision on a call in doubt: decide it first.",
+        "cancelled": CANCELLED,
+        "done": "It has finished. Send it a message to go on.",
+    },
+    "pause": {
+        "pausing": "It already pauses as soon as the present call has ended.",
+        "cancelling": "It is being cancelled.",
+        "waiting_for_approval": "It already waits for a person.",
+        "in_doubt": "It already waits for a person.",
+        "retries_used_up": "It already waits for a person.",
+        "changed": "It already waits for a person.",
+        "paused": "It is already paused.",
+        "cancelled": "It was cancelled.",
+        "done": "It is not running.",
+        "failed": "It is not running.",
+        "rewound": "It is already paused.",
+        "forked": "It is already paused.",
+    },
+    "rewind": {},
+    "undo": {
+        "queued": "There is no rewind to undo.",
+        "retrying": "There is no rewind to undo.",
+        "running": "There is no rewind to undo.",
+        "pausing": "There is no rewind to undo.",
+        "cancelling": "There is no rewind to undo.",
+        "lost": "There is no rewind to undo.",
+        "waiting_for_approval": "There is no rewind to undo.",
+        "in_doubt": "There is no rewind to undo.",
+        "retries_used_up": "There is no rewind to undo.",
+        "changed": "There is no rewind to undo.",
+        "paused": "There is no rewind to undo.",
+        "cancelled": "There is no rewind to undo.",
+        "done": "There is no rewind to undo.",
+        "failed": "There is no rewind to undo.",
+        "forked": "There is no rewind to undo.",
+    },
+    "fork": {},
+    "cancel": {
+        "cancelling": "It is already being cancelled.",
+        "cancelled": "It was already cancelled.",
+        "done": "It has finished; there is nothing to cancel.",
+    },
+    "message": {"cancelling": "It is being cancelled.", "cancelled": CANCELLED},
+    "approve": _ANSWERS,
+    "reject": _ANSWERS,
+    "reuse": _ANSWERS,
+    "withdraw": {},
+    "decide": _ANSWERS,
+    "assign": {},
+    "note": {},
+    "release": {
+        "queued": "No worker holds it.",
+        "retrying": "No worker holds it.",
+        "waiting_for_approval": "No worker holds it.",
+        "in_doubt": "No worker holds it.",
+        "retries_used_up": "No worker holds it.",
+        "changed": "No worker holds it.",
+        "paused": "No worker holds it.",
+        "cancelled": "No worker holds it.",
+        "done": "No worker holds it.",
+        "failed": "No worker holds it.",
+        "rewound": "No worker holds it.",
+        "forked": "No worker holds it.",
+    },
+    "memory": _REPAIRS,
+    "state-value": _REPAIRS,
+    "words": _REPAIRS,
+    "answer": _REPAIRS,
+    "step": _REPAIRS,
+}
+
+PERMISSIONS: dict[str, str] = {
+    "resume": "resume_session",
+    "pause": "pause_session",
+    "rewind": "rewind_session",
+    "undo": "rewind_session",
+    "fork": "fork_session",
+    "cancel": "cancel_session",
+    "message": "message_session",
+    "approve": "approve_call",
+    "reject": "approve_call",
+    "reuse": "approve_call",
+    "withdraw": "approve_call",
+    "decide": "decide_call",
+    "assign": "assign_session",
+    "note": "message_session",
+    "release": "repair_session",
+    "memory": "repair_session",
+    "state-value": "repair_session",
+    "words": "repair_session",
+    "answer": "repair_session",
+    "step": "repair_session",
+}
+
+
+def refusal(action: str, state: str) -> str:
+    return REFUSALS[action].get(state, "")

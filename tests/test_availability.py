@@ -1,0 +1,120 @@
+"""What may be done with a session in each of its states: every rule, against a table written by hand."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sessions_app.action_list import ACTIONS, NOT_ALLOWED
+from sessions_app.models import Approval, Checkpoint, Session, ToolCall
+from tests import builders
+from tests.refusals import PERMISSIONS, REFUSALS, refusal
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def test_the_table_covers_every_action_and_every_state() -> None:
+    assert REFUSALS.keys() == PERMISSIONS.keys() == ACTIONS.keys()
+    assert {state for states in REFUSALS.values() for state in states} == builders.STATES.keys()
+
+
+@pytest.mark.parametrize("state", builders.STATES)
+def test_each_action_is_possible_exactly_in_the_states_of_the_table(state: str) -> None:
+    session = builders.STATES[state]()
+    answers = {key: action.impossible(session) for key, action in ACTIONS.items()}
+    assert answers == {key: refusal(key, state) for key in ACTIONS}
+
+
+@pytest.mark.parametrize("key", PERMISSIONS)
+def test_each_action_needs_the_permission_of_the_table(key: str) -> None:
+    session = builders.paused()
+    assert ACTIONS[key].permission == PERMISSIONS[key]
+    assert ACTIONS[key].why_not(session, builders.actor(None)) == NOT_ALLOWED
+
+
+def test_a_delayed_session_can_be_resumed_until_it_is_due() -> None:
+    session = builders.retrying()
+    assert session.next_run_at is not None
+    before, at = session.next_run_at - timedelta(seconds=1), session.next_run_at
+    assert ACTIONS["resume"].impossible(session, now=before) == ""
+    assert (
+        ACTIONS["resume"].impossible(session, now=at)
+        == "It is already queued and starts as soon as a worker is free."
+    )
+
+
+@pytest.mark.parametrize("key", ["rewind", "fork"])
+def test_a_checkpoint_inside_a_step_is_no_place_to_leave_from(key: str) -> None:
+    session = builders.paused()
+    checkpoint = Checkpoint.objects.filter(branch=session.branch).first()
+    assert checkpoint is not None
+    for kind in ("start", "step", "end"):
+        checkpoint.kind = kind
+        assert ACTIONS[key].impossible(session, checkpoint=checkpoint) == ""
+    checkpoint.kind = "prepared"
+    sentence = "This checkpoint lies inside a step. Choose the start of a step."
+    assert ACTIONS[key].impossible(session, checkpoint=checkpoint) == sentence
+
+
+@pytest.mark.parametrize(
+    "status, label",
+    [
+        ("planned", "asked for"),
+        ("started", "running"),
+        ("done", "done"),
+        ("failed", "failed"),
+        ("rejected", "rejected"),
+        ("skipped", "skipped"),
+    ],
+)
+def test_only_a_call_in_doubt_is_decided(status: str, label: str) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    assert ACTIONS["decide"].impossible(session, call=call) == ""
+    call.status = status
+    assert ACTIONS["decide"].impossible(session, call=call) == f"This call is not in doubt: it is {label}."
+
+
+def test_a_call_of_a_discarded_branch_is_not_decided() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    call.branch_id = 0
+    sentence = "This call was left behind by a rewind; it is no part of the present history."
+    assert ACTIONS["decide"].impossible(session, call=call) == sentence
+
+
+def open_approval(session: Session) -> Approval:
+    return Approval.objects.select_related("call").get(session=session)
+
+
+@pytest.mark.parametrize("key", ["approve", "reject", "reuse"])
+def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str) -> None:
+    session = builders.waiting_for_approval()
+    action = ACTIONS[key]
+    assert action.impossible(session, approval=open_approval(session)) == ""
+
+    late = open_approval(session)
+    late.expires_at = NOW
+    assert action.impossible(session, approval=late, now=NOW - timedelta(seconds=1)) == ""
+    assert action.impossible(session, approval=late, now=NOW) == "The time to approve this call is over."
+
+    decided = open_approval(session)
+    decided.decision, decided.decided_by = "rejected", "olga"
+    assert action.impossible(session, approval=decided) == "It was already rejected by olga."
+    decided.decided_by = ""
+    assert action.impossible(session, approval=decided) == "It was already rejected."
+
+    discarded = open_approval(session)
+    discarded.call.branch_id = 0
+    sentence = "This call was left behind by a rewind; it is no part of the present history."
+    assert action.impossible(session, approval=discarded) == sentence
+
+
+@pytest.mark.parametrize("key", ["approve", "reject", "reuse"])
+@pytest.mark.parametrize("state", ["running", "cancelled", "done"])
+def test_an_approval_is_answered_while_no_worker_can_run_the_call(state: str, key: str) -> None:
+    session = builders.waiting_for_approval()
+    approval = open_approval(session)
+    session.status = {"running": "running", "cancelled": "cancelled", "done": "idle"}[state]
+    assert ACTIONS[key].impossible(session, approval=approval) == refusal(key, state)
