@@ -1,0 +1,136 @@
+"""CONTRIBUTING.md is right: an action that is added by following it appears everywhere."""
+
+import getpass
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.processes import PROJECT, environment
+
+pytestmark = pytest.mark.slow
+
+STEP = re.compile(
+    r"Add to (?:the (?P<where>end|imports) of )?`(?P<file>[^`]+)`(?:, below `(?P<anchor>[^`]+)`)?:\n\n"
+    r"(?P<indent> *)```python\n(?P<code>.*?)\n *```",
+    re.DOTALL,
+)
+FOUND = """
+import io, json
+import django
+django.setup()
+from django.core.management import call_command
+from django.test import Client
+from django.test.utils import setup_test_environment
+setup_test_environment()
+call_command("migrate", verbosity=0)
+from sessions_app.models import Event, Session
+from tests import builders
+builders.agent()
+anna = builders.user("supervisor", "anna")
+session = builders.paused()
+url = f"/sessions/{session.pk}/"
+client = Client(); client.force_login(anna)
+viewer = Client(); viewer.force_login(builders.user("viewer", "vera"))
+button = f'href="{url}escalate/'
+page, seen = client.get(url).content.decode(), viewer.get(url).content.decode()
+dialog = client.get(url + "escalate/").content.decode()
+refused = viewer.post(url + "escalate/", {"version": session.version, "reason": "No"}).status_code
+done = client.post(url + "escalate/", {"version": session.version, "reason": "She is angry"}, follow=True)
+other = builders.paused()
+out = io.StringIO()
+call_command("agent", "escalate", str(other.pk), "--reason", "He is angry", stdout=out)
+third = builders.paused()
+admin = client.post("/admin/sessions_app/session/", {
+    "action": "escalate", "_selected_action": [str(third.pk)], "reason": "All are angry",
+})
+cancelled = builders.cancelled()
+impossible = client.post(f"/sessions/{cancelled.pk}/escalate/", {"version": cancelled.version, "reason": "x"})
+print("RESULT" + json.dumps({
+    "the button works for those who may": button in page,
+    "and is disabled for others": button not in seen and "Escalate" in seen,
+    "dialog": "Escalate to a supervisor" in dialog,
+    "refused": refused,
+    "told": "Escalated." in done.content.decode(),
+    "events": sorted(Event.objects.filter(kind="escalated").values_list("actor_name", "reason")),
+    "tags": Session.objects.filter(tags__name="escalated").count(),
+    "timeline": "escalated it" in client.get(url).content.decode(),
+    "audit": "escalated it" in client.get(url + "audit/").content.decode(),
+    "people": "escalated it" in client.get(url + "?show=people").content.decode(),
+    "people of the command line": "escalated it" in client.get(f"/sessions/{other.pk}/?show=people").content.decode(),
+    "command": out.getvalue().startswith(str(other.pk)),
+    "admin": Event.objects.filter(session=third, kind="escalated").count(),
+    "bulk": "kind=escalate" in client.get("/bulk/?queue=all").content.decode(),
+    "rule": impossible.status_code,
+}))
+"""
+
+
+def add(project: Path, step: re.Match[str]) -> None:
+    """Insert the code of one step as the text says."""
+    path = project / step["file"]
+    code = [line.removeprefix(step["indent"]) for line in step["code"].split("\n")]
+    lines = path.read_text().split("\n")
+    if step["anchor"]:
+        place = next(i for i, line in enumerate(lines) if step["anchor"] in line) + 1
+        margin = re.match(" *", lines[place - 1])
+        assert margin is not None
+        lines[place:place] = [margin[0] + line for line in code]
+    elif step["where"] == "imports":
+        place = max(i for i, line in enumerate(lines) if line.startswith("from sessions_app"))
+        while not lines[place].endswith(")") and lines[place].endswith("("):
+            place = next(i for i in range(place, len(lines)) if lines[i] == ")")
+        lines[place + 1 : place + 1] = code
+    else:
+        lines += ["", *code, ""]
+    path.write_text("\n".join(lines))
+
+
+def test_an_action_added_by_the_instructions_appears_everywhere(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    ignored = shutil.ignore_patterns(".*", "node_modules", "staticfiles", "db.sqlite3*", "var", "__pycache__")
+    shutil.copytree(PROJECT, project, ignore=ignored)
+    steps = list(STEP.finditer((PROJECT / "CONTRIBUTING.md").read_text()))
+    for step in steps:
+        add(project, step)
+    env = environment(
+        DATABASE_URL=f"sqlite:///{tmp_path / 'db.sqlite3'}", DJANGO_SETTINGS_MODULE="tests.settings"
+    )
+    manage = [sys.executable, "manage.py"]
+    subprocess.run(
+        [*manage, "makemigrations", "sessions_app", "--name", "escalate"],
+        cwd=project,
+        env=env,
+        check=True,
+        capture_output=True,
+    )
+    changed = {step["file"] for step in steps} | {"sessions_app/migrations"}
+    assert len(changed) <= 5
+
+    done = subprocess.run([sys.executable, "-c", FOUND], cwd=project, env=env, capture_output=True, text=True)
+    assert "RESULT" in done.stdout, done.stderr
+    assert json.loads(done.stdout.rpartition("RESULT")[2]) == {
+        "the button works for those who may": True,
+        "and is disabled for others": True,
+        "dialog": True,
+        "refused": 403,
+        "told": True,
+        "events": [
+            ["anna", "All are angry"],
+            ["anna", "She is angry"],
+            [f"command line: {getpass.getuser()}", "He is angry"],
+        ],
+        "tags": 3,
+        "timeline": True,
+        "audit": True,
+        "people": True,
+        "people of the command line": True,
+        "command": True,
+        "admin": 1,
+        "bulk": True,
+        "rule": 409,
+    }
