@@ -1,7 +1,7 @@
 """The forms of the desk. Each reads what a person typed and calls one function of `sessions_app.actions`."""
 
-from sessions_app.actions import BY_REASON
 from sessions_app.action_list import Action
+from sessions_app.actions import BY_REASON
 from sessions_app.desk.forms import repair
 from sessions_app.desk.forms.session import FORMS, ActionForm, ReasonForm
 

@@ -1,8 +1,8 @@
 """The actions on the command line: `manage.py agent start claims "Is my windscreen covered?"`.
 
 Thin: each verb is one action, and an action that asks for nothing but a reason needs no code here. `start` and `fork`
-print the new session's id and nothing else, for scripts. A refusal is one line on stderr and exit code 1; wrong usage is
-exit code 2.
+print the new session's id and nothing else, for scripts. A refusal is one line on stderr and exit code 1; wrong usage
+is exit code 2.
 """
 
 import getpass
