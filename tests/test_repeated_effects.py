@@ -35,8 +35,7 @@ REFUNDS = ["refund(A1,100)", "refund(B2,7)"]
 def effects(settings: LazySettings, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What the tools did to the world, refunds only. Nothing runs by itself here."""
     settings.AGENTSTATE_AGENTS = ["tests.sample_registry"]
-    for module in ("talk", "steer", "history", "calls"):
-        monkeypatch.setattr(f"sessions_app.actions.{module}.wake", lambda pk: None)
+    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: None)
     for key in ("sample-doubtful", "sample-refunds"):
         RegisteredAgent.objects.create(key=key, title=key)
     sample_agents.effects.clear()
