@@ -18,7 +18,7 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
-from agentstate.durable.records import ENDED
+from agentstate.names import ENDED_CALL_STATES
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -48,7 +48,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         record = run.call(tool_call_id)
         if record is not None and record.approval is not None:
             answer = record.approval
-        elif record is not None and record.status in ENDED:
+        elif record is not None and record.status in ENDED_CALL_STATES:
             return go_on  # somebody has answered for it: it does not run
         elif tool_name in run.allowed or not self.policy.should_ask(tool_name, tool_description, tool_params):
             return go_on

@@ -19,9 +19,10 @@ from haystack.tools import Tool
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context, tools
 from agentstate.durable.progress import Meter
-from agentstate.durable.records import ENDED, CallRecord, NewCall, Settled, Signals, Stop
+from agentstate.durable.records import CallRecord, NewCall, Settled, Signals, Stop
 from agentstate.durable.run_context import Parked, RunContext, as_message
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
+from agentstate.names import ENDED_CALL_STATES
 
 BOUNDARY = "agentstate:step_boundary"
 
@@ -233,7 +234,9 @@ def requested_stop(run: RunContext) -> Stop:
 
 def _settled(run: RunContext, state: State) -> list[Settled]:
     """The calls that have an answer in the conversation without having run."""
-    waiting = {call_id: record for call_id, record in run.calls.items() if record.status not in ENDED}
+    waiting = {
+        call_id: record for call_id, record in run.calls.items() if record.status not in ENDED_CALL_STATES
+    }
     settled = []
     for message in reversed(state.data["messages"]):
         if not waiting:

@@ -13,8 +13,8 @@ from agentstate.durable.failures import GarbledReply, ModelFailed
 from agentstate.durable.records import NewCall, NewReply
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+from agentstate.names import AGENT_GENERATOR
 
-AGENT = "agent"
 MAX_CALL_ID = 200
 
 
@@ -22,7 +22,7 @@ MAX_CALL_ID = 200
 class ReplayChatGenerator:
     """:param name: "agent" for the agent's own generator; another name for one that a hook uses."""
 
-    def __init__(self, chat_generator: Any, name: str = AGENT) -> None:
+    def __init__(self, chat_generator: Any, name: str = AGENT_GENERATOR) -> None:
         self.chat_generator = chat_generator
         self.name = name
 
@@ -60,7 +60,7 @@ class ReplayChatGenerator:
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:
             replies = [message_from(stored.body) for stored in recorded.messages]
-            if self.name == AGENT:
+            if self.name == AGENT_GENERATOR:
                 for stored, reply in zip(recorded.messages, replies, strict=True):
                     run.conversation.stored(reply, stored.position)
                 if (
@@ -79,11 +79,11 @@ class ReplayChatGenerator:
         try:
             replies = _checked(self.chat_generator.run(messages=messages, **options))
         except Exception as error:
-            if self.name != AGENT:
+            if self.name != AGENT_GENERATOR:
                 raise  # a hook's generator: what its failure means is the hook's business
             raise ModelFailed(self.name, seq, error, started, run.now()) from error
         replies = [_with_call_ids(reply) for reply in replies]
-        own = self.name == AGENT
+        own = self.name == AGENT_GENERATOR
         calls = [call for reply in replies for call in reply.tool_calls] if own else []
         ended = run.now()
         prompt, completion = _tokens(replies)

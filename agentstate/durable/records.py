@@ -8,7 +8,6 @@ from typing import Any, Literal
 Json = Any
 CheckpointKind = Literal["start", "step", "prepared", "end"]
 CallState = Literal["planned", "started", "doubt", "done", "failed", "rejected", "skipped"]
-ENDED: frozenset[str] = frozenset({"done", "failed", "rejected", "skipped"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock, Meter
 from agentstate.durable.records import (
-    ENDED,
     Ask,
     Base,
     CallRecord,
@@ -38,6 +37,7 @@ from agentstate.durable.records import (
 from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
 from agentstate.durable.state.keys import COUNTERS, StateKeys
+from agentstate.names import ENDED_CALL_STATES
 
 if TYPE_CHECKING:
     from haystack.components.agents.state import State
@@ -168,7 +168,7 @@ class RunContext:
 
     def all_ended(self) -> bool:
         """Whether the tools of the step have run, and the session is known to be past them."""
-        ended = all(call.status in ENDED for call in self.calls.values())
+        ended = all(call.status in ENDED_CALL_STATES for call in self.calls.values())
         return ended and self.meter.phase is AgentPhase.REFLECTING
 
     def executing(self) -> None:

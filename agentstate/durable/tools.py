@@ -20,10 +20,11 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
 from agentstate.durable.cache import cache_key
 from agentstate.durable.idempotency import current_key
-from agentstate.durable.records import ENDED, CallEnd, CallRecord, Stop
+from agentstate.durable.records import CallEnd, CallRecord, Stop
 from agentstate.durable.run_context import Parked, RunContext
 from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, encode_result
 from agentstate.durable.state.keys import apply, difference
+from agentstate.names import ENDED_CALL_STATES
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
 
@@ -77,7 +78,7 @@ def _invoke(
     run: RunContext, record: CallRecord, tool: Tool, inner: Callable[..., Any], kwargs: dict[str, Any]
 ) -> Any:
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
-    if record.status in ENDED:
+    if record.status in ENDED_CALL_STATES:
         return _replay(run, record, tool, state)
 
     policy = run.policy(tool.name)
@@ -158,7 +159,7 @@ def _end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | 
     with run.lock:
         run.progressed = True
         run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
-        if all(call.status in ENDED for call in run.calls.values()):
+        if all(call.status in ENDED_CALL_STATES for call in run.calls.values()):
             run.to(AgentPhase.REFLECTING)
         run.signals = run.journal.finish_call(record.position, end, run.meter.progress())
 

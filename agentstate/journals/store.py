@@ -11,13 +11,13 @@ from typing import Any
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
-    ENDED,
     ApprovalRecord,
     CallRecord,
     InboxItem,
     ReplyRecord,
     StoredMessage,
 )
+from agentstate.names import ENDED_CALL_STATES
 
 Json = Any
 Record = dict[str, Json]
@@ -102,7 +102,7 @@ class Store:
             self.state[key] = [*self.state[key], *change["extend"]] if "extend" in change else change["set"]
         for settled in record["settled"]:
             call = self.calls[settled["position"]]
-            if call.status not in ENDED:
+            if call.status not in ENDED_CALL_STATES:
                 self.calls[call.position] = replace(call, status=settled["status"], error=settled["error"])
         self.checkpoints.append(
             {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}

@@ -15,7 +15,8 @@ from django.db import transaction
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
-from agentstate.durable.records import ENDED
+from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
+from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.actions.base import branch_of, check, commit, given, lock, require, settle, storable
@@ -38,10 +39,6 @@ from sessions_app.models import (
 )
 
 Json = Any
-MEMORY_KEY = "working_memory"
-# The tools of `agentstate.durable.memory`: an agent that has one keeps a memory, also before it has written to it.
-MEMORY_TOOLS = {"make_plan", "complete_step", "take_note"}
-TAG = "$type"
 
 
 @dataclass
@@ -77,8 +74,8 @@ def edit_state(
     bench = _begin(actor, session_id, reason, expected_version)
     present = restore.state_of(bench.old, bench.base)
     for key, value in values.items():
-        if key == MEMORY_KEY and key not in present:
-            if not MEMORY_TOOLS.intersection(restore.tools_of(bench.old, bench.base)):
+        if key == WORKING_MEMORY_KEY and key not in present:
+            if not keeps_working_memory(restore.tools_of(bench.old, bench.base)):
                 raise Invalid("This agent keeps no working memory.")
         elif key not in present:
             raise Invalid(
@@ -113,14 +110,15 @@ def edit_memory(
     :raises Invalid: for a completed step that the plan does not have.
     """
     require(actor, "repair")
-    strange = [step for step in completed if step not in plan]
-    if strange:
-        raise Invalid(f"The plan has no step {strange[0]!r}, so it cannot be completed.")
-    memory = {"goal": goal, "plan": plan, "completed": completed, "notes": notes}
+    memory = WorkingMemory(goal, tuple(plan), tuple(completed), tuple(notes))
+    try:
+        memory.check()
+    except ValueError as error:
+        raise Invalid(str(error)) from None
     return edit_state(
         actor=actor,
         session_id=session_id,
-        values={MEMORY_KEY: memory},
+        values={WORKING_MEMORY_KEY: memory.to_stored()},
         reason=reason,
         expected_version=expected_version,
     )
@@ -217,7 +215,9 @@ def answer_step(
     require(actor, "repair")
     texts = {pk: given("The result", text) for pk, text in results.items()}
     bench = _begin(actor, session_id, reason, expected_version)
-    unfinished = ToolCall.objects.visible_on(bench.old, after=bench.base.position).exclude(status__in=ENDED)
+    unfinished = ToolCall.objects.visible_on(bench.old, after=bench.base.position).exclude(
+        status__in=ENDED_CALL_STATES
+    )
     calls = {call.pk: call for call in unfinished.order_by("position")}
     if not calls:
         raise Invalid("Every call of this step has ended: there is nothing to do by hand.")
@@ -320,7 +320,7 @@ def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datet
 
 def _copy_approval(approval: Approval, call: ToolCall) -> None:
     yes = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
-    if call.status in ENDED and approval.decision not in yes:
+    if call.status in ENDED_CALL_STATES and approval.decision not in yes:
         return  # a person has answered for the call: nobody's yes is wanted, and no old no counts
     fields = model_to_dict(
         approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]
@@ -376,7 +376,7 @@ def _tags(value: Json) -> set[str]:
     if not isinstance(value, dict):
         return set()
     return {tag for item in value.values() for tag in _tags(item)} | (
-        {str(value[TAG])} if TAG in value else set()
+        {str(value[TYPE_TAG])} if TYPE_TAG in value else set()
     )
 
 
@@ -392,5 +392,5 @@ def kind(value: Json) -> str:
         return "text"
     if isinstance(value, list):
         return "a list"
-    tag = value.get(TAG) if isinstance(value, dict) else None
+    tag = value.get(TYPE_TAG) if isinstance(value, dict) else None
     return f"a {tag}" if tag else "an object"

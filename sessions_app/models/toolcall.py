@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
 
@@ -17,9 +18,6 @@ class CallStatus(models.TextChoices):
     FAILED = "failed", "failed"
     REJECTED = "rejected", "rejected"
     SKIPPED = "skipped", "skipped"
-
-
-ENDED = (CallStatus.DONE, CallStatus.FAILED, CallStatus.REJECTED, CallStatus.SKIPPED)
 
 
 class ToolCall(BranchRow):
@@ -61,8 +59,8 @@ class ToolCall(BranchRow):
             models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),
             models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="toolcall_status_known"),
             models.CheckConstraint(
-                condition=Q(status__in=ENDED, ended_at__isnull=False)
-                | (~Q(status__in=ENDED) & Q(ended_at__isnull=True)),
+                condition=Q(status__in=ENDED_CALL_STATES, ended_at__isnull=False)
+                | (~Q(status__in=ENDED_CALL_STATES) & Q(ended_at__isnull=True)),
                 name="toolcall_ended_has_time",
             ),
         ]

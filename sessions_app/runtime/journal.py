@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
-    ENDED,
     CallEnd,
     CallRecord,
     Committed,
@@ -30,6 +29,7 @@ from agentstate.durable.records import (
     Stop,
     StoredMessage,
 )
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
@@ -307,7 +307,9 @@ class OrmJournal:
         step_rows.messages(self._branch, messages, self._results, at)
 
     def _calls(self, position: int) -> Any:
-        return ToolCall.objects.filter(branch=self._branch, position=position).exclude(status__in=ENDED)
+        return ToolCall.objects.filter(branch=self._branch, position=position).exclude(
+            status__in=ENDED_CALL_STATES
+        )
 
     def _remember(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:

@@ -16,8 +16,9 @@ from uuid import UUID
 
 from haystack.dataclasses import ByteStream, ChatMessage, Document, GeneratedAnswer
 
+from agentstate.names import TYPE_TAG
+
 Json = Any
-TAG = "$type"
 MAX_DEPTH = 100
 # Python neither writes nor reads longer numbers as decimal text.
 MAX_BITS = 13_000
@@ -97,9 +98,9 @@ def decode(data: Json) -> Any:
         return [decode(item) for item in data]
     if not isinstance(data, dict):
         return data
-    if TAG not in data:
+    if TYPE_TAG not in data:
         return {key: decode(item) for key, item in data.items()}
-    tag, value = data[TAG], data["value"]
+    tag, value = data[TYPE_TAG], data["value"]
     if tag == "float":
         return float(value)
     if tag == "int":
@@ -139,7 +140,7 @@ class _Encoder:
             self.lost |= text != value
             return text
         if type(value) is float:
-            return value if _is_kept(value) else {TAG: "float", "value": repr(value)}
+            return value if _is_kept(value) else {TYPE_TAG: "float", "value": repr(value)}
         if id(value) in self._inside:
             return self._text(value, path, "that contains itself")
         if len(self._inside) >= MAX_DEPTH:
@@ -157,16 +158,16 @@ class _Encoder:
             return self._mapping(value, path)
         if type(value) is tuple:
             items = [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
-            return {TAG: "tuple", "value": items}
+            return {TYPE_TAG: "tuple", "value": items}
         if type(value) in (set, frozenset):
             members = [self._hashable(item, path) for item in sorted(value, key=_text_of)]
-            return {TAG: type(value).__name__, "value": members}
+            return {TYPE_TAG: type(value).__name__, "value": members}
         tag = _TAG_OF.get(type(value))
         if tag is not None:
             data = _TAGGED[tag][1](value)
             if tag in _NESTED:
                 data = {key: self.encode(item, f"{path}.{key}") for key, item in data.items()}
-            return {TAG: tag, "value": data}
+            return {TYPE_TAG: tag, "value": data}
         if self.lossy:
             # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
             as_dict = getattr(value, "to_dict", None)
@@ -182,21 +183,21 @@ class _Encoder:
 
     def _huge(self, value: int) -> Json:
         if not self.lossy:
-            return {TAG: "int", "value": hex(value)}
+            return {TYPE_TAG: "int", "value": hex(value)}
         self.lost = True  # nobody could show it to the model as a number
         return hex(value)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
-        if TAG not in value and all(type(key) is str for key in value):
+        if TYPE_TAG not in value and all(type(key) is str for key in value):
             data = {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
             if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
-                return {TAG: "ordered", "keys": list(data), "value": data}
+                return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
             return data
         pairs = [
             [self._hashable(key, path), self.encode(item, f"{path}[{_text_of(key)}]")]
             for key, item in value.items()
         ]
-        return {TAG: "dict", "value": pairs}
+        return {TYPE_TAG: "dict", "value": pairs}
 
     def _hashable(self, value: Any, path: str) -> Json:
         """A key or a member: what it comes back as has to be hashable, too."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
+from agentstate.names import STEP_KINDS
 from sessions_app.models import Branch, CallStatus, Checkpoint, Event, ModelCall, Phase, ToolCall
 
-STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
 PEOPLES = (
     "approved",
     "rejected",
