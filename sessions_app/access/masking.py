@@ -41,7 +41,7 @@ _SHOWN: dict[type[Model], tuple[str, ...]] = {
     Event: ("reason", "data"),
     InboxMessage: ("text",),
     Message: ("text", "body"),
-    ModelCall: ("aside", "error"),
+    ModelCall: ("side_replies", "error"),
     Session: ("title", "customer", "why", "error", "final_answer", "inputs"),
     StateValue: ("value",),
     ToolCall: ("arguments", "sent", "result", "error", "state"),

@@ -161,7 +161,7 @@ def replace_message(
     )
     bench.context = [bench.session.position if m.position == position else m.position for m in context]
     data = {"position": position, "by": bench.session.position, "role": message.role}
-    if call := restore.call_told_by(bench.old, message):
+    if call := restore.call_answered_by(bench.old, message):
         data |= {"call": call.pk, "tool": call.tool, "call_position": call.position}
     return _finish(bench, actor, reason, "message", data)
 

@@ -1,6 +1,7 @@
 """The audit trail: what a person or the machinery did to a session, when and why. Only ever inserted."""
 
-from typing import ClassVar
+from datetime import datetime
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -40,3 +41,38 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.position}"
+
+
+def record_event(
+    session: Session,
+    kind: str,
+    *,
+    position: int,
+    actor_name: str,
+    actor: Any = None,
+    reason: str = "",
+    data: dict[str, Any] | None = None,
+    at: datetime | None = None,
+    branch_id: int | None = None,
+) -> Event:
+    """Add an event to the session's audit trail. Every event is recorded by this function.
+
+    Only the keys of the session are read: it need not be up to date.
+
+    :param position: The next of the session's positions. The caller holds the session's row and counts it up in the
+        same transaction.
+    :param actor: The account of the person who acted; ``actor_name`` also names workers and commands.
+    :param at: When it happened; now, if it is not given.
+    :param branch_id: The branch that it belongs to; the session's current one, if it is not given.
+    """
+    return Event.objects.create(
+        session=session,
+        branch_id=branch_id or session.branch_id,
+        position=position,
+        kind=kind,
+        actor=actor,
+        actor_name=actor_name,
+        reason=reason,
+        data=data or {},
+        created_at=at or timezone.now(),
+    )

@@ -1,4 +1,4 @@
-"""The ledger of tool calls: asked, started, ended. A call that ended is never changed again."""
+"""The ledger of tool calls: planned, started, ended. A call that has ended is never changed again."""
 
 from typing import ClassVar
 
@@ -23,13 +23,12 @@ class CallStatus(models.TextChoices):
 class ToolCall(BranchRow):
     """One tool call of one model reply.
 
-    ``arguments`` are what the model asked for; ``sent`` is what ran, where a person or a hook changed it.
+    ``arguments`` are the model's; ``sent`` are those that run, where a person or a hook changed them.
     ``result`` is the encoded return value (``agentstate.durable.state.encoding``), ``state`` the state keys that the
     tool itself wrote.
     """
 
     call_id = models.CharField(max_length=200)
-    ordinal = models.PositiveIntegerField(help_text="Its place among the calls of its reply, from 0.")
     tool = models.CharField(max_length=200)
     arguments = models.JSONField(default=dict)
     sent = models.JSONField(null=True, blank=True)
@@ -70,8 +69,13 @@ class ToolCall(BranchRow):
 
     @property
     def ran_with(self) -> dict[str, object]:
-        ran: dict[str, object] = self.arguments if self.sent is None else self.sent
-        return ran
+        """The arguments that run, or have run."""
+        arguments: dict[str, object] = self.arguments if self.sent is None else self.sent
+        return arguments
+
+    def reference(self) -> dict[str, object]:
+        """How the data of an event names the call."""
+        return {"call": self.pk, "call_id": self.call_id, "tool": self.tool, "position": self.position}
 
     @property
     def seconds(self) -> float | None:

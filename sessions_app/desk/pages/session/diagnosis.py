@@ -276,7 +276,7 @@ def _facts(session: Session, now: datetime, header: Header | None) -> _Facts:
         .order_by("-position")[:LAST_CALLS]
     )
     model_calls = list(
-        ModelCall.objects.visible_on(branch).defer("aside").order_by("-position")[:LAST_MODEL_CALLS]
+        ModelCall.objects.visible_on(branch).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
     )
     state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
     return _Facts(session, now, agent, checkpoint, calls, model_calls, state)

@@ -86,7 +86,7 @@ def _message(branch: Branch, query: Mapping[str, str]) -> int | None:
         position = int(query["position"])
     elif query.get("call", "").isdecimal():
         call = ToolCall.objects.visible_on(branch).filter(pk=int(query["call"])).first()
-        told = restore.told_of(branch, call) if call is not None else None
+        told = restore.answer_of(branch, call) if call is not None else None
         position = told.position if told is not None else None
     return None if position is None else replacements.on(branch, Mask.none()).now(position)
 
