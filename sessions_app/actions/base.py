@@ -19,7 +19,7 @@ from agentstate.durable.records import Progress
 from sessions_app.access import availability
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.models import Branch, BulkItem, Event, Phase, Session, Status
+from sessions_app.models import Branch, BulkItem, Event, Phase, Session, Status, resting_fields
 
 
 def require(actor: Actor, act: str) -> None:
@@ -70,13 +70,13 @@ def begin_turn_if_over(session: Session, now: datetime) -> None:
         enter_planning(session, now)
 
 
-def settle(session: Session, status: Status, *, why: str = "", now: datetime | None = None) -> None:
+def settle(
+    session: Session, status: Status, *, why: str = "", waiting_for: str = "", now: datetime | None = None
+) -> None:
     """Put a session that no worker holds into `status`; a queued one is due at once."""
-    session.status = status
-    session.why = why
-    session.waiting_for = session.stop_request = session.worker = ""
-    session.lease_expires_at = None
-    session.next_run_at = (now or timezone.now()) if status == Status.QUEUED else None
+    fields = resting_fields(status, now=now or timezone.now(), why=why, waiting_for=waiting_for)
+    for name, value in fields.items():
+        setattr(session, name, value)
     if status == Status.QUEUED:
         session.attempt = 0
 

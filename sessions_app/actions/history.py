@@ -317,7 +317,7 @@ def _return(session: Session, state: dict[str, Any], *, why: str) -> None:
     if status in (Status.QUEUED, Status.RUNNING) or unread:
         settle(session, Status.PAUSED, why=why)
     else:
-        settle(session, Status(status), why=session.why)
+        settle(session, Status(status), why=session.why, waiting_for=waiting_for)
     session.waiting_for, session.attempt = waiting_for, attempt
 
 
