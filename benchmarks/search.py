@@ -76,7 +76,6 @@ def _rows(branch: "Branch", number: int, said: Iterator[str]) -> None:
             branch=branch,
             position=3 * i + 2,
             call_id=str(i),
-            ordinal=0,
             tool=TOOLS[i % len(TOOLS)],
             arguments={"policy": f"POL-{i}"},
             result={"text": next(said)},

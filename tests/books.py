@@ -47,10 +47,10 @@ class MemoryBook:
 
     def told(self) -> dict[str, str]:
         """What everybody is told of the session."""
-        stopped, outcome = self.store.stopped, self.store.outcome
+        end, outcome = self.store.last_end, self.store.outcome
         return {
             "status": self.store.status,
-            **{name: stopped[name] for name in ("waiting_for", "why", "error") if stopped},
+            **{name: end[name] for name in ("waiting_for", "why", "error") if end},
             **outcome,
         }
 

@@ -260,7 +260,6 @@ class History:
                 # Behind the reply, which comes first.
                 position=self.session.position + 2 + ordinal,
                 call_id=f"call_{self.session.position + 2 + ordinal}",
-                ordinal=ordinal,
                 tool=name,
                 arguments=arguments,
                 idempotency_key=f"{self.session.pk}:{self.session.position + 2 + ordinal}",

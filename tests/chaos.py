@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
-import dj_database_url
-from django.db import connections
-from django.db.utils import load_backend
-
 from sessions_app import actions
 from sessions_app.access.errors import Refused
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall, WaitingFor
 from tests import chaos_agents
 from tests.chaos_moments import VARIABLE, moments
+from tests.databases import connected
 from tools.processes import CELERY, MANAGE, Process, environment, run
 from tools.services import Redis, wait_for
 
@@ -54,17 +51,8 @@ def database(url: str) -> Iterator[None]:
     """Migrate the database at `url`, and let this thread work on it."""
     migrated = run((*MANAGE, "migrate", "-v0"), environment(DATABASE_URL=url, SECRET_KEY="x"))
     assert migrated.returncode == 0, migrated.stderr
-    parsed: dict[str, Any] = {**dj_database_url.parse(url)}
-    if url.startswith("sqlite"):
-        parsed["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
-    config = connections.configure_settings({"default": parsed})["default"]
-    usual = connections["default"]
-    connections["default"] = load_backend(config["ENGINE"]).DatabaseWrapper(config, "default")
-    try:
+    with connected(url):
         yield
-    finally:
-        connections["default"].close()
-        connections["default"] = usual
 
 
 def start(agent: str, title: str) -> UUID:

@@ -121,7 +121,7 @@ def _comparable(result: Mapping[str, Any]) -> str:
 def _stored_result(session: Session) -> str:
     """What `Agent.run` would have returned, read from the journal's rows."""
     assert session.branch is not None
-    base = restore.read(session, session.branch).base
+    base = restore.read(session.branch).checkpoint
     assert base is not None
     assert base.kind == "end"
     counters = decode(base.counters)

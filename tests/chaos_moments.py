@@ -30,7 +30,7 @@ from typing import Any
 from uuid import UUID
 
 VARIABLE = "AGENTSTATE_TEST_CHAOS"
-WRITES = ("checkpoint", "reply", "plan", "start_call", "finish_call", "stop")
+WRITES = ("checkpoint", "reply", "plan", "start_call", "finish_call", "end_run")
 _SIGNALS = {"die": signal.SIGKILL, "stall": signal.SIGSTOP}
 
 _lock = threading.Lock()

@@ -457,7 +457,7 @@ def test_random_rewinds_undos_and_forks_show_what_copying_lists_would() -> None:
 
 def _seen(session: Session) -> list[tuple[str, str]]:
     """What the model sees when the session goes on."""
-    base = restore.read(session, builders.branch_of(session)).base
+    base = restore.read(builders.branch_of(session)).checkpoint
     assert base is not None
     return [(m.body["role"], m.body["content"][0].get("text", "")) for m in base.context]
 

@@ -100,7 +100,7 @@ def values(session: Session) -> dict[str, Any]:
 
 def seen(session: Session) -> list[str]:
     """What the model sees, message by message."""
-    base = restore.read(fresh(session), branch_of(fresh(session))).base
+    base = restore.read(branch_of(fresh(session))).checkpoint
     assert base is not None
     return [_words(message.body) for message in base.context]
 
@@ -224,9 +224,9 @@ def test_a_repair_makes_a_branch_of_its_own_and_says_who_and_why(repair):
 @every_repair
 def test_what_the_step_had_done_is_carried_over_and_nothing_is_asked_or_run_again(repair):
     session, _ = refunding()
-    before = restore.read(session, branch_of(session))
+    before = restore.read(branch_of(session))
     repair(session)
-    after = restore.read(fresh(session), branch_of(fresh(session)))
+    after = restore.read(branch_of(fresh(session)))
     assert [(reply.name, reply.seq) for reply in after.replies] == [
         (reply.name, reply.seq) for reply in before.replies
     ]
@@ -586,9 +586,9 @@ def test_a_message_can_be_replaced_more_than_once():
 def test_a_tools_result_is_replaced_and_still_answers_its_call():
     session, _ = refunding()
     told = Message.objects.get(branch=session.branch, role="tool")
-    before = restore.read(session, branch_of(session)).base
+    before = restore.read(branch_of(session)).checkpoint
     replace_message(session, position=told.position, text="The policy has lapsed.")
-    after = restore.read(fresh(session), branch_of(fresh(session))).base
+    after = restore.read(branch_of(fresh(session))).checkpoint
     assert before is not None
     assert after is not None
     [old] = [m.body for m in before.context if m.body["role"] == "tool"]
@@ -619,7 +619,7 @@ def test_a_reply_without_words_is_given_some_and_keeps_its_calls():
     call = reply.body["content"][-1]
     Message.objects.filter(pk=reply.pk).update(text="", body={"content": [call]})
     replace_message(session, position=reply.position, text="I look it up.")
-    base = restore.read(fresh(session), branch_of(fresh(session))).base
+    base = restore.read(branch_of(fresh(session))).checkpoint
     assert base is not None
     [body] = [m.body for m in base.context if m.body["role"] == "assistant"]
     assert body["content"] == [{"text": "I look it up."}, call]
@@ -777,7 +777,9 @@ def test_what_was_asked_of_the_model_beside_the_conversation_is_kept_too():
     """A summary, say, that a hook asked for in the unfinished step."""
     session, _ = refunding()
     reply = ModelCall.objects.filter(branch=session.branch).latest("position")
-    ModelCall.objects.filter(pk=reply.pk).update(name="inner", aside=[{"role": "assistant", "content": []}])
+    ModelCall.objects.filter(pk=reply.pk).update(
+        name="inner", side_replies=[{"role": "assistant", "content": []}]
+    )
     edit_state(session)
-    [kept] = restore.read(fresh(session), branch_of(fresh(session))).replies
+    [kept] = restore.read(branch_of(fresh(session))).replies
     assert (kept.name, [m.body for m in kept.messages]) == ("inner", [{"role": "assistant", "content": []}])

@@ -17,7 +17,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # The part of the engine that a web process and an agent's author import: it needs no Haystack.
 LIGHT = tuple(
     f"agentstate.durable.{name}"
-    for name in ("cache", "idempotency", "policy", "registry", "port", "records", "progress")
+    for name in (
+        "cache",
+        "idempotency",
+        "policy",
+        "registry",
+        "port",
+        "records",
+        "progress",
+        "working_memory",
+    )
 )
 
 

@@ -33,11 +33,11 @@ class Stored:
         self.context.append(position)
         self.conversation.stored(message, position)
 
-    def commit(self, live: list[ChatMessage], fold: Iterable[ChatMessage] = ()) -> Change:
+    def commit(self, live: list[ChatMessage], unread: Iterable[ChatMessage] = ()) -> Change:
         change = self.conversation.change(live)
         positions = [
             self.put(
-                self.inbox.pop(new.inbox_id) if new.inbox_id is not None else message_from(new.body or {})
+                self.inbox.pop(new.unread_id) if new.unread_id is not None else message_from(new.body or {})
             )
             for new in change.messages
         ]
@@ -45,10 +45,10 @@ class Stored:
             self.context += positions
         else:
             self.context = [positions[-place - 1] if place < 0 else place for place in change.context]
-        folded = [(self.put(message), message) for message in fold]
-        self.context += [position for position, _ in folded]
-        self.conversation.committed(change, positions, folded)
-        live += [message for _, message in folded]
+        read = [(self.put(message), message) for message in unread]
+        self.context += [position for position, _ in read]
+        self.conversation.committed(change, positions, read)
+        live += [message for _, message in read]
         self.position += 1  # the checkpoint's own
         return change
 
@@ -114,10 +114,10 @@ def test_a_message_from_the_inbox_is_taken_out_of_it_also_where_it_repeats_words
     stored.commit(live)
     again = user("yes")
     stored.inbox[7] = again
-    stored.conversation.from_inbox(again, 7)
+    stored.conversation.from_unread(again, 7)
     live.append(again)
     change = stored.commit(live)
-    assert [new.inbox_id for new in change.messages] == [7]
+    assert [new.unread_id for new in change.messages] == [7]
     assert stored.inbox == {}
     assert stored.commit(live).messages == []
 
@@ -127,7 +127,7 @@ def test_a_message_from_the_inbox_that_a_hook_dropped_stays_there() -> None:
     first, second = user("one"), user("two")
     for number, message in enumerate((first, second)):
         stored.inbox[number] = message
-        stored.conversation.from_inbox(message, number)
+        stored.conversation.from_unread(message, number)
     stored.commit([second])
     assert list(stored.inbox) == [0]
 
@@ -167,7 +167,7 @@ def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
             case "inbox":
                 message = user(str(value))
                 stored.inbox[number] = message
-                stored.conversation.from_inbox(message, number)
+                stored.conversation.from_unread(message, number)
                 live.append(message)
             case "fold":
                 stored.commit(live, [user(str(value))])

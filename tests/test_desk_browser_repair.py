@@ -28,7 +28,7 @@ def log_in(browser: Browser, address: str, *, javascript: bool, role: str = "sup
 def read_by_the_model(session: Session) -> list[str]:
     """The texts and results that the model sees when the session goes on."""
     session = Session.objects.select_related("branch").get(pk=session.pk)
-    base = restore.read(session, builders.branch_of(session)).base
+    base = restore.read(builders.branch_of(session)).checkpoint
     assert base is not None
     parts = [part for message in base.context for part in message.body["content"]]
     return [str(part.get("text") or part.get("tool_call_result", {}).get("result") or "") for part in parts]

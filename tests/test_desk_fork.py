@@ -35,7 +35,7 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     )
     assert answer.status_code == 302, answer.content.decode()
     fork = Session.objects.select_related("branch").exclude(pk=session.pk).get()
-    base = restore.read(fork, builders.branch_of(fork)).base
+    base = restore.read(builders.branch_of(fork)).checkpoint
     assert base is not None
     assert [message.body["content"][0]["text"] for message in base.context[1:]] == ["Is my roof covered?"]
     assert fork.status == "queued"

@@ -76,10 +76,10 @@ def test_a_run_in_slices_of_one_step_gives_the_same(kind):
     durable = make_durable(build())
     journal = MemoryJournal.open(say="hi", inputs={"state": inputs})
 
-    outcome = run(durable, journal, Options(enough=lambda: True))
+    outcome = run(durable, journal, Options(slice_is_over=lambda: True))
     while outcome.status == "queued":
         journal = MemoryJournal.open(journal.store)
-        outcome = run(durable, journal, Options(enough=lambda: True))
+        outcome = run(durable, journal, Options(slice_is_over=lambda: True))
 
     assert outcome.result is not None, outcome.why
     assert comparable(outcome.result) == plain.result
@@ -138,7 +138,7 @@ def killed_at(number: int, committed: bool, durable: DurableAgent, inputs: Json)
 
 def stored_result(store: Store) -> dict[str, Any]:
     """The result of a turn that has ended, as the journal holds it."""
-    base = MemoryJournal.open(store).load().base
+    base = MemoryJournal.open(store).load().checkpoint
     assert base is not None
     counters = decode(base.counters)
     del counters["context_tokens"]

@@ -13,8 +13,8 @@ import pytest
 from agentstate import ToolPolicy
 from agentstate.durable.agent import make_durable
 from agentstate.durable.port import JournalUnavailable, LeaseLost
-from agentstate.durable.records import Stop
 from agentstate.durable.run import Options, run
+from agentstate.durable.run_end import NothingToDo
 from agentstate.journals import FileJournal
 from agentstate.journals.file import JournalFileError
 from tests import sample_agents
@@ -104,7 +104,7 @@ def test_a_second_process_is_told_that_the_file_is_in_use_until_the_first_is_gon
         holder.kill()
     assert path.read_bytes() == before
     with opened(path) as journal:
-        assert [item.body["content"][0]["text"] for item in journal.load().inbox] == ["hi"]
+        assert [item.body["content"][0]["text"] for item in journal.load().unread] == ["hi"]
 
 
 def test_two_openings_in_one_process_are_no_better(path: Path) -> None:
@@ -118,7 +118,7 @@ def test_what_still_runs_on_a_closed_file_writes_nothing(path: Path) -> None:
     journal.close()
     before = path.read_bytes()
     with pytest.raises(LeaseLost):
-        journal.stop(Stop("idle"))
+        journal.end_run(NothingToDo())
     assert path.read_bytes() == before
 
 
@@ -128,7 +128,7 @@ def test_what_still_runs_on_a_closed_file_writes_nothing(path: Path) -> None:
 def test_a_missing_file_is_a_new_session_and_only_its_owner_may_read_it(path: Path) -> None:
     with opened(path, inputs={"state": {"who": "Ann"}}) as journal:
         snapshot = journal.load()
-    assert (snapshot.base, snapshot.inbox, snapshot.inputs) == (None, (), {"state": {"who": "Ann"}})
+    assert (snapshot.checkpoint, snapshot.unread, snapshot.inputs) == (None, (), {"state": {"who": "Ann"}})
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -143,7 +143,7 @@ def test_every_record_is_a_line_of_json(path: Path) -> None:
     assert records[0] == {"op": "format", "version": 1}
     assert talked(path, "again") == "idle"
     with opened(path) as journal:
-        base = journal.load().base
+        base = journal.load().checkpoint
         assert base is not None
         assert base.context[0].body["content"][0]["text"] == "a\nb\u2028c\r\nd \U0001f600"
 
@@ -157,12 +157,12 @@ def test_a_file_cut_off_anywhere_opens_again_and_the_turn_ends_the_same(path: Pa
     for cut in cuts:
         path.write_bytes(data[:cut])
         with opened(path) as journal:
-            if not journal.load().inbox and journal.load().base is None:
+            if not journal.load().unread and journal.load().checkpoint is None:
                 journal.say("hi")  # what was cut off is what the user said
             durable = make_durable(sample_agents.long_run(2), policies={"fast": ToolPolicy(idempotent=True)})
             # A definition that was recorded is that of the agent without the policy, which is the same agent.
             assert run(durable, journal).status == "idle", f"cut at {cut}"
-            base = journal.load().base
+            base = journal.load().checkpoint
             assert base is not None
             words = [part.get("text") for message in base.context for part in message.body["content"]]
             assert words[0] == "hi"
@@ -246,7 +246,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing_that_was_recorded(
         with pytest.raises(JournalUnavailable, match=r"cannot be written: .*No space left on device"):
             run(durable, journal)
         with pytest.raises(LeaseLost):
-            journal.stop(Stop("idle"))
+            journal.end_run(NothingToDo())
     assert path.read_bytes().endswith(b"}\n")
     with opened(path) as journal:
         outcome = run(durable, journal)
@@ -261,7 +261,7 @@ def test_several_turns_are_one_conversation(path: Path) -> None:
     for text in ("one", "two", "three"):
         assert talked(path, text) == "idle"
     with opened(path) as journal:
-        base = journal.load().base
+        base = journal.load().checkpoint
     assert base is not None
     users = [m.body["content"][0]["text"] for m in base.context if m.body["role"] == "user"]
     assert users == ["one", "two", "three"]
@@ -300,7 +300,7 @@ def test_a_call_that_needs_approval_is_approved_in_the_next_process(path: Path) 
 
 
 def test_an_agent_that_changed_in_the_middle_goes_on_when_told_to(path: Path) -> None:
-    assert talked(path, options=Options(enough=lambda: True)) == "queued"
+    assert talked(path, options=Options(slice_is_over=lambda: True)) == "queued"
     other = make_durable(sample_agents.long_run(2, system_prompt="Be brief."))
     with opened(path) as journal:
         outcome = run(other, journal)

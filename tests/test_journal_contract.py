@@ -13,19 +13,30 @@ import pytest
 
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.records import (
+    AnsweredCall,
     ApprovalRecord,
-    Ask,
     CallEnd,
-    FailedCall,
     NewCall,
     NewCheckpoint,
     NewMessage,
     NewReply,
     Progress,
-    Settled,
     Signals,
     Snapshot,
-    Stop,
+)
+from agentstate.durable.run_end import (
+    ApprovalRequest,
+    Cancelled,
+    Failed,
+    FailedModelCall,
+    Finished,
+    GaveUp,
+    InDoubt,
+    NeedsApproval,
+    Paused,
+    RetryLater,
+    RunEnd,
+    Yielded,
 )
 from agentstate.durable.state.encoding import decode, encode, encode_result
 from tests.books import Book, FileBook, MemoryBook, OrmBook
@@ -96,13 +107,13 @@ def pay(number: int) -> NewCall:
 
 def seen(snapshot: Snapshot) -> list[str]:
     """The words of the context."""
-    assert snapshot.base is not None
-    return [stored.body["content"][0]["text"] for stored in snapshot.base.context]
+    assert snapshot.checkpoint is not None
+    return [stored.body["content"][0]["text"] for stored in snapshot.checkpoint.context]
 
 
 def words(snapshot: Snapshot) -> list[str]:
     """The words of the inbox."""
-    return [item.body["content"][0]["text"] for item in snapshot.inbox]
+    return [item.body["content"][0]["text"] for item in snapshot.unread]
 
 
 def begun(book: Book, *texts: str, **fields: Any) -> Journal:
@@ -128,7 +139,12 @@ def test_a_new_session_has_its_inputs_and_its_inbox_and_nothing_else(make: Make)
     snapshot = book.open(say="hello").load()
     assert snapshot.inputs == {"state": {"who": "Ann"}}
     assert words(snapshot) == ["hello"]
-    assert (snapshot.base, snapshot.replies, snapshot.calls, snapshot.allowed) == (None, (), (), frozenset())
+    assert (snapshot.checkpoint, snapshot.replies, snapshot.calls, snapshot.allowed) == (
+        None,
+        (),
+        (),
+        frozenset(),
+    )
 
 
 @pytest.mark.parametrize("kind", ["start", "step", "prepared", "end"])
@@ -147,7 +163,7 @@ def test_a_checkpoint_is_read_back_whole(book: Book, kind: str) -> None:
         )
     )
     snapshot = book.open().load()
-    base = snapshot.base
+    base = snapshot.checkpoint
     assert base is not None
     assert (base.kind, base.step, base.tools, base.definition) == (kind, 7, ("pay", "look"), "d2")
     assert base.counters == {"step_count": 7, "token_usage": {"prompt_tokens": 12}, "context_tokens": None}
@@ -163,7 +179,7 @@ def test_tools_that_stay_the_same_are_read_back_at_every_later_checkpoint(book: 
     for tools in [("search",), ("search", "found"), ("search", "found"), ("search", "found")]:
         journal.checkpoint(checkpoint("step", tools=tools))
         journal = book.open()
-        base = journal.load().base
+        base = journal.load().checkpoint
         assert base is not None
         assert base.tools == tools
 
@@ -179,7 +195,7 @@ def test_positions_grow_and_are_never_given_twice(book: Book) -> None:
         given += [*commit.checkpoint.positions, *commit.positions, *(call.position for call in commit.calls)]
         given += [record.position for record in journal.plan([pay(3)])]
         journal = book.open()
-        base = journal.load().base
+        base = journal.load().checkpoint
         assert base is not None
         assert base.position not in given
     assert given == sorted(set(given))
@@ -199,7 +215,7 @@ def test_without_a_context_the_model_sees_what_it_saw_and_all_that_came_since(bo
 
 def test_a_context_holds_until_the_next_one(book: Book) -> None:
     journal = begun(book, "one", "two", "three")
-    first = journal.load().base
+    first = journal.load().checkpoint
     assert first is not None
     one, _, three = [stored.position for stored in first.context]
     commit = journal.checkpoint(checkpoint("prepared", "short", "long", context=[three, -2, one, -1]))
@@ -233,21 +249,21 @@ def test_state_is_the_sum_of_what_changed(book: Book) -> None:
     journal.load()
     journal.checkpoint(checkpoint("prepared", state={"docs": {"extend": [4]}, "late": {"set": []}}))
     journal.checkpoint(checkpoint("step", state={"late": {"extend": ["x"]}}))
-    base = book.open().load().base
+    base = book.open().load().checkpoint
     assert base is not None
     assert base.state == {"docs": [1, 2, 3, 4], "name": "Ann", "gone": None, "late": ["x"]}
     journal = book.open()
     journal.load()
     journal.checkpoint(checkpoint("step", state={"docs": {"set": ["anew"]}}))
     journal.checkpoint(checkpoint("step", state={"docs": {"extend": ["more"]}}))
-    base = book.open().load().base
+    base = book.open().load().checkpoint
     assert base is not None
     assert base.state["docs"] == ["anew", "more"]
 
 
 def test_replies_and_asides_are_read_back_until_the_step_is_over(book: Book) -> None:
     journal = begun(book)
-    commit = journal.reply(reply("They talked.", name="summary", aside=True))
+    commit = journal.reply(reply("They talked.", name="summary", side_call=True))
     journal.reply(reply("one", "two"))
     journal.checkpoint(checkpoint("prepared"))
     journal.reply(reply("again", seq=1))
@@ -275,7 +291,7 @@ def test_a_reply_and_the_checkpoint_of_its_step_are_one_commit(book: Book) -> No
         reply("two", calls=(pay(1),)), checkpoint("step", "between", step=1, state={"n": {"set": 2}})
     )
     snapshot = book.open().load()
-    base = snapshot.base
+    base = snapshot.checkpoint
     assert base is not None
     assert commit.checkpoint is not None
     assert (base.step, base.state, seen(snapshot)) == (1, {"n": 2}, ["hi", "one", "between"])
@@ -350,8 +366,11 @@ def test_a_call_that_somebody_answered_for_is_settled_with_the_checkpoint(book: 
     journal, [first, second] = called(book, 1, 2)
     journal.start_call(first, sent=None, at=AT)
     journal.finish_call(first, CallEnd("done", AT, result="paid"))
-    settled = [Settled(first, "failed", "too late"), Settled(second, "failed", "no such tool")]
-    journal.checkpoint(checkpoint("prepared", settled=settled))
+    answered = [
+        AnsweredCall(first, "failed", "too late"),
+        AnsweredCall(second, "failed", "no such tool"),
+    ]
+    journal.checkpoint(checkpoint("prepared", answered=answered))
     calls = book.open().load().calls
     # What has ended already is not changed again.
     assert [(call.status, call.error) for call in calls] == [("done", ""), ("failed", "no such tool")]
@@ -377,20 +396,20 @@ def test_calls_of_many_threads_are_all_recorded(book: Book) -> None:
 def test_nothing_is_left_behind_where_nobody_went_back(book: Book) -> None:
     journal, [place] = called(book)
     journal.start_call(place, sent=None, at=AT)
-    assert journal.repeats("pay", {"n": 1}) is None
+    assert journal.find_discarded_call("pay", {"n": 1}) is None
 
 
 # People
 
 
-def ask(place: int, number: int = 1) -> Ask:
-    return Ask(place, "pay", {"n": number}, "f" * 64)
+def request(place: int, number: int = 1) -> ApprovalRequest:
+    return ApprovalRequest(place, "pay", {"n": number}, "f" * 64)
 
 
 def test_approvals_are_asked_for_and_answered(book: Book) -> None:
     journal, places = called(book, 1, 2, 3)
-    asks = tuple(ask(place, number) for number, place in enumerate(places, 1))
-    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="pay needs a yes.", asks=asks))
+    requests = tuple(request(place, number) for number, place in enumerate(places, 1))
+    journal.end_run(NeedsApproval("pay needs a yes.", requests))
     told = book.told()
     assert (told["status"], told["waiting_for"], told["why"]) == ("waiting", "approval", "pay needs a yes.")
     book.approve("c1")
@@ -407,13 +426,12 @@ def test_approvals_are_asked_for_and_answered(book: Book) -> None:
 
 def test_an_answer_is_not_lost_when_the_others_are_asked_for_again(book: Book) -> None:
     journal, [first, second] = called(book, 1, 2)
-    asks = (ask(first, 1), ask(second, 2))
-    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="?", asks=asks))
+    journal.end_run(NeedsApproval("?", (request(first, 1), request(second, 2))))
     book.approve("c1")
     journal = book.open()
     calls = journal.load().calls
     assert [call.approval and call.approval.decision for call in calls] == ["approved", ""]
-    journal.stop(Stop("waiting", "asked", waiting_for="approval", why="?", asks=(ask(second, 2),)))
+    journal.end_run(NeedsApproval("?", (request(second, 2),)))
     calls = book.open().load().calls
     assert [call.approval and call.approval.decision for call in calls] == ["approved", ""]
 
@@ -422,11 +440,11 @@ def test_calls_in_doubt_are_decided(book: Book) -> None:
     journal, places = called(book, 1, 2, 3, 4)
     for place in places:
         journal.start_call(place, sent=None, at=AT)
-    journal.stop(Stop("waiting", "in_doubt", waiting_for="doubt", why="?", doubts=tuple(places)))
+    journal.end_run(InDoubt("?", tuple(places)))
     assert [call.status for call in book.open().load().calls] == ["doubt"] * 4
     journal = book.open()
     journal.load()
-    journal.stop(Stop("waiting", "in_doubt", waiting_for="doubt", why="?", doubts=tuple(places)))
+    journal.end_run(InDoubt("?", tuple(places)))
     book.decide("c1", result="it was paid")
     book.decide("c2", again=True)
     book.decide("c3", skip="leave it")
@@ -438,30 +456,30 @@ def test_calls_in_doubt_are_decided(book: Book) -> None:
 def test_the_inbox_is_taken_in_by_name_or_folded_in_at_a_step(book: Book) -> None:
     journal = book.open(say="first")
     book.say("second")
-    first, second = journal.load().inbox
-    new = replace(checkpoint("start"), messages=[NewMessage(inbox_id=first.id), message("mine")])
+    first, second = journal.load().unread
+    new = replace(checkpoint("start"), messages=[NewMessage(unread_id=first.id), message("mine")])
     commit = journal.checkpoint(new)
-    assert commit.signals.inbox
-    assert commit.folded == ()
+    assert commit.signals.unread
+    assert commit.read == ()
     snapshot = book.open().load()
     assert (seen(snapshot), words(snapshot)) == (["first", "mine"], ["second"])
-    assert snapshot.inbox == (second,)
+    assert snapshot.unread == (second,)
 
     journal = book.open()
     journal.load()
-    left = journal.checkpoint(checkpoint("step", fold=False))
-    assert (left.folded, left.signals.inbox) == ((), True)
-    assert journal.checkpoint(checkpoint("prepared")).folded == ()
+    left = journal.checkpoint(checkpoint("step", read_unread=False))
+    assert (left.read, left.signals.unread) == ((), True)
+    assert journal.checkpoint(checkpoint("prepared")).read == ()
     taken = journal.checkpoint(checkpoint("step", "before"))
-    assert [stored.body for stored in taken.folded] == [said("user", "second")]
-    assert taken.folded[0].position > taken.positions[0]
+    assert [stored.body for stored in taken.read] == [said("user", "second")]
+    assert taken.read[0].position > taken.positions[0]
     assert seen(book.open().load()) == ["first", "mine", "before", "second"]
     assert words(book.open().load()) == []
 
 
 def test_what_is_folded_in_is_seen_behind_a_context_too(book: Book) -> None:
     journal = begun(book, "one", "two")
-    base = journal.load().base
+    base = journal.load().checkpoint
     assert base is not None
     book.say("news")
     journal.checkpoint(checkpoint("step", "short", context=[base.context[0].position, -1]))
@@ -472,16 +490,16 @@ def test_every_commit_tells_of_a_message_that_came_meanwhile(book: Book) -> None
     journal, [place] = called(book)
     assert journal.start_call(place, sent=None, at=AT) == Signals()
     book.say("wait")
-    assert journal.finish_call(place, CallEnd("done", AT, result="paid")).inbox
-    assert journal.reply(reply("ok")).signals.inbox
+    assert journal.finish_call(place, CallEnd("done", AT, result="paid")).unread
+    assert journal.reply(reply("ok")).signals.unread
 
 
 # Letting go
 
 
 def end(journal: Journal, **fields: Any) -> None:
-    stop = Stop("idle", "finished", final_answer="All done.", exit_reason="text")
-    journal.checkpoint(checkpoint("end", progress=DONE, stop=stop, followup=FOLLOWUP, **fields))
+    run_end = Finished(final_answer="All done.", exit_reason="text")
+    journal.checkpoint(checkpoint("end", progress=DONE, run_end=run_end, next_turn=FOLLOWUP, **fields))
 
 
 def reflecting(book: Book) -> Journal:
@@ -500,8 +518,8 @@ def test_the_end_of_a_turn_lets_go_in_the_same_commit(book: Book) -> None:
     told = book.told()
     assert (told["status"], told["final_answer"], told["exit_reason"]) == ("idle", "All done.", "text")
     snapshot = book.open(say="and now?").load()
-    assert snapshot.base is not None
-    assert (snapshot.base.kind, snapshot.progress, words(snapshot)) == ("end", DONE, ["and now?"])
+    assert snapshot.checkpoint is not None
+    assert (snapshot.checkpoint.kind, snapshot.progress, words(snapshot)) == ("end", DONE, ["and now?"])
 
 
 def test_a_turn_that_ends_with_a_message_unread_goes_on_with_it(book: Book) -> None:
@@ -512,43 +530,48 @@ def test_a_turn_that_ends_with_a_message_unread_goes_on_with_it(book: Book) -> N
     assert (told["status"], told["final_answer"]) == ("queued", "All done.")
     snapshot = book.open().load()
     assert (snapshot.progress, words(snapshot)) == (FOLLOWUP, ["one more thing"])
-    assert snapshot.base is not None
-    assert snapshot.base.kind == "end"
+    assert snapshot.checkpoint is not None
+    assert snapshot.checkpoint.kind == "end"
 
 
 def test_a_message_that_the_end_itself_takes_in_is_not_unread(book: Book) -> None:
     journal = reflecting(book)
     book.say("by the way")
-    [item] = journal.load().inbox
-    new = checkpoint("end", progress=DONE, stop=Stop("idle", "finished"), followup=FOLLOWUP)
-    journal.checkpoint(replace(new, messages=[NewMessage(inbox_id=item.id)]))
+    [item] = journal.load().unread
+    new = checkpoint("end", progress=DONE, run_end=Finished(), next_turn=FOLLOWUP)
+    journal.checkpoint(replace(new, messages=[NewMessage(unread_id=item.id)]))
     assert book.told()["status"] == "idle"
     assert book.open().load().progress == DONE
 
 
+FAILED_CALL = FailedModelCall("agent", 0, "TimeoutError: slow", AT, AT)
+FAILED = Progress("error", "planning", AT, {})
+
+
 @pytest.mark.parametrize(
-    "stop",
+    "run_end, progress",
     [
-        Stop("queued"),
-        Stop("queued", "retry", why="The model failed.", delay=30.0),
-        Stop("paused", "paused"),
-        Stop("waiting", "gave_up", waiting_for="retries", why="5 times"),
-        Stop("idle", "failed", error="ValueError: no", progress=Progress("error", "planning", AT, {})),
-        Stop("cancelled", "cancelled"),
+        (Yielded(), None),
+        (RetryLater("The model failed.", delay=30.0, failed_call=FAILED_CALL), None),
+        (Paused(), None),
+        (GaveUp("5 times", failed_call=FAILED_CALL), None),
+        (Failed("ValueError: no", failed_call=FAILED_CALL), FAILED),
+        (Failed("ValueError: no"), FAILED),
+        (Cancelled(), None),
     ],
-    ids=lambda stop: f"{stop.status} {stop.event}",
+    ids=lambda value: type(value).__name__,
 )
-def test_letting_go_leaves_the_status_and_why(book: Book, stop: Stop) -> None:
+def test_the_end_of_a_run_leaves_the_status_and_why(
+    book: Book, run_end: RunEnd, progress: Progress | None
+) -> None:
     journal = begun(book)
-    if stop.status != "cancelled":
-        failed = FailedCall("agent", 0, "TimeoutError: slow", AT, AT)
-        stop = replace(stop, failed=failed)
-    journal.stop(stop)
+    journal.end_run(run_end, progress)
     told = book.told()
-    assert (told["status"], told["waiting_for"], told["error"]) == (stop.status, stop.waiting_for, stop.error)
-    assert told["why"] == stop.why
+    error = run_end.error if isinstance(run_end, Failed) else ""
+    assert (told["status"], told["waiting_for"]) == (run_end.status, run_end.waiting_for)
+    assert (told["error"], told["why"]) == (error, "" if error else run_end.reason)
     snapshot = book.open().load()
-    assert snapshot.progress == (stop.progress or PLANNING)
+    assert snapshot.progress == (progress or PLANNING)
     # A model call that failed is no reply.
     assert (seen(snapshot), snapshot.replies) == (["hi"], ())
 
@@ -556,7 +579,7 @@ def test_letting_go_leaves_the_status_and_why(book: Book, stop: Stop) -> None:
 def test_a_slice_ends_with_its_checkpoint(book: Book) -> None:
     journal = begun(book)
     journal.reply(reply("one"))
-    journal.checkpoint(checkpoint("step", step=1, stop=Stop("queued")))
+    journal.checkpoint(checkpoint("step", step=1, run_end=Yielded()))
     assert book.told()["status"] == "queued"
     assert seen(book.open().load()) == ["hi", "one"]
 
@@ -576,7 +599,7 @@ WRITES: dict[str, Callable[[Journal, int], Any]] = {
     "finish_call": lambda journal, place: journal.finish_call(
         place, CallEnd("done", AT, result="late"), EXECUTING
     ),
-    "stop": lambda journal, place: journal.stop(Stop("idle", "failed", error="late")),
+    "end_run": lambda journal, place: journal.end_run(Failed("late")),
     "end": lambda journal, place: end(journal),
 }
 
@@ -590,7 +613,7 @@ def test_a_journal_whose_epoch_is_over_changes_nothing(book: Book, write: str) -
         WRITES[write](old, place)
     new = book.open()
     assert new.load() == before
-    new.checkpoint(checkpoint("step", "mine", fold=False))
+    new.checkpoint(checkpoint("step", "mine", read_unread=False))
     with pytest.raises(LeaseLost):
         WRITES[write](old, place)
     assert seen(book.open().load()) == ["hi", "I pay.", "mine"]
@@ -627,10 +650,10 @@ def test_odd_values_come_back_as_they_were(book: Book) -> None:
     snapshot = book.open().load()
     [record] = snapshot.calls
     [then] = snapshot.replies
-    assert snapshot.base is not None
+    assert snapshot.checkpoint is not None
     assert record.state is not None
     stored = [
-        snapshot.base.state["odd"],
+        snapshot.checkpoint.state["odd"],
         record.arguments,
         record.sent,
         record.result,
@@ -641,7 +664,7 @@ def test_odd_values_come_back_as_they_were(book: Book) -> None:
         assert {key: repr(value) for key, value in decode(found).items() if key != "ant"} == {
             key: repr(value) for key, value in ODD.items() if key != "ant"
         }
-    assert snapshot.base.counters == {"z": 1.0, "a": 2}
+    assert snapshot.checkpoint.counters == {"z": 1.0, "a": 2}
 
 
 def test_a_result_is_shown_to_the_model_as_the_same_text_when_it_is_replayed(book: Book) -> None:
@@ -677,6 +700,6 @@ def test_a_tools_result_in_the_conversation_is_the_one_in_the_ledger(book: Book)
     part = {"tool_call_result": {"result": "a long result", "origin": origin, "error": False}}
     body: dict[str, Json] = {"role": "tool", "meta": {}, "name": None, "content": [part]}
     journal.checkpoint(replace(checkpoint("step"), messages=[NewMessage(body)]))
-    base = book.open().load().base
+    base = book.open().load().checkpoint
     assert base is not None
     assert base.context[-1].body == body

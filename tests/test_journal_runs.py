@@ -63,7 +63,7 @@ def _no_effects() -> Iterator[None]:
 
 def stored(book: Book) -> str:
     """The result of the turn that has ended, as the journal holds it, in the form of `comparable`."""
-    base = book.open().load().base
+    base = book.open().load().checkpoint
     assert base is not None
     assert base.kind == "end"
     counters = decode(base.counters)
@@ -90,9 +90,9 @@ def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind, make
     durable = make_durable(build())
     book = make({"state": inputs})
 
-    outcome = run(durable, book.open(say="hi"), Options(enough=lambda: True))
+    outcome = run(durable, book.open(say="hi"), Options(slice_is_over=lambda: True))
     while outcome.status == "queued":
-        outcome = run(durable, book.open(), Options(enough=lambda: True))
+        outcome = run(durable, book.open(), Options(slice_is_over=lambda: True))
 
     assert outcome.result is not None, outcome.why
     assert comparable(outcome.result) == plain.result

@@ -199,7 +199,7 @@ def test_a_heartbeat_renews_what_is_held_and_marks_what_is_lost() -> None:
     (kept, claim), (taken, lost) = held(), held()
     Session.objects.filter(pk=taken.pk).update(epoch=lost.epoch + 1)
     heartbeat = leases.Heartbeat("host:1")
-    with heartbeat.holding(claim), heartbeat.holding(lost):
+    with heartbeat.keeping(claim), heartbeat.keeping(lost):
         heartbeat.beat(LATER)
     assert fresh(kept).lease_expires_at == LATER + timedelta(seconds=12)
     assert (claim.lost.is_set(), lost.lost.is_set()) == (False, True)
@@ -209,7 +209,7 @@ def test_a_heartbeat_leaves_alone_what_is_no_longer_held() -> None:
     session, claim = held()
     lease = fresh(session).lease_expires_at
     heartbeat = leases.Heartbeat("host:1")
-    with heartbeat.holding(claim):
+    with heartbeat.keeping(claim):
         pass
     heartbeat.beat(LATER)
     assert fresh(session).lease_expires_at == lease
@@ -247,7 +247,7 @@ def test_the_heartbeat_beats_by_itself_until_it_is_left(
 ) -> None:
     session, claim = held()
     Session.objects.filter(pk=session.pk).update(lease_expires_at=NOW)
-    with leases.Heartbeat("host:1", every=0.01) as heartbeat, heartbeat.holding(claim):
+    with leases.Heartbeat("host:1", every=0.01) as heartbeat, heartbeat.keeping(claim):
         wait_for(lambda: (fresh(session).lease_expires_at or NOW) > NOW, "the lease to be renewed")
     assert "missed a heartbeat" in caplog.text
     beat_at = Worker.objects.get().beat_at
@@ -367,7 +367,7 @@ def test_an_approval_that_nobody_gave_in_time_lapses_and_the_session_goes_on() -
     assert leases.sweep(NOW - timedelta(seconds=1)) == []
     assert leases.sweep(NOW) == [session.pk]
     approval, after = Approval.objects.get(), fresh(session)
-    assert (approval.decision, approval.decided_at, approval.message) == ("expired", NOW, leases.LAPSED)
+    assert (approval.decision, approval.decided_at, approval.message) == ("expired", NOW, leases.EXPIRED)
     assert (after.status, after.waiting_for, after.why, after.attempt) == (Status.QUEUED, "", "", 0)
     assert after.version == session.version + 1
     event = last_event(session)

@@ -211,7 +211,7 @@ def test_a_message_that_was_replaced_is_what_the_model_reads() -> None:
     assert (session.status, session.phase) == (Status.IDLE, Phase.DONE)
     actions.send_message(actor=SYSTEM, session_id=session.pk, text="And now?")
     session = run(session)
-    base = restore.read(session, branch_of(session)).base
+    base = restore.read(branch_of(session)).checkpoint
     assert base is not None
     read = str([message.body for message in base.context])
     assert read.index("refunded 100 for A1") < read.index("It failed.") < read.index("And now?")

@@ -252,7 +252,7 @@ def test_an_approval_that_nobody_gives_lapses_and_the_model_is_told(desk: Desk) 
     session = desk.run(desk.due(session))
     assert session.phase == Phase.DONE
     assert did() == ["fast(look)"]
-    assert sum(leases.LAPSED in text for text in told(desk, session)) == 2
+    assert sum(leases.EXPIRED in text for text in told(desk, session)) == 2
     assert {call.status for call in desk.calls(session) if call.tool == "refund"} == {CallStatus.REJECTED}
 
 

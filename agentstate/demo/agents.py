@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentstate import ToolPolicy, agent
 from agentstate.demo.tools import LETTER_SECONDS
+from agentstate.names import MEMORY_TOOLS
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
@@ -35,7 +36,7 @@ You write letters for a small insurance company. Look up the policy, then send t
 If the printing service did not confirm a letter, say so; never send it twice by yourself."""
 
 READING = ToolPolicy(idempotent=True, cache_ttl=300)
-MEMORY = dict.fromkeys(("make_plan", "complete_step", "take_note"), ToolPolicy(idempotent=True))
+MEMORY = dict.fromkeys(MEMORY_TOOLS, ToolPolicy(idempotent=True))
 LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the customer")
 
 

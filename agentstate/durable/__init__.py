@@ -1,1 +1,1 @@
-"""A Haystack agent made durable. `run` and what it needs import Haystack; policies and the registry do not."""
+"""Durable runs of Haystack agents. `run` and what it needs import Haystack; policies and the registry do not."""

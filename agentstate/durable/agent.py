@@ -1,4 +1,7 @@
-"""From a registration to a durable agent, and to what the desk is told of it."""
+"""Builds durable agents from registrations, and describes them for the dashboard.
+
+The fingerprint of an agent's definition is taken before the agent is wrapped: the wrapping is not part of it.
+"""
 
 import json
 import threading
@@ -10,8 +13,16 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.tools import Tool, Toolset
 
-from agentstate.durable.approvals import ApprovalHook, on_the_desk
-from agentstate.durable.hooks import Begin, Finish, Gate, Guarded, Register, Restore, Seal
+from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
+from agentstate.durable.hooks import (
+    CheckPendingCalls,
+    CommitPreparedContext,
+    CommitStepStart,
+    CommitTurnEnd,
+    CommitTurnStart,
+    GuardedHook,
+    RestoreCheckpoint,
+)
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import Policies
 from agentstate.durable.registry import AgentBuildFailed, Registration
@@ -19,19 +30,23 @@ from agentstate.durable.registry import AgentBuildFailed, Registration
 
 @dataclass(frozen=True, slots=True)
 class DurableAgent:
-    """An agent wrapped for durable runs. It keeps no run's data, so one serves any number of runs at once."""
+    """An agent wrapped for durable runs. It holds no data of a run, so one serves any number of runs at once.
+
+    :param definition: The fingerprint of the agent's definition.
+    :param may_defer_checkpoints: The checkpoint of a step may be committed together with the model's reply, since
+        no hook of the user's runs between the two.
+    """
 
     agent: Agent
     key: str
     policies: Policies
     definition: str
-    holds: bool = False
-    """Whether a step's checkpoint may wait for the model's reply: no hook of the user's lies between the two."""
+    may_defer_checkpoints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the desk shows of an agent. `problem` says why it cannot be built; the rest is empty then."""
+    """Metadata of an agent for the dashboard. `problem` says why it cannot be built; the rest is empty then."""
 
     definition: str = ""
     model: str = ""
@@ -49,18 +64,17 @@ def build(registration: Registration) -> DurableAgent:
     :raises AgentBuildFailed: if the factory raises, returns no Agent, or a policy names a tool that the agent lacks.
     """
     with _lock:
-        kept = _built.get(registration.key)
-        if kept is None or kept[0] is not registration:
-            agent = _call_factory(registration)
-            kept = _built[registration.key] = (
-                registration,
-                make_durable(agent, key=registration.key, policies=registration.policies),
-            )
-        return kept[1]
+        cached = _built.get(registration.key)
+        if cached is not None and cached[0] is registration:
+            return cached[1]
+        agent = _call_factory(registration)
+        durable = make_durable(agent, key=registration.key, policies=registration.policies)
+        _built[registration.key] = (registration, durable)
+        return durable
 
 
 def describe(registration: Registration) -> Description:
-    """What there is to tell of the agent; never raises for an agent that is broken."""
+    """The agent's metadata; never raises for an agent that cannot be built."""
     try:
         durable = build(registration)
     except AgentBuildFailed as error:
@@ -89,35 +103,51 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
     policies = dict(policies or {})
     _check_policies(agent, key, policies)
     definition = fingerprint(agent)
-    hooks = {point: list(found) for point, found in agent.hooks.items()}
-    for hook in [hook for found in hooks.values() for hook in found]:
+    hooks = {point: list(of_point) for point, of_point in agent.hooks.items()}
+    for hook in [hook for of_point in hooks.values() for hook in of_point]:
         _journal_generators(hook)
-    before_llm = [Guarded(hook, "before_llm") for hook in hooks.get("before_llm", [])]
+    before_llm = [GuardedHook(hook, "before_llm") for hook in hooks.get("before_llm", [])]
     wrapped = agent.clone(
         chat_generator=ReplayChatGenerator(agent.chat_generator),
         hooks={
             **hooks,
             "before_run": [
-                Restore(),
-                *(Guarded(hook, "before_run") for hook in hooks.get("before_run", [])),
-                Begin(),
+                RestoreCheckpoint(),
+                *(GuardedHook(hook, "before_run") for hook in hooks.get("before_run", [])),
+                CommitTurnStart(),
             ],
-            "before_llm": [Gate(), *before_llm, *([Seal()] if before_llm else [])],
-            "before_tool": [*map(on_the_desk, hooks.get("before_tool", [])), ApprovalHook(), Register()],
-            "after_run": [*(Guarded(hook, "after_run") for hook in hooks.get("after_run", [])), Finish()],
+            "before_llm": [
+                CommitStepStart(),
+                *before_llm,
+                *([CommitPreparedContext()] if before_llm else []),
+            ],
+            "before_tool": [
+                *(with_journal_strategies(hook) for hook in hooks.get("before_tool", [])),
+                ApprovalHook(),
+                CheckPendingCalls(),
+            ],
+            "after_run": [
+                *(GuardedHook(hook, "after_run") for hook in hooks.get("after_run", [])),
+                CommitTurnEnd(),
+            ],
         },
     )
-    holds = not hooks.get("before_llm") and not hooks.get("after_tool")
-    return DurableAgent(agent=wrapped, key=key, policies=policies, definition=definition, holds=holds)
+    return DurableAgent(
+        agent=wrapped,
+        key=key,
+        policies=policies,
+        definition=definition,
+        may_defer_checkpoints=not hooks.get("before_llm") and not hooks.get("after_tool"),
+    )
 
 
 def fingerprint(agent: Agent) -> str:
-    """SHA-256 over the agent's definition: its `to_dict`, or what can be told of it where that fails."""
+    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, the parts of it that have a text."""
     try:
-        told: Any = agent.to_dict()
-        text = json.dumps(told, sort_keys=True, default=str)
+        definition: Any = agent.to_dict()
+        text = json.dumps(definition, sort_keys=True, default=str)
     except Exception:
-        told = {
+        definition = {
             "generator": f"{type(agent.chat_generator).__module__}.{type(agent.chat_generator).__qualname__}",
             "model": _model(agent),
             "prompts": [agent.system_prompt, agent.user_prompt],
@@ -129,7 +159,7 @@ def fingerprint(agent: Agent) -> str:
                 point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
             },
         }
-        text = json.dumps(told, sort_keys=True, default=str)
+        text = json.dumps(definition, sort_keys=True, default=str)
     return sha256(text.encode()).hexdigest()
 
 
@@ -150,7 +180,7 @@ def _call_factory(registration: Registration) -> Agent:
 def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
     items = [agent.tools] if isinstance(agent.tools, Toolset) else list(agent.tools)
     if any(isinstance(item, Toolset) and type(item) is not Toolset for item in items):
-        return  # a toolset that finds its tools at run time: what it will have cannot be known here
+        return  # a toolset that finds its tools at run time: its names are not known yet
     lacking = sorted(set(policies) - {tool.name for tool in _tools(agent)})
     if lacking:
         has = ", ".join(sorted(tool.name for tool in _tools(agent))) or "none"
@@ -160,7 +190,7 @@ def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
 
 
 def _journal_generators(hook: Any) -> None:
-    """A hook that asks a model itself (a summariser, say) has those replies journaled too."""
+    """Journal the replies of a generator that the hook itself uses, such as a summariser's."""
     for number, holder in enumerate((hook, getattr(hook, "compactor", None))):
         inner = getattr(holder, "chat_generator", None)
         if holder is not None and inner is not None and not isinstance(inner, ReplayChatGenerator):

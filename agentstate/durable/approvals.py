@@ -1,7 +1,8 @@
-"""Approvals: a tool call parks its session until a person has decided, and holds no worker meanwhile.
+"""Approvals: a tool call suspends its session until a person has decided, and occupies no worker meanwhile.
 
-The decision itself, and what the model is told of it, is Haystack's own `ConfirmationHook`; the strategy here reads the
-answers from the journal instead of blocking on a prompt.
+Haystack's own `ConfirmationHook` carries a decision out and tells the model of it; the strategy here reads the
+decisions from the journal instead of blocking on a prompt. `CheckPendingCalls` suspends the run once the requests of a
+step are collected.
 """
 
 from typing import Any
@@ -18,13 +19,15 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
-from agentstate.durable.records import ENDED
+from agentstate.names import ENDED_CALL_STATES
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
-    """A `ConfirmationStrategy` for `ConfirmationHook` whose answers are given on the desk.
+    """A `ConfirmationStrategy` for `ConfirmationHook` that takes its decisions from the journal.
 
-    :param policy: Haystack's policy of when to ask. Outside a durable run every call is let through.
+    Outside a durable run every call is allowed. Its name is part of the definition of agents that use it.
+
+    :param policy: Haystack's policy of when to ask.
     """
 
     def __init__(self, policy: ConfirmationPolicy | None = None) -> None:
@@ -39,42 +42,43 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         tool_call_id: str | None = None,
         confirmation_strategy_context: dict[str, Any] | None = None,
     ) -> ToolExecutionDecision:
-        go_on = ToolExecutionDecision(
+        allow = ToolExecutionDecision(
             tool_name=tool_name, execute=True, tool_call_id=tool_call_id, final_tool_params=tool_params
         )
         run = run_context.current()
         if run is None:
-            return go_on
+            return allow
         record = run.call(tool_call_id)
-        if record is not None and record.approval is not None:
-            answer = record.approval
-        elif record is not None and record.status in ENDED:
-            return go_on  # somebody has answered for it: it does not run
-        elif tool_name in run.allowed or not self.policy.should_ask(tool_name, tool_description, tool_params):
-            return go_on
-        else:
-            answer = None
-        if answer is None or answer.decision == "":
-            run.ask(tool_call_id, tool_name, tool_params)
-            return go_on
-        if answer.decision == "reused":
-            return go_on
-        if answer.decision == "approved":
-            if answer.arguments is None or answer.arguments == tool_params:
-                return go_on
+        approval = record.approval if record is not None else None
+        if approval is None:
+            if record is not None and record.status in ENDED_CALL_STATES:
+                return allow  # a person has entered its result: it does not run
+            if tool_name in run.allowed:
+                return allow
+            if not self.policy.should_ask(tool_name, tool_description, tool_params):
+                return allow
+        if approval is None or approval.decision == "":
+            if record is not None:
+                run.request_approval(record, tool_name, tool_params)
+            return allow
+        if approval.decision == "reused":
+            return allow
+        if approval.decision == "approved":
+            if approval.arguments is None or approval.arguments == tool_params:
+                return allow
             return ToolExecutionDecision(
                 tool_name=tool_name,
                 execute=True,
                 tool_call_id=tool_call_id,
-                final_tool_params=answer.arguments,
-                feedback=f"A person changed the arguments of '{tool_name}' to {answer.arguments}"
-                + (f": {answer.message}" if answer.message else "."),
+                final_tool_params=approval.arguments,
+                feedback=f"A person changed the arguments of '{tool_name}' to {approval.arguments}"
+                + (f": {approval.message}" if approval.message else "."),
             )
         return ToolExecutionDecision(
             tool_name=tool_name,
             execute=False,
             tool_call_id=tool_call_id,
-            feedback=answer.message or f"A person rejected this call of '{tool_name}'.",
+            feedback=approval.message or f"A person rejected this call of '{tool_name}'.",
         )
 
     async def run_async(self, **inputs: Any) -> ToolExecutionDecision:
@@ -90,8 +94,8 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         return strategy
 
 
-def on_the_desk(hook: Any) -> Any:
-    """The hook with strategies that would block the worker replaced by one that parks the session."""
+def with_journal_strategies(hook: Any) -> Any:
+    """The hook, with each confirmation strategy that would block the worker replaced by one that does not."""
     if not isinstance(hook, ConfirmationHook):
         return hook
     return ConfirmationHook(
@@ -105,11 +109,11 @@ def on_the_desk(hook: Any) -> Any:
 
 
 class ApprovalHook:
-    """Asks for the tools whose policy wants an approval, and carries out what people decided of any call."""
+    """Requests approval for the tools whose policy needs it, and carries out what people decided about any call."""
 
     def __init__(self) -> None:
         self._hook = ConfirmationHook(
-            confirmation_strategies={"*": JournalConfirmationStrategy(_PolicyAsks())}
+            confirmation_strategies={"*": JournalConfirmationStrategy(_ToolPolicies())}
         )
 
     def run(self, state: State) -> None:
@@ -125,15 +129,15 @@ class ApprovalHook:
         return default_to_dict(self)
 
 
-class _PolicyAsks(ConfirmationPolicy):
-    """A `ConfirmationPolicy`: ask as the tool's policy says."""
+class _ToolPolicies(ConfirmationPolicy):
+    """A `ConfirmationPolicy` that asks where the tool's `ToolPolicy` says so."""
 
     def should_ask(self, tool_name: str, tool_description: str, tool_params: dict[str, Any]) -> bool:
         run = run_context.current()
         return run is not None and run.policy(tool_name).approval
 
     def update_after_confirmation(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to remember: answers are in the journal."""
+        """Nothing to remember: decisions are in the journal."""
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self)

@@ -15,30 +15,31 @@ Json = Any
 
 class ToolCache(Protocol):
     def get(self, key: str) -> Json | None:
-        """What was stored under the key, wrapped as it was given to `set`, or None."""
+        """The value that was given to `set` for the key; None if there is none, or it has expired."""
 
     def set(self, key: str, value: Json, ttl: float) -> None:
-        """Store for `ttl` seconds, value and time limit in one step."""
+        """Store the value for `ttl` seconds, atomically."""
 
 
 def cache_key(agent: str, tool: str, arguments: Json) -> str:
+    """The key of a call. Agents do not share results, since their tools of one name may differ."""
     text = json.dumps([agent, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"tool:cache:{tool}:{sha256(text.encode()).hexdigest()}"
 
 
 class MemoryToolCache:
-    """For library use and tests: lives and dies with the process."""
+    """A cache in this process: for library use and tests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._held: dict[str, tuple[float, Json]] = {}
+        self._entries: dict[str, tuple[float, Json]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: str) -> Json | None:
         with self._lock:
-            until, value = self._held.get(key, (0.0, None))
-            return value if self._clock() < until else None
+            expires_at, value = self._entries.get(key, (0.0, None))
+            return value if self._clock() < expires_at else None
 
     def set(self, key: str, value: Json, ttl: float) -> None:
         with self._lock:
-            self._held[key] = (self._clock() + ttl, value)
+            self._entries[key] = (self._clock() + ttl, value)

@@ -1,4 +1,4 @@
-"""Failures of a model: which of them are worth another try, and when."""
+"""Failures of a model: which of them are worth another attempt, and when."""
 
 import re
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ MAX_DELAY = 300.0
 
 
 class ModelFailed(Exception):
-    """A chat generator raised, or answered something that is no reply. `__cause__` is what it raised."""
+    """A call of the agent's own chat generator failed. `error`, also the `__cause__`, is what it raised."""
 
     def __init__(
         self, name: str, seq: int, error: BaseException, started_at: datetime, ended_at: datetime
@@ -28,19 +28,20 @@ class ModelFailed(Exception):
 
 
 class GarbledReply(Exception):
-    """What the chat generator returned is not a list of chat messages by the assistant."""
+    """What the chat generator returned is not a list of valid assistant messages."""
 
 
 def describe(error: BaseException) -> str:
+    """``Type: message``, at most 4,000 characters."""
     try:
         text = str(error).strip() or "no message"
-    except Exception:  # a stranger's error may have no text
+    except Exception:  # an error's own code may fail
         text = "no message"
     return f"{type(error).__name__}: {text}"[:4000]
 
 
 def is_transient(error: BaseException) -> bool:
-    """Timeouts, lost connections, 429 and 5xx pass by themselves; all else does not."""
+    """Whether it is likely to pass without a change: timeouts, lost connections, 408, 409, 425, 429 and 5xx."""
     for cause in _chain(error):
         status = getattr(cause, "status_code", None) or getattr(
             getattr(cause, "response", None), "status_code", None
@@ -58,15 +59,15 @@ def retry_delay(error: BaseException, attempt: int, base: float) -> float:
     """Seconds until the next attempt: what the server asks for, else doubling from `base`."""
     for cause in _chain(error):
         headers = getattr(getattr(cause, "response", None), "headers", None)
-        asked = headers.get("retry-after") if headers is not None and hasattr(headers, "get") else None
-        seconds = _seconds(str(asked)) if asked is not None else None
+        header = headers.get("retry-after") if headers is not None and hasattr(headers, "get") else None
+        seconds = _seconds(str(header)) if header is not None else None
         if seconds is not None:
             return min(max(seconds, 0.0), MAX_DELAY)
     return float(min(base * 2 ** max(0, attempt - 1), MAX_DELAY))
 
 
 def _seconds(header: str) -> float | None:
-    """What a `Retry-After` header asks for: seconds, or a date."""
+    """The seconds that a `Retry-After` header asks for, itself seconds or a date; None if it is neither."""
     if re.fullmatch(r"\d+(\.\d+)?", header):
         return float(header)
     try:

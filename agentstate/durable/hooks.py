@@ -1,11 +1,22 @@
 """The hooks that make an agent's own loop durable, and the guard around the user's hooks.
 
-    before_run   Restore, the user's, Begin        go on from the checkpoint; commit the start of a turn
-    before_llm   Gate, the user's, Seal            commit the step that ended; commit what hooks made of the context
-    before_tool  the user's, approvals, Register   park for people before any tool runs
-    after_run    the user's, Finish                commit the end of the turn
+| hook point  | hook, in this order   | what it does; what is committed                                       |
+|-------------|-----------------------|-----------------------------------------------------------------------|
+| before_run  | RestoreCheckpoint     | restores messages, state and counters of the last checkpoint; nothing |
+|             | the user's, guarded   | run at the beginning of a turn only                                   |
+|             | CommitTurnStart       | the "start" checkpoint of a new turn, with the messages that begin it |
+| before_llm  | CommitStepStart       | the "step" checkpoint after the step before, now or together with the |
+|             |                       | model's reply; ends the run when its slice is over, or if asked to    |
+|             | the user's, guarded   | run once per step                                                     |
+|             | CommitPreparedContext | the "prepared" checkpoint, if those hooks changed messages or state   |
+| before_tool | the user's; approvals | collect what needs approval; nothing                                  |
+|             | CheckPendingCalls     | as planned, calls that hooks added; ends the run before any tool runs |
+|             |                       | for a call in doubt, a missing approval or a stop request             |
+| after_run   | the user's, guarded   | run at the end of a turn only                                         |
+|             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
 
-All of them do nothing outside a durable run.
+The model's reply is committed by `ReplayChatGenerator`, each tool call by `agentstate.durable.tools`. All hooks do
+nothing outside a durable run.
 """
 
 from typing import Any
@@ -19,10 +30,13 @@ from haystack.tools import Tool
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context, tools
 from agentstate.durable.progress import Meter
-from agentstate.durable.records import ENDED, CallRecord, NewCall, Settled, Signals, Stop
-from agentstate.durable.run_context import Parked, RunContext, as_message
+from agentstate.durable.records import AnsweredCall, CallRecord, CallState, NewCall, Signals
+from agentstate.durable.run_context import RunContext, Suspended, as_message
+from agentstate.durable.run_end import Cancelled, Finished, InDoubt, NeedsApproval, Paused, RunEnd, Yielded
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
+from agentstate.names import ENDED_CALL_STATES
 
+# The exit reason of a run that ended at a step boundary, where its turn has not ended.
 BOUNDARY = "agentstate:step_boundary"
 
 
@@ -30,81 +44,90 @@ class DurableHook:
     def run(self, state: State) -> None:
         run = run_context.current()
         if run is not None:
-            self.act(run, state)
+            self.apply(run, state)
 
-    def act(self, run: RunContext, state: State) -> None:
+    def apply(self, run: RunContext, state: State) -> None:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self)
 
 
-class Restore(DurableHook):
-    def act(self, run: RunContext, state: State) -> None:
-        base = run.base
-        if base is None or run.fresh_turn:
+class RestoreCheckpoint(DurableHook):
+    def apply(self, run: RunContext, state: State) -> None:
+        checkpoint = run.checkpoint
+        if checkpoint is None or run.begins_turn:
             return
-        messages = [as_message(stored) for stored in base.context]
+        messages = [as_message(stored) for stored in checkpoint.context]
         state.set("messages", messages, handler_override=replace_values)
-        run.conversation.start_from(messages, [stored.position for stored in base.context])
-        for key, value in run.keys.start_from(base.state).items():
+        run.conversation.start_from(messages, [stored.position for stored in checkpoint.context])
+        for key, value in run.keys.start_from(checkpoint.state).items():
             state.set(key, value, handler_override=replace_values)
-        for key, value in decode(base.counters).items():
+        for key, value in decode(checkpoint.counters).items():
             counts = {**state.data[key], **value} if key == "tool_call_counts" else value
             state.set(key, counts, handler_override=replace_values)
-        _find_tools_again(state, base.tools)
+        _repeat_tool_searches(state, checkpoint.tools)
 
 
-class Begin(DurableHook):
-    def act(self, run: RunContext, state: State) -> None:
-        if run.fresh_turn:
+class CommitTurnStart(DurableHook):
+    def apply(self, run: RunContext, state: State) -> None:
+        if run.begins_turn:
             run.commit("start", state)
-            run.stepping = True
+            run.step_is_committed = True
 
 
-class Gate(DurableHook):
-    def act(self, run: RunContext, state: State) -> None:
+class CommitStepStart(DurableHook):
+    def apply(self, run: RunContext, state: State) -> None:
         if state.data.get("stop_run") is not None:
             return
-        if not run.stepping:
-            run.to(AgentPhase.REFLECTING if run.calls else AgentPhase.PLANNING)
-            run.step += 1
-            run.meter.add("steps", 1)
-            settled = _settled(run, state)
-            if run.enough():
-                run.commit("step", state, settled=settled, stop=Stop("queued"))
-            elif run.holds and run.signals == Signals():
-                run.hold(state, settled)
-            else:
-                run.commit("step", state, settled=settled)
-            run.prepared = run.replied = False
-        elif run.unread and not run.replied and not run.prepared:
+        if not run.step_is_committed:
+            self._begin_step(run, state)
+        elif run.has_unread and not run.has_reply and not run.context_is_committed:
+            # An earlier run began this step, and its model has not replied: it reads the new messages too.
             run.commit("step", state)
-        if not run.let_go and run.signals.stop_request:
-            run.release(requested_stop(run))
-        if run.let_go:
+        if run.end is None and run.signals.stop_request:
+            run.end_run(requested_end(run))
+        if run.end is not None:
             state.set("stop_run", BOUNDARY)
             return
-        run.stepping = False
+        run.step_is_committed = False
         for tool in state.data["tools"]:
             tools.attach(tool)
 
+    def _begin_step(self, run: RunContext, state: State) -> None:
+        run.to(AgentPhase.REFLECTING if run.calls else AgentPhase.PLANNING)
+        run.step += 1
+        run.meter.add("steps", 1)
+        answered = _answered_calls(run, state)
+        if run.slice_is_over():
+            run.commit("step", state, answered=answered, run_end=Yielded())
+        elif run.may_defer_checkpoints and run.signals == Signals():
+            run.defer_checkpoint(state, answered)
+        else:
+            run.commit("step", state, answered=answered)
+        run.context_is_committed = run.has_reply = False
 
-class Seal(DurableHook):
+
+class CommitPreparedContext(DurableHook):
     """Commits what the user's hooks before the model changed, so that they need not run again."""
 
-    def act(self, run: RunContext, state: State) -> None:
-        if run.prepared or state.data.get("stop_run") is not None:
+    def apply(self, run: RunContext, state: State) -> None:
+        if run.context_is_committed or state.data.get("stop_run") is not None:
             return
         change = run.conversation.change(state.data["messages"])
         keys, _ = run.keys.changes(state.data)
         if change.context is not None or change.messages or keys:
             run.commit("prepared", state)
-            run.prepared = True
+            run.context_is_committed = True
 
 
-class Register(DurableHook):
-    def act(self, run: RunContext, state: State) -> None:
+class CheckPendingCalls(DurableHook):
+    """Lets the tools of the step run, or suspends the run until people have decided about its calls.
+
+    :raises Suspended: for the first of these that there is: calls in doubt, calls that need approval, a stop request.
+    """
+
+    def apply(self, run: RunContext, state: State) -> None:
         messages = state.data.get("messages") or []
         calls = messages[-1].tool_calls if messages else []
         missing = [call for call in calls if run.call(call.id) is None]
@@ -116,64 +139,45 @@ class Register(DurableHook):
         pending: list[CallRecord] = []
         for call in calls:
             record = run.calls[call.id or ""]
-            told, _ = encode_lossy(call.arguments)
-            pending.append(run.update_call(record, sent=None if told == record.arguments else told))
-        doubts = [
-            record
-            for record in pending
-            if record.status in ("started", "doubt") and not run.policy(record.tool).idempotent
-        ]
-        if doubts:
-            names = ", ".join(sorted({record.tool for record in doubts}))
-            raise Parked(
-                Stop(
-                    "waiting",
-                    "in_doubt",
-                    waiting_for="doubt",
-                    why=f"{names} was started and did not report back. Nobody knows whether it took effect.",
-                    doubts=tuple(record.position for record in doubts),
-                )
-            )
-        _hold_repetitions(run, pending)
-        if run.asked:
-            asked = {ask.position for ask in run.asked}
-            names = ", ".join(sorted({record.tool for record in pending if record.position in asked}))
-            why = f"{names} needs a person's yes."
-            if any(ask.repeats is not None for ask in run.asked):
-                why += " It was run with the same arguments before the session was taken back."
-            raise Parked(Stop("waiting", "asked", waiting_for="approval", why=why, asks=tuple(run.asked)))
+            arguments, _ = encode_lossy(call.arguments)
+            pending.append(run.update_call(record, sent=None if arguments == record.arguments else arguments))
+        _suspend_for_doubts(run, pending)
+        _request_approval_of_repetitions(run, pending)
+        _suspend_for_approvals(run, pending)
         if run.signals.stop_request:
-            raise Parked(requested_stop(run))
-        run.unclaimed = pending
+            raise Suspended(requested_end(run))
+        run.unmatched_calls = pending
 
 
-class Finish(DurableHook):
-    def act(self, run: RunContext, state: State) -> None:
+class CommitTurnEnd(DurableHook):
+    def apply(self, run: RunContext, state: State) -> None:
         reason = state.data.get("exit_reason")
         if reason == BOUNDARY:
             return
-        # On a copy: if the end cannot be committed, the run is not done.
-        done = Meter(run.meter.progress(), run.clock)
-        if done.phase is AgentPhase.EXECUTING:
-            done.to(AgentPhase.REFLECTING)
-        done.to(AgentPhase.DONE)
-        if run.replied:
+        # A copy: if the end cannot be committed, the run has not ended.
+        meter = Meter(run.meter.progress(), run.clock)
+        if meter.phase is AgentPhase.EXECUTING:
+            meter.to(AgentPhase.REFLECTING)
+        meter.to(AgentPhase.DONE)
+        if run.has_reply:
             run.step += 1
-            done.add("steps", 1)
-        followup = Meter(done.progress(), run.clock)
-        followup.to(AgentPhase.PLANNING)
-        stop = Stop(
-            "idle",
-            "finished",
-            final_answer=clean_text(_answer(state.data["messages"], str(reason))),
-            exit_reason=clean_text(str(reason)),
-        )
+            meter.add("steps", 1)
+        next_turn = Meter(meter.progress(), run.clock)
+        next_turn.to(AgentPhase.PLANNING)
         run.commit(
-            "end", state, settled=_settled(run, state), stop=stop, meter=done, followup=followup.progress()
+            "end",
+            state,
+            answered=_answered_calls(run, state),
+            run_end=Finished(
+                final_answer=clean_text(_final_answer(state.data["messages"], str(reason))),
+                exit_reason=clean_text(str(reason)),
+            ),
+            meter=meter,
+            next_turn=next_turn.progress(),
         )
 
 
-class Guarded:
+class GuardedHook:
     """A user's hook, kept from running again on a resumed step where an undisturbed run would not run it."""
 
     def __init__(self, inner: Any, point: str) -> None:
@@ -185,14 +189,14 @@ class Guarded:
 
     def run(self, state: State) -> None:
         run = run_context.current()
-        if run is None or not self._skips(run, state):
+        if run is None or not self._is_skipped(run, state):
             self.inner.run(state)
 
-    def _skips(self, run: RunContext, state: State) -> bool:
+    def _is_skipped(self, run: RunContext, state: State) -> bool:
         if self.point == "before_run":
-            return not run.fresh_turn
+            return not run.begins_turn
         if self.point == "before_llm":
-            return run.prepared or state.data.get("stop_run") == BOUNDARY
+            return run.context_is_committed or state.data.get("stop_run") == BOUNDARY
         return bool(state.data.get("exit_reason") == BOUNDARY)
 
     def warm_up(self) -> None:
@@ -207,72 +211,97 @@ class Guarded:
         return default_to_dict(self, point=self.point)
 
 
-def _hold_repetitions(run: RunContext, pending: list[CallRecord]) -> None:
-    """A call that is not idempotent and had its effect on a tail left behind runs again only if a person says so."""
-    # One whose question is open is held again: it must not run because another call of its step was decided.
+def requested_end(run: RunContext) -> RunEnd:
+    """The end that a person has asked for."""
+    return Cancelled() if run.signals.stop_request == "cancel" else Paused()
+
+
+def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
+    """:raises Suspended: for calls that were started and may not be repeated."""
+    doubts = [
+        record
+        for record in pending
+        if record.status in ("started", "doubt") and not run.policy(record.tool).idempotent
+    ]
+    if doubts:
+        names = ", ".join(sorted({record.tool for record in doubts}))
+        raise Suspended(
+            InDoubt(
+                why=f"{names} was started and did not report back. Nobody knows whether it took effect.",
+                calls=tuple(record.position for record in doubts),
+            )
+        )
+
+
+def _request_approval_of_repetitions(run: RunContext, pending: list[CallRecord]) -> None:
+    """Request approval of each call that is not idempotent and took effect on a discarded branch already."""
     for record in pending:
         if record.status != "planned" or record.attempt:
             continue
         if record.approval is not None:
+            # Its open request stands: it must not run because another call of its step was decided.
             if record.approval.decision == "":
-                run.ask(record.call_id, record.tool, record.arguments if record.sent is None else record.sent)
+                run.request_approval(record, record.tool, record.run_arguments)
             continue
         if run.policy(record.tool).idempotent:
             continue
-        arguments = record.arguments if record.sent is None else record.sent
-        before = run.journal.repeats(record.tool, arguments)
-        if before is not None:
-            run.asked = [ask for ask in run.asked if ask.position != record.position]
-            run.ask(record.call_id, record.tool, arguments, repeats=before)
+        discarded = run.journal.find_discarded_call(record.tool, record.run_arguments)
+        if discarded is not None:
+            run.approval_requests = [
+                request for request in run.approval_requests if request.position != record.position
+            ]
+            run.request_approval(record, record.tool, record.run_arguments, repeats=discarded)
 
 
-def requested_stop(run: RunContext) -> Stop:
-    status = "cancelled" if run.signals.stop_request == "cancel" else "paused"
-    return Stop(status, status, progress=run.meter.progress())  # type: ignore[arg-type]
+def _suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
+    """:raises Suspended: if approvals are requested."""
+    requests = tuple(run.approval_requests)
+    if not requests:
+        return
+    positions = {request.position for request in requests}
+    names = ", ".join(sorted({record.tool for record in pending if record.position in positions}))
+    why = f"{names} needs a person's yes."
+    if any(request.repeats is not None for request in requests):
+        why += " It was run with the same arguments before the session was taken back."
+    raise Suspended(NeedsApproval(why=why, requests=requests))
 
 
-def _settled(run: RunContext, state: State) -> list[Settled]:
+def _answered_calls(run: RunContext, state: State) -> list[AnsweredCall]:
     """The calls that have an answer in the conversation without having run."""
-    waiting = {call_id: record for call_id, record in run.calls.items() if record.status not in ENDED}
-    settled = []
+    waiting = {
+        call_id: record for call_id, record in run.calls.items() if record.status not in ENDED_CALL_STATES
+    }
+    answered = []
     for message in reversed(state.data["messages"]):
         if not waiting:
             break
         for result in message.tool_call_results:
             record = waiting.pop(result.origin.id or "", None)
             if record is not None:
-                turned_down = record.approval is not None and record.approval.decision in (
-                    "rejected",
-                    "expired",
-                )
-                settled.append(
-                    Settled(
-                        record.position,
-                        "rejected" if turned_down else "failed",
-                        clean_text(str(result.result)),
-                    )
-                )
-    return settled
+                decision = record.approval.decision if record.approval is not None else ""
+                status: CallState = "rejected" if decision in ("rejected", "expired") else "failed"
+                answered.append(AnsweredCall(record.position, status, clean_text(str(result.result))))
+    return answered
 
 
-def _answer(messages: list[ChatMessage], reason: str) -> str:
+def _final_answer(messages: list[ChatMessage], exit_reason: str) -> str:
     if not messages:
         return ""
     if messages[-1].is_from("assistant"):
         return messages[-1].text or ""
     for message in reversed(messages):
         for result in message.tool_call_results:
-            if result.origin.tool_name == reason:
+            if result.origin.tool_name == exit_reason:
                 return str(result.result)
     return ""
 
 
-def _find_tools_again(state: State, names: tuple[str, ...]) -> None:
+def _repeat_tool_searches(state: State, names: tuple[str, ...]) -> None:
     """A SearchableToolset keeps what it found in the run's copy: repeat its searches, which have no effects."""
-    live: dict[str, Tool] = {tool.name: tool for tool in state.data["tools"]}
-    if set(names) <= live.keys():
+    available: dict[str, Tool] = {tool.name: tool for tool in state.data["tools"]}
+    if set(names) <= available.keys():
         return
     for message in state.data["messages"]:
         for call in message.tool_calls:
-            if call.tool_name in live and call.tool_name == "search_tools":
-                live[call.tool_name].invoke(**call.arguments)
+            if call.tool_name in available and call.tool_name == "search_tools":
+                available[call.tool_name].invoke(**call.arguments)

@@ -1,4 +1,4 @@
-"""What a running tool may know of its call. Pure Python, so that a tool's module can import it anywhere."""
+"""The idempotency key of the running tool call. Pure Python, so that a tool's module can import it anywhere."""
 
 from contextvars import ContextVar
 
@@ -6,9 +6,9 @@ current_key: ContextVar[str | None] = ContextVar("agentstate_idempotency_key", d
 
 
 def idempotency_key() -> str:
-    """The key of the tool call that is running now: the same each time that this very call is run again.
+    """The key of the tool call that is running now: the same each time that this call is run again.
 
-    Hand it to the service that has the side effect, so that it can tell a repetition from a second request.
+    Pass it to the service that has the side effect, so that it can tell a repetition from a second request.
 
     :raises RuntimeError: outside a tool call of a durable run.
     """

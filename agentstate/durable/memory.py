@@ -2,7 +2,8 @@
 
     Agent(..., tools=[lookup, *memory_tools()], state_schema={**MEMORY_SCHEMA})
 
-The state key `working_memory` holds ``{"goal": str, "plan": [str], "completed": [str], "notes": [str]}``.
+`agentstate.durable.working_memory` says what the stored value is. The names, descriptions and parameters of the tools
+are part of the definition of every agent that has them: changing one makes its open sessions wait for a person.
 """
 
 from typing import Annotated, Any
@@ -11,9 +12,12 @@ from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
 from haystack.tools import Tool, tool
 
-KEY = "working_memory"
-MEMORY_SCHEMA: dict[str, dict[str, Any]] = {KEY: {"type": dict[str, Any], "handler": replace_values}}
-EMPTY: dict[str, Any] = {"goal": "", "plan": [], "completed": [], "notes": []}
+from agentstate.durable.working_memory import WorkingMemory
+from agentstate.names import WORKING_MEMORY_KEY
+
+MEMORY_SCHEMA: dict[str, dict[str, Any]] = {
+    WORKING_MEMORY_KEY: {"type": dict[str, Any], "handler": replace_values}
+}
 
 
 def memory_tools() -> list[Tool]:
@@ -21,8 +25,13 @@ def memory_tools() -> list[Tool]:
     return [make_plan, complete_step, take_note]
 
 
-def _memory(state: State) -> dict[str, Any]:
-    return {**EMPTY, **(state.get(KEY) or {})}
+def _read(state: State) -> WorkingMemory:
+    return WorkingMemory.from_stored(state.get(WORKING_MEMORY_KEY))
+
+
+def _write(state: State, memory: WorkingMemory) -> None:
+    """Keys that an agent's own code has put beside these are kept."""
+    state.set(WORKING_MEMORY_KEY, {**(state.get(WORKING_MEMORY_KEY) or {}), **memory.to_stored()})
 
 
 @tool
@@ -32,27 +41,23 @@ def make_plan(
     state: State,
 ) -> str:
     """Set down the goal and the steps towards it; replaces an earlier plan."""
-    memory = _memory(state)
-    kept = [step for step in memory["completed"] if step in steps]
-    state.set(KEY, {**memory, "goal": goal, "plan": list(steps), "completed": kept})
+    _write(state, _read(state).with_plan(goal, steps))
     return f"Planned: {len(steps)} steps."
 
 
 @tool
 def complete_step(step: Annotated[str, "the step, word for word as in the plan"], state: State) -> str:
     """Mark a step of the plan as completed."""
-    memory = _memory(state)
-    if step not in memory["plan"]:
-        return f"The plan has no step {step!r}. Its steps are: {'; '.join(memory['plan']) or 'none'}."
-    if step not in memory["completed"]:
-        state.set(KEY, {**memory, "completed": [*memory["completed"], step]})
-    pending = [other for other in memory["plan"] if other not in memory["completed"] and other != step]
-    return f"Completed. Still to do: {'; '.join(pending) or 'nothing'}."
+    memory = _read(state)
+    if step not in memory.plan:
+        return f"The plan has no step {step!r}. Its steps are: {'; '.join(memory.plan) or 'none'}."
+    memory = memory.with_completed(step)
+    _write(state, memory)
+    return f"Completed. Still to do: {'; '.join(memory.pending) or 'nothing'}."
 
 
 @tool
 def take_note(text: Annotated[str, "what is worth remembering"], state: State) -> str:
     """Keep a note for later."""
-    memory = _memory(state)
-    state.set(KEY, {**memory, "notes": [*memory["notes"], text]})
+    _write(state, _read(state).with_note(text))
     return "Noted."

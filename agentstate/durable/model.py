@@ -1,4 +1,4 @@
-"""A chat generator that journals what the real one replies, and replays what is journaled already."""
+"""A chat generator that journals what the real one replies, and replays what is in the journal already."""
 
 import uuid
 from dataclasses import replace
@@ -10,19 +10,22 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate.durable import run_context
 from agentstate.durable.failures import GarbledReply, ModelFailed
-from agentstate.durable.records import NewCall, NewReply
+from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+from agentstate.names import AGENT_GENERATOR
 
-AGENT = "agent"
 MAX_CALL_ID = 200
 
 
 @component
 class ReplayChatGenerator:
-    """:param name: "agent" for the agent's own generator; another name for one that a hook uses."""
+    """
+    :param name: `AGENT_GENERATOR` for the agent's own generator. Another name for one that a hook uses: its replies are
+        side calls, which are not part of the conversation.
+    """
 
-    def __init__(self, chat_generator: Any, name: str = AGENT) -> None:
+    def __init__(self, chat_generator: Any, name: str = AGENT_GENERATOR) -> None:
         self.chat_generator = chat_generator
         self.name = name
 
@@ -46,12 +49,12 @@ class ReplayChatGenerator:
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
     ) -> dict[str, Any]:
-        given = {
+        arguments = {
             "streaming_callback": streaming_callback,
             "generation_kwargs": generation_kwargs,
             "tools": tools,
         }
-        options = {key: value for key, value in given.items() if value is not None}
+        options = {name: value for name, value in arguments.items() if value is not None}
         run = run_context.current()
         if run is None:
             result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
@@ -59,42 +62,46 @@ class ReplayChatGenerator:
         seq = run.next_seq(self.name)
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:
-            replies = [message_from(stored.body) for stored in recorded.messages]
-            if self.name == AGENT:
-                for stored, reply in zip(recorded.messages, replies, strict=True):
-                    run.conversation.stored(reply, stored.position)
-                if (
-                    options.get("tools")
-                    and any(reply.tool_calls for reply in replies)
-                    and not run.all_ended()
-                ):
-                    run.executing()
-            return {"replies": replies}
-        return {"replies": self._ask(run, seq, messages, options)}
+            return {"replies": self._replay(run, recorded, options)}
+        return {"replies": self._call_model(run, seq, messages, options)}
 
-    def _ask(
+    def _replay(self, run: RunContext, recorded: ReplyRecord, options: dict[str, Any]) -> list[ChatMessage]:
+        replies = [message_from(stored.body) for stored in recorded.messages]
+        if self.name == AGENT_GENERATOR:
+            for stored, reply in zip(recorded.messages, replies, strict=True):
+                run.conversation.stored(reply, stored.position)
+            asks_for_tools = options.get("tools") and any(reply.tool_calls for reply in replies)
+            if asks_for_tools and not run.is_past_tools():
+                run.to_executing()
+        return replies
+
+    def _call_model(
         self, run: RunContext, seq: int, messages: list[ChatMessage], options: dict[str, Any]
     ) -> list[ChatMessage]:
+        """Call the model, and commit its reply before anything is done with it.
+
+        :raises ModelFailed: for the agent's own generator, whatever it raises.
+        """
         started = run.now()
+        is_own = self.name == AGENT_GENERATOR
         try:
-            replies = _checked(self.chat_generator.run(messages=messages, **options))
+            replies = _check_replies(self.chat_generator.run(messages=messages, **options))
         except Exception as error:
-            if self.name != AGENT:
-                raise  # a hook's generator: what its failure means is the hook's business
+            if not is_own:
+                raise  # a hook's generator: the hook decides what its failure means
             raise ModelFailed(self.name, seq, error, started, run.now()) from error
         replies = [_with_call_ids(reply) for reply in replies]
-        own = self.name == AGENT
-        calls = [call for reply in replies for call in reply.tool_calls] if own else []
+        calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
         ended = run.now()
-        prompt, completion = _tokens(replies)
+        prompt_tokens, completion_tokens = _tokens(replies)
         with run.lock:
             run.meter.add("model_calls", 1)
-            run.meter.add("prompt_tokens", prompt)
-            run.meter.add("completion_tokens", completion)
+            run.meter.add("prompt_tokens", prompt_tokens)
+            run.meter.add("completion_tokens", completion_tokens)
             run.meter.add("model_seconds", max(0.0, (ended - started).total_seconds()))
         if calls and options.get("tools"):
-            run.executing()
-        commit = run.journal.reply(
+            run.to_executing()
+        committed = run.journal.reply(
             NewReply(
                 name=self.name,
                 seq=seq,
@@ -102,27 +109,31 @@ class ReplayChatGenerator:
                 started_at=started,
                 ended_at=ended,
                 progress=run.meter.progress(),
-                aside=not own,
+                side_call=not is_own,
                 calls=[
                     NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in calls
                 ],
                 model=str(replies[-1].meta.get("model") or "") if replies else "",
-                prompt_tokens=prompt,
-                completion_tokens=completion,
+                prompt_tokens=prompt_tokens,
+                completion_tokens=completion_tokens,
             ),
-            run.held,
+            run.deferred_checkpoint,
         )
-        run.held_committed(commit.checkpoint)
-        run.signals, run.progressed = commit.signals, True
-        if own:
-            run.replied = True
-            for reply, position in zip(replies, commit.positions, strict=True):
+        run.deferred_checkpoint_committed(committed.checkpoint)
+        run.signals, run.progressed = committed.signals, True
+        if is_own:
+            run.has_reply = True
+            for reply, position in zip(replies, committed.positions, strict=True):
                 run.conversation.stored(reply, position)
-            run.calls.update({record.call_id: record for record in commit.calls})
+            run.calls.update({record.call_id: record for record in committed.calls})
         return replies
 
 
-def _checked(result: Any) -> list[ChatMessage]:
+def _check_replies(result: Any) -> list[ChatMessage]:
+    """The assistant's messages that a chat generator returned.
+
+    :raises GarbledReply: if it returned anything else.
+    """
     replies = result.get("replies") if isinstance(result, dict) else None
     if not isinstance(replies, list) or not all(
         isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
@@ -132,26 +143,25 @@ def _checked(result: Any) -> list[ChatMessage]:
         )
     for call in [call for reply in replies for call in reply.tool_calls]:
         if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
-            raise GarbledReply(f"The chat generator asks for a call that is none: {str(call)[:500]}")
+            raise GarbledReply(f"The chat generator asks for an invalid tool call: {str(call)[:500]}")
     return replies
 
 
 def _with_call_ids(message: ChatMessage) -> ChatMessage:
-    """Give every call an id of its own: some servers send none (Ollama), some repeat them, none may be huge."""
+    """Give every call a unique id of limited length: some servers send none (Ollama), some repeat them."""
     ids = [call.id for call in message.tool_calls]
     body = message_body(message)
-    fit = body == message.to_dict()
-    if fit and all(id and len(id) <= MAX_CALL_ID for id in ids) and len(set(ids)) == len(ids):
+    storable = body == message.to_dict()
+    if storable and all(id and len(id) <= MAX_CALL_ID for id in ids) and len(set(ids)) == len(ids):
         return message
-    # What cannot be stored as it came must not live on in this process either.
-    message = message if fit else message_from(body)
+    # The rest of this run must see what a resumed run would see.
+    message = message if storable else message_from(body)
     seen: set[str] = set()
     calls = []
     for call in message.tool_calls:
-        kept = call.id and len(call.id) <= MAX_CALL_ID and call.id not in seen
-        own = call if kept else replace(call, id=f"call_{uuid.uuid4().hex[:16]}")
-        seen.add(str(own.id))
-        calls.append(own)
+        is_usable = call.id and len(call.id) <= MAX_CALL_ID and call.id not in seen
+        calls.append(call if is_usable else replace(call, id=f"call_{uuid.uuid4().hex[:16]}"))
+        seen.add(str(calls[-1].id))
     if not calls:
         return message
     return ChatMessage.from_assistant(

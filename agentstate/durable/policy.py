@@ -1,4 +1,4 @@
-"""What may be assumed of a tool. Pure Python: an agent's module needs no more than this to declare it."""
+"""How the calls of a tool are run. Pure Python, so that an agent's module can import it anywhere."""
 
 import json
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from typing import Any
 class ToolPolicy:
     """How one tool's calls are run, retried and approved.
 
-    :param idempotent: Running the same call twice does what running it once does. A call found started but not
-        ended is then run again by itself (with the same idempotency key); otherwise a person decides.
-    :param approval: Each call waits for a person's yes.
-    :param approval_ttl: Seconds after which an unanswered approval lapses and the call is rejected. None: never.
+    :param idempotent: Running the same call twice has the same effect as running it once. A call found started but
+        not ended is then run again automatically, with the same idempotency key; otherwise a person decides.
+    :param approval: Each call waits for a person's approval.
+    :param approval_ttl: Seconds after which an open approval request expires and the call is rejected. None: never.
     :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached.
     :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
         idempotent, and in doubt if it is not, since nobody knows whether it took effect.
-    :param effect: What the call does to the world, in a few words for the person who approves ("moves money").
+    :param effect: What a call changes outside the session, in a few words for the person who approves ("moves money").
     :raises ValueError: for a time that is not positive.
     """
 
@@ -46,6 +46,6 @@ DEFAULT = ToolPolicy()
 
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
-    """What binds a person's decision to exactly these arguments (plain JSON) of this tool: a SHA-256 in hex."""
+    """The SHA-256, in hex, that binds a person's decision to exactly these arguments (plain JSON) of this tool."""
     text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return sha256(text.encode()).hexdigest()

@@ -13,52 +13,52 @@ from typing import Any, Protocol
 from agentstate.durable.records import (
     CallEnd,
     CallRecord,
-    Committed,
+    CommittedCheckpoint,
+    CommittedReply,
     NewCall,
     NewCheckpoint,
     NewReply,
     Progress,
-    RepliedCommit,
     Signals,
     Snapshot,
-    Stop,
 )
+from agentstate.durable.run_end import RunEnd
 
 Json = Any
 
 
 class LeaseLost(BaseException):
-    """Another worker holds the session now. A BaseException, since Haystack turns exceptions of tools into messages."""
+    """Another worker has the session now. A BaseException, since Haystack turns exceptions of tools into messages."""
 
 
 class JournalUnavailable(BaseException):
-    """The journal cannot be reached. The run stops as it is; the session goes on when its lease has run out."""
+    """The journal cannot be reached. The run stops where it is; the session resumes when its lease has expired."""
 
 
 class Journal(Protocol):
     def load(self) -> Snapshot:
-        """What there is to go on from."""
+        """The state to resume from."""
 
-    def checkpoint(self, new: NewCheckpoint) -> Committed:
-        """Commit a checkpoint, and what came with it."""
+    def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
+        """Commit a checkpoint with its messages, answered calls and, if it has one, the end of the run."""
 
-    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
-        """Commit a model's reply, with the calls it asks for as planned; before it, the checkpoint of its step."""
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
+        """Commit a model's reply with its calls as planned and, before it, the deferred checkpoint of its step."""
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         """Commit calls that a hook added to the model's."""
 
-    def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
-        """The position of a call with these arguments that was started on a tail left behind by a rewind or a fork."""
+    def find_discarded_call(self, tool: str, arguments: dict[str, Json]) -> int | None:
+        """The position of a call with these arguments that was started on a discarded branch; None if there is none."""
 
     def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
-        """Commit that the call runs from now on. `sent` are its arguments, where they are not the model's."""
+        """Record that the call has started. `sent` are its arguments, where they are not the model's."""
 
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
-        """Commit how the call ended."""
+        """Record how the call ended."""
 
-    def stop(self, stop: Stop) -> None:
-        """Let go of the session. Nothing may be written after it."""
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
+        """Record how the run ended, and release the lease. Nothing may be written after it."""
 
     def thread_done(self) -> None:
-        """Called in a thread other than the run's own when its tool call is over, to free what the thread held."""
+        """Free what a tool call has opened in its own thread. Called in that thread when the call has ended."""

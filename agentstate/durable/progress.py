@@ -1,4 +1,4 @@
-"""Where a run is in the state machine, and the running totals that the desk shows.
+"""The phase of a run, and the totals of the visible history that the dashboard shows.
 
 Every change of phase of every run goes through `Meter.to`, which asks the state machine: a forbidden change is an
 error here, before anything is written.
@@ -15,6 +15,8 @@ Clock = Callable[[], datetime]
 
 
 class Meter:
+    """Counts from the given progress on. Not thread-safe by itself."""
+
     def __init__(self, progress: Progress, clock: Clock) -> None:
         self.phase = AgentPhase(progress.phase)
         self.previous = progress.previous
@@ -25,7 +27,7 @@ class Meter:
         self._clock = clock
 
     def to(self, phase: AgentPhase) -> None:
-        """Go on to `phase`.
+        """Enter `phase`.
 
         :raises IllegalTransition: if the state machine forbids it.
         """
@@ -37,6 +39,7 @@ class Meter:
         self.previous, self.phase, self.since = self.phase.value, phase, now
 
     def add(self, key: str, amount: float) -> None:
+        """Add to the total of that name."""
         total = self._totals.get(key, 0) + amount
         self._totals[key] = round(total, 3) if isinstance(total, float) else total
 

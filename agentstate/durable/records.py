@@ -1,19 +1,20 @@
-"""The records that a durable run hands to its journal and reads back. All values are plain JSON."""
+"""The records that a durable run hands to its journal and reads back. All values are plain JSON. Needs no Haystack."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from agentstate.durable.run_end import RunEnd
+
 Json = Any
 CheckpointKind = Literal["start", "step", "prepared", "end"]
 CallState = Literal["planned", "started", "doubt", "done", "failed", "rejected", "skipped"]
-ENDED: frozenset[str] = frozenset({"done", "failed", "rejected", "skipped"})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the agent is in the state machine, and the totals of the visible history so far."""
+    """The agent's phase, and the totals of the visible history so far. `since` is when the phase began."""
 
     phase: str
     previous: str
@@ -21,21 +22,28 @@ class Progress:
     totals: dict[str, Json]
 
 
+# What is read back
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
+    """`body` is that of `ChatMessage.to_dict()`."""
+
     position: int
     body: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class InboxItem:
+class UnreadMessage:
+    """A user message that no checkpoint has taken into the conversation yet."""
+
     id: int
     body: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRecord:
-    """A person's answer: `decision` is "" while nobody answered; `arguments` are the edited ones, if any."""
+    """An approval request, as answered: `decision` is "" while it is open; `arguments` are the edited ones, if any."""
 
     decision: Literal["", "approved", "rejected", "expired", "reused"]
     arguments: dict[str, Json] | None = None
@@ -44,6 +52,12 @@ class ApprovalRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
+    """A tool call of the unfinished step.
+
+    `arguments` are the model's; `sent` are those that run, where a person or a hook changed them. `state` maps each
+    state key that the tool itself wrote to how it changed, as in `NewCheckpoint.state`. `attempt` counts the starts.
+    """
+
     position: int
     call_id: str
     tool: str
@@ -57,17 +71,24 @@ class CallRecord:
     attempt: int = 0
     approval: ApprovalRecord | None = None
 
+    @property
+    def run_arguments(self) -> dict[str, Json]:
+        """The arguments that the tool is called with."""
+        return self.arguments if self.sent is None else self.sent
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyRecord:
+    """The reply to call number `seq`, from 0, of the generator `name` in the unfinished step."""
+
     name: str
     seq: int
     messages: tuple[StoredMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """The checkpoint to go on from. `context` is what the model sees there, in order."""
+class StoredCheckpoint:
+    """The checkpoint to resume from. `context` is what the model sees there, in order; `step` counts finished steps."""
 
     position: int
     kind: CheckpointKind
@@ -81,16 +102,17 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a run needs in order to go on: the base, and what was journaled since.
+    """The state to resume from: the last checkpoint, and what was journaled since.
 
-    `allowed` names the tools that a person has let run without being asked, for the rest of this session.
+    `definition` is the fingerprint that the agent must have; "" for any. `allowed` names the tools that are
+    pre-approved for the rest of this session.
     """
 
     inputs: dict[str, Json]
     progress: Progress
     definition: str
-    base: Base | None = None
-    inbox: tuple[InboxItem, ...] = ()
+    checkpoint: StoredCheckpoint | None = None
+    unread: tuple[UnreadMessage, ...] = ()
     replies: tuple[ReplyRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     allowed: frozenset[str] = frozenset()
@@ -98,76 +120,30 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What others want of the run, as seen by its last commit."""
+    """What the last commit found: a stop request ("pause", "cancel" or ""), and whether there are unread messages."""
 
     stop_request: str = ""
-    inbox: bool = False
+    unread: bool = False
+
+
+# What is written
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to store: its body, or the inbox item that it is."""
+    """A message to store: its body, or the id of the unread message that it is."""
 
     body: dict[str, Json] | None = None
-    inbox_id: int | None = None
+    unread_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A call that ended without running: its tool is unknown, or a hook answered for it."""
+class AnsweredCall:
+    """A call that ended without running: its tool is unknown, or it was answered instead. `error` is the answer."""
 
     position: int
     status: CallState
     error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """A call that needs a person's approval, with the arguments that would run.
-
-    `repeats` is the position of the same call on a tail that was left behind, where it had its effect already.
-    """
-
-    position: int
-    tool: str
-    arguments: dict[str, Json]
-    fingerprint: str
-    ttl: float | None = None
-    repeats: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCall:
-    """A model call that failed: kept for the timeline."""
-
-    name: str
-    seq: int
-    error: str
-    started_at: datetime
-    ended_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """How a run lets go of its session.
-
-    `status` is the session's next one; `delay` the seconds after which a queued one is due. `asks` and `doubts`
-    (positions of calls) are what a waiting one waits for.
-    """
-
-    status: Literal["idle", "queued", "waiting", "paused", "cancelled"]
-    event: str = ""
-    waiting_for: str = ""
-    why: str = ""
-    error: str = ""
-    delay: float = 0.0
-    progress: Progress | None = None
-    asks: tuple[Ask, ...] = ()
-    doubts: tuple[int, ...] = ()
-    failed: FailedCall | None = None
-    final_answer: str = ""
-    exit_reason: str = ""
-    definition: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +153,11 @@ class NewCheckpoint:
     `messages` are new, in order, and get the next positions. `context` is None where the model sees all that it saw
     at the checkpoint before plus every message stored since; else the whole of what it sees: positions, and
     negative numbers for the new messages (-1 the first). `state` maps a changed key to {"set": value} or
-    {"extend": items}. A "step" checkpoint folds what lies in the inbox into the context, behind the rest.
-    With `stop` the run lets go of the session in the same commit; if the inbox is not empty at the end of a
-    turn, the session stays queued instead, with `followup` as its progress. Without `fold` the inbox is left alone.
+    {"extend": items}. A "step" checkpoint reads the unread messages into the context, behind the rest, unless
+    `read_unread` is False.
+
+    With `run_end` the run ends in the same commit. If it is `Finished` and messages are unread, the session is queued
+    for its next turn instead, with `next_turn` as its progress.
     """
 
     kind: CheckpointKind
@@ -190,24 +168,17 @@ class NewCheckpoint:
     state: dict[str, Json] = field(default_factory=dict)
     counters: dict[str, Json] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
-    settled: Sequence[Settled] = ()
+    answered: Sequence[AnsweredCall] = ()
     definition: str = ""
-    stop: Stop | None = None
-    followup: Progress | None = None
-    fold: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The positions that new rows got, in the order they were given, and the inbox messages that were folded in."""
-
-    positions: tuple[int, ...]
-    signals: Signals
-    folded: tuple[StoredMessage, ...] = ()
+    run_end: RunEnd | None = None
+    next_turn: Progress | None = None
+    read_unread: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class NewCall:
+    """A tool call that the model, or a hook, asks for."""
+
     call_id: str
     tool: str
     arguments: dict[str, Json]
@@ -215,7 +186,10 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True)
 class NewReply:
-    """A model's reply. `aside` is set for a generator other than the agent's own: its words are no part of the talk."""
+    """A model's reply, and the calls that it asks for.
+
+    `side_call` is set for a generator other than the agent's own: its messages are not part of the conversation.
+    """
 
     name: str
     seq: int
@@ -223,7 +197,7 @@ class NewReply:
     started_at: datetime
     ended_at: datetime
     progress: Progress
-    aside: bool = False
+    side_call: bool = False
     calls: Sequence[NewCall] = ()
     model: str = ""
     prompt_tokens: int = 0
@@ -231,18 +205,11 @@ class NewReply:
 
 
 @dataclass(frozen=True, slots=True)
-class RepliedCommit:
-    """The positions of the reply's messages, the records of its calls, and the checkpoint that went with it."""
-
-    positions: tuple[int, ...]
-    calls: tuple[CallRecord, ...]
-    signals: Signals
-    checkpoint: Committed | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How a call ended: its status, and what there is to replay."""
+    """How a call ended, and what a replay needs of it.
+
+    `lossy` says that the result could not be stored exactly; `cached` that it came from the tool cache.
+    """
 
     status: CallState
     ended_at: datetime
@@ -251,3 +218,25 @@ class CallEnd:
     state: dict[str, Json] | None = None
     lossy: bool = False
     cached: bool = False
+
+
+# What a commit returns
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedCheckpoint:
+    """The positions of the new messages, in the order they were given, and the unread messages that were read."""
+
+    positions: tuple[int, ...]
+    signals: Signals
+    read: tuple[StoredMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedReply:
+    """The positions of the reply's messages, the records of its calls, and the checkpoint committed with it."""
+
+    positions: tuple[int, ...]
+    calls: tuple[CallRecord, ...]
+    signals: Signals
+    checkpoint: CommittedCheckpoint | None = None

@@ -1,7 +1,7 @@
-"""Which agents there are: a key, a factory, and the policies of its tools.
+"""The registered agents: for each a key, a factory, and the policies of its tools.
 
-An agent is one function with one decorator. The modules that hold such functions are named in the setting
-`AGENTSTATE_AGENTS`; no code is ever named by stored data. Needs no Haystack until a factory is called.
+An agent is registered by one decorated function. The setting `AGENTSTATE_AGENTS` names the modules with such functions;
+no code is ever named by stored data. Needs no Haystack until a factory is called.
 """
 
 import importlib
@@ -17,7 +17,7 @@ Factory = TypeVar("Factory", bound=Callable[[], Any])
 
 
 class AgentError(Exception):
-    """An agent that cannot be had. The message says what to do."""
+    """An agent that is not available. The message says what to do."""
 
 
 class AgentNotRegistered(AgentError):
@@ -41,7 +41,7 @@ class Registration:
     description: str = ""
 
     def policy(self, tool: str) -> ToolPolicy:
-        """The tool's policy; a tool without one counts as not idempotent and needing no approval."""
+        """The tool's policy. A tool without one is not idempotent and needs no approval."""
         return self.policies.get(tool, DEFAULT)
 
 
@@ -54,10 +54,10 @@ class Registry:
 
     def add(self, registration: Registration) -> None:
         with self._lock:
-            known = self._by_key.get(registration.key)
-            if known is not None and _origin(known) != _origin(registration):
+            other = self._by_key.get(registration.key)
+            if other is not None and _origin(other) != _origin(registration):
                 raise ValueError(
-                    f"Two agents are registered as {registration.key!r}: {_origin(known)} and {_origin(registration)}. "
+                    f"Two agents are registered as {registration.key!r}: {_origin(other)} and {_origin(registration)}. "
                     "Give one of them another key."
                 )
             self._by_key[registration.key] = registration
@@ -106,13 +106,14 @@ def agent(
     """Register the decorated factory as the agent `key`.
 
     The factory takes no arguments and returns a Haystack `Agent`. It is called once per worker process, when
-    the first session needs it. `policies` says what may be assumed of each tool, by the tool's name.
+    the first session needs it. `policies` are those of its tools, by the tool's name.
 
-    :raises ValueError: for a key that is no plain name, or is taken by another function.
+    :raises ValueError: for an invalid key, or one that another function has.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", key):
         raise ValueError(
-            f"An agent's key is letters, digits, '_', '-' and '.', at most 100 of them; not {key!r}."
+            f"The agent key {key!r} is invalid: use at most 100 letters, digits, '_', '-' and '.', "
+            "beginning with a letter or digit."
         )
 
     def register(factory: Factory) -> Factory:

@@ -1,9 +1,9 @@
-"""One run of a durable agent against a journal: restore, replay, record, stop.
+"""One run of a durable agent against a journal: restore, replay, record, end.
 
     outcome = run(make_durable(agent), FileJournal.open("session.json", say="Look up claim CLM-1042"))
 
-`run` goes on from what the journal holds and returns when the turn has ended, a person is needed, or enough was
-done. It may be killed at any moment and called again, here or in another process.
+`run` resumes from what the journal holds and returns when the turn has ended, a person is needed, or the slice is over.
+It may be killed at any moment and called again, here or in another process.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,17 @@ from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.hooks import BOUNDARY
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
-from agentstate.durable.records import FailedCall, Snapshot, Stop
-from agentstate.durable.run_context import Parked, RunContext, as_message
+from agentstate.durable.records import Snapshot
+from agentstate.durable.run_context import RunContext, Suspended, as_message
+from agentstate.durable.run_end import (
+    AgentChanged,
+    Failed,
+    FailedModelCall,
+    GaveUp,
+    NothingToDo,
+    RetryLater,
+    RunEnd,
+)
 from agentstate.durable.state.encoding import clean_text, decode
 
 
@@ -30,15 +39,16 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """:param enough: Asked at each step boundary; True ends the slice there, and the session stays queued.
+    """
+    :param slice_is_over: Asked at each step boundary; True ends the run there, and the session stays queued.
     :param attempt: How often the session was claimed without progress, from 1.
-    :param max_attempts: After so many attempts a failing model hands the session to a person.
+    :param max_attempts: After so many attempts a failing model makes the session wait for a person.
     :param retry_seconds: Delay before the second attempt; it doubles with each.
     """
 
     cache: ToolCache | None = None
     clock: Clock = _now
-    enough: Callable[[], bool] = field(default=lambda: False)
+    slice_is_over: Callable[[], bool] = field(default=lambda: False)
     attempt: int = 1
     max_attempts: int = 5
     retry_seconds: float = 2.0
@@ -46,7 +56,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the session: the journal's status for it, and the agent's result where its turn has ended."""
+    """The session's status after the run, why it ended, and the agent's result if its turn has ended."""
 
     status: str
     why: str = ""
@@ -54,7 +64,7 @@ class Outcome:
 
 
 def run(durable: DurableAgent, journal: Journal, options: Options | None = None) -> Outcome:
-    """Drive the session until it stops.
+    """Drive the session until the run ends.
 
     :raises LeaseLost: if another worker has taken the session over; nothing more was written.
     :raises JournalUnavailable: if the journal cannot be reached.
@@ -69,51 +79,48 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         definition=durable.definition,
         cache=options.cache,
         clock=options.clock,
-        enough=options.enough,
+        slice_is_over=options.slice_is_over,
         has_system_prompt=durable.agent.system_prompt is not None,
-        holds=durable.holds,
+        may_defer_checkpoints=durable.may_defer_checkpoints,
     )
-    early = _nothing_to_do(context, snapshot, durable)
-    if early is not None:
-        journal.stop(early)
-        return Outcome(early.status, early.why)
+    end = _end_before_start(context, snapshot, durable)
+    if end is not None:
+        return _end_run(context, end)
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
 
-    token = run_context._current.set(context)
+    token = run_context.current_run.set(context)
     try:
         result = durable.agent.run(**_arguments(context, snapshot))
-    except Parked as parked:
-        return _let_go(context, parked.stop)
+    except Suspended as suspended:
+        return _end_run(context, suspended.end)
     except ModelFailed as failure:
-        return _let_go(context, _after_model_failure(context, failure, options))
+        return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:
         context.to(AgentPhase.ERROR)
-        return _let_go(context, Stop("idle", "failed", error=clean_text(describe(error))))
+        return _end_run(context, Failed(clean_text(describe(error))))
     finally:
-        run_context._current.reset(token)
+        run_context.current_run.reset(token)
+    status = context.end.status if context.end is not None else "running"
     if result.get("exit_reason") == BOUNDARY:
-        return Outcome(context.stopped_as)
-    return Outcome(context.stopped_as, result=result)
+        return Outcome(status)
+    return Outcome(status, result=result)
 
 
-def _nothing_to_do(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> Stop | None:
-    if context.fresh_turn and not snapshot.inbox:
-        # A turn was announced, and its message read elsewhere: there is none.
+def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> RunEnd | None:
+    """The end of a run that has nothing to run; None for a run that has."""
+    if context.begins_turn:
+        if snapshot.unread:
+            return None
         if context.meter.phase is AgentPhase.ERROR:
             context.to(AgentPhase.PLANNING)
         if context.meter.phase is AgentPhase.PLANNING:
             context.to(AgentPhase.DONE)
-        return Stop("idle", progress=context.meter.progress())
-    if context.fresh_turn:
-        return None
+        return NothingToDo()
     if snapshot.definition and snapshot.definition != durable.definition:
-        return Stop(
-            "waiting",
-            "changed",
-            waiting_for="changed",
-            why=f"The agent has changed since the last checkpoint ({snapshot.definition[:8]} is now "
-            f"{durable.definition[:8]}). Resume to go on with the agent as it is now.",
+        return AgentChanged(
+            f"The agent has changed since the last checkpoint ({snapshot.definition[:8]} is now "
+            f"{durable.definition[:8]}). Resume to go on with the agent as it is now."
         )
     return None
 
@@ -126,19 +133,19 @@ def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
         arguments["generation_kwargs"] = decode(inputs["generation_kwargs"])
     if inputs.get("tools"):
         arguments["tools"] = list(inputs["tools"])
-    base = snapshot.base
-    before = [as_message(stored) for stored in base.context] if base else []
-    if not context.fresh_turn:
+    checkpoint = snapshot.checkpoint
+    before = [as_message(stored) for stored in checkpoint.context] if checkpoint else []
+    if not context.begins_turn:
         return {**arguments, "messages": before}
-    if base is not None:
-        arguments.update(context.keys.start_from(base.state))
-        context.conversation.start_from(before, [stored.position for stored in base.context])
-    said = []
-    for item in snapshot.inbox:
-        message = as_message(item)
-        context.conversation.from_inbox(message, item.id)
-        said.append(message)
-    return {**arguments, "messages": [*_without_system_prompt(context, before), *said]}
+    if checkpoint is not None:
+        arguments.update(context.keys.start_from(checkpoint.state))
+        context.conversation.start_from(before, [stored.position for stored in checkpoint.context])
+    new = []
+    for unread in snapshot.unread:
+        message = as_message(unread)
+        context.conversation.from_unread(message, unread.id)
+        new.append(message)
+    return {**arguments, "messages": [*_without_system_prompt(context, before), *new]}
 
 
 def _without_system_prompt(context: RunContext, messages: list[Any]) -> list[Any]:
@@ -151,21 +158,21 @@ def _without_system_prompt(context: RunContext, messages: list[Any]) -> list[Any
     return messages[first:]
 
 
-def _after_model_failure(context: RunContext, failure: ModelFailed, options: Options) -> Stop:
+def _end_after_model_failure(context: RunContext, failure: ModelFailed, options: Options) -> RunEnd:
     error = clean_text(str(failure))
-    failed = FailedCall(failure.name, failure.seq, error, failure.started_at, failure.ended_at)
+    call = FailedModelCall(failure.name, failure.seq, error, failure.started_at, failure.ended_at)
     if not failure.transient:
         context.to(AgentPhase.ERROR)
-        return Stop("idle", "failed", error=error, failed=failed)
+        return Failed(error, failed_call=call)
     attempt = 1 if context.progressed else options.attempt
     if attempt >= options.max_attempts:
         why = f"The model failed {attempt} times without progress, at last with {error}"
-        return Stop("waiting", "gave_up", waiting_for="retries", why=why, failed=failed)
+        return GaveUp(why, failed_call=call)
     delay = retry_delay(failure.error, attempt, options.retry_seconds)
     why = f"The model failed (attempt {attempt} of {options.max_attempts}): {error}"
-    return Stop("queued", "retry", why=why, delay=delay, failed=failed)
+    return RetryLater(why, delay=delay, failed_call=call)
 
 
-def _let_go(context: RunContext, stop: Stop) -> Outcome:
-    context.release(stop)
-    return Outcome(stop.status, stop.why or stop.error)
+def _end_run(context: RunContext, end: RunEnd) -> Outcome:
+    context.end_run(end)
+    return Outcome(end.status, end.reason)

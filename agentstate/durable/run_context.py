@@ -1,7 +1,7 @@
-"""The run that is going on in this thread: what the hooks, the generator and the ledger share.
+"""The run that is going on in this thread: what the hooks, the generator and the tools share.
 
 One `RunContext` lives as long as one `agent.run`. Tool threads inherit it through their context; a nested agent runs
-without it, as one call.
+without it, as one call. `lock` guards what tool threads change: the meter, the calls and the signals.
 """
 
 import threading
@@ -19,55 +19,59 @@ from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock, Meter
 from agentstate.durable.records import (
-    ENDED,
-    Ask,
-    Base,
+    AnsweredCall,
     CallRecord,
     CheckpointKind,
-    Committed,
-    InboxItem,
+    CommittedCheckpoint,
     NewCheckpoint,
     Progress,
     ReplyRecord,
-    Settled,
     Signals,
     Snapshot,
-    Stop,
     StoredMessage,
+    UnreadMessage,
 )
+from agentstate.durable.run_end import ApprovalRequest, RunEnd
 from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
 from agentstate.durable.state.keys import COUNTERS, StateKeys
+from agentstate.names import ENDED_CALL_STATES
 
 if TYPE_CHECKING:
     from haystack.components.agents.state import State
 
-_current: ContextVar["RunContext | None"] = ContextVar("agentstate_run", default=None)
+current_run: ContextVar["RunContext | None"] = ContextVar("agentstate_run", default=None)
 
 
 def current() -> "RunContext | None":
-    return _current.get()
+    """The durable run that this code is part of; None outside of one."""
+    return current_run.get()
 
 
-class Parked(BaseException):
-    """The run stops until a person has decided. A BaseException: Haystack turns a tool's exceptions into messages."""
+class Suspended(BaseException):
+    """The run ends before the step does. A BaseException: Haystack turns a tool's exceptions into messages."""
 
-    def __init__(self, stop: Stop) -> None:
-        super().__init__(stop.why)
-        self.stop = stop
+    def __init__(self, end: RunEnd) -> None:
+        super().__init__(end.reason)
+        self.end = end
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A checkpoint drawn up, and what to take as known once it is committed."""
+class _Draft:
+    """A checkpoint that is to be committed, and what is known of the state once it is."""
 
     new: NewCheckpoint
     state: "State"
     change: Change
-    fresh: dict[str, Any]
+    changed_keys: dict[str, Any]
 
 
 class RunContext:
+    """
+    :param slice_is_over: Asked at each step boundary; True ends the run there.
+    :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
+    """
+
     def __init__(
         self,
         *,
@@ -78,9 +82,9 @@ class RunContext:
         definition: str,
         cache: ToolCache | None,
         clock: Clock,
-        enough: Callable[[], bool],
+        slice_is_over: Callable[[], bool],
         has_system_prompt: bool = False,
-        holds: bool = False,
+        may_defer_checkpoints: bool = False,
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -88,45 +92,50 @@ class RunContext:
         self.definition = definition
         self.cache = cache
         self.clock = clock
-        self.enough = enough
+        self.slice_is_over = slice_is_over
+        self.has_system_prompt = has_system_prompt
+        self.may_defer_checkpoints = may_defer_checkpoints
+        self.allowed = snapshot.allowed
         self.meter = Meter(snapshot.progress, clock)
         self.conversation = Conversation()
         self.keys = StateKeys()
         self.lock = threading.RLock()
         self.thread = threading.get_ident()
-        self.base: Base | None = snapshot.base
-        self.fresh_turn = snapshot.base is None or snapshot.base.kind == "end"
-        self.prepared = snapshot.base is not None and snapshot.base.kind == "prepared"
-        self.step = snapshot.base.step if snapshot.base else 0
-        self.stepping = not self.fresh_turn
         self.signals = Signals()
-        self.let_go = False
-        self.stopped_as = "running"
-        self.has_system_prompt = has_system_prompt
-        self.holds = holds
-        self._held: _Held | None = None
-        self.replied = bool(snapshot.replies)
-        self.unread = not self.fresh_turn and bool(snapshot.inbox)
-        self.progressed = False
-        self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
-        self._seq: dict[str, int] = {}
-        self.calls: dict[str, CallRecord] = {call.call_id: call for call in snapshot.calls}
-        self.unclaimed: list[CallRecord] = []
-        self.asked: list[Ask] = []
-        self.allowed = snapshot.allowed
+        self._deferred: _Draft | None = None
 
-    # What the model said
+        self.checkpoint = checkpoint = snapshot.checkpoint
+        self.begins_turn = checkpoint is None or checkpoint.kind == "end"
+        self.step = checkpoint.step if checkpoint else 0
+        # Of the step that comes next, or is going on: is its first checkpoint committed, is what the hooks before the
+        # model made of the context committed, and has the model replied?
+        self.step_is_committed = not self.begins_turn
+        self.context_is_committed = checkpoint is not None and checkpoint.kind == "prepared"
+        self.has_reply = bool(snapshot.replies)
+        self.has_unread = not self.begins_turn and bool(snapshot.unread)
+
+        self.progressed = False
+        self.end: RunEnd | None = None
+
+        self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
+        self._next_seq: dict[str, int] = {}
+        self.calls: dict[str, CallRecord] = {call.call_id: call for call in snapshot.calls}
+        self.unmatched_calls: list[CallRecord] = []
+        self.approval_requests: list[ApprovalRequest] = []
+
+    # Model replies
 
     def next_seq(self, name: str) -> int:
+        """The index of this call of the generator within the step, from 0."""
         with self.lock:
-            seq = self._seq.get(name, 0)
-            self._seq[name] = seq + 1
+            seq = self._next_seq.get(name, 0)
+            self._next_seq[name] = seq + 1
             return seq
 
     def recorded_reply(self, name: str, seq: int) -> ReplyRecord | None:
         return self._replies.get((name, seq))
 
-    # What the tools did
+    # Tool calls
 
     def policy(self, tool: str) -> ToolPolicy:
         return self.policies.get(tool, DEFAULT)
@@ -140,41 +149,42 @@ class RunContext:
             self.calls[record.call_id] = record
             return record
 
-    def ask(
-        self, call_id: str | None, tool: str, arguments: dict[str, Any], repeats: int | None = None
+    def request_approval(
+        self, record: CallRecord, tool: str, arguments: dict[str, Any], repeats: int | None = None
     ) -> None:
-        """Note that a call needs a person's yes. All of a step are noted before the run is parked."""
-        record = self.call(call_id)
-        if record is not None and all(ask.position != record.position for ask in self.asked):
-            shown, _ = encode_lossy(arguments)
-            self.asked.append(
-                Ask(
-                    record.position,
-                    tool,
-                    shown,
-                    fingerprint(tool, shown),
-                    self.policy(tool).approval_ttl,
-                    repeats,
-                )
+        """Note that the call needs a person's approval. The run is suspended once all of the step are noted."""
+        if any(request.position == record.position for request in self.approval_requests):
+            return
+        shown, _ = encode_lossy(arguments)
+        self.approval_requests.append(
+            ApprovalRequest(
+                position=record.position,
+                tool=tool,
+                arguments=shown,
+                fingerprint=fingerprint(tool, shown),
+                ttl=self.policy(tool).approval_ttl,
+                repeats=repeats,
             )
+        )
 
     # Phases
 
     def to(self, *phases: AgentPhase) -> None:
+        """Go through the phases, as the state machine allows; those that the run is in already are left out."""
         with self.lock:
             for phase in phases:
                 if phase is not self.meter.phase:
                     self.meter.to(phase)
 
-    def all_ended(self) -> bool:
-        """Whether the tools of the step have run, and the session is known to be past them."""
-        ended = all(call.status in ENDED for call in self.calls.values())
-        return ended and self.meter.phase is AgentPhase.REFLECTING
-
-    def executing(self) -> None:
+    def to_executing(self) -> None:
         """The model has asked for tools: whatever came before, they run next."""
         if self.meter.phase is not AgentPhase.EXECUTING:
             self.to(AgentPhase.PLANNING, AgentPhase.EXECUTING)
+
+    def is_past_tools(self) -> bool:
+        """Whether the tools of the step have run, and the phase says so."""
+        ended = all(call.status in ENDED_CALL_STATES for call in self.calls.values())
+        return ended and self.meter.phase is AgentPhase.REFLECTING
 
     # Commits
 
@@ -183,45 +193,56 @@ class RunContext:
         kind: CheckpointKind,
         state: "State",
         *,
-        settled: Iterable[Settled] = (),
-        stop: Stop | None = None,
+        answered: Iterable[AnsweredCall] = (),
+        run_end: RunEnd | None = None,
         meter: Meter | None = None,
-        followup: Progress | None = None,
+        next_turn: Progress | None = None,
     ) -> None:
-        """Commit a checkpoint of the live state, and take it as known.
+        """Commit a checkpoint of the live state.
 
         :raises NotStorable: naming the state key, for a value that cannot be stored; nothing is written then.
         """
-        held = self._draw_up(kind, state, settled, stop=stop, meter=meter, followup=followup)
-        self._took(held, self.journal.checkpoint(held.new))
+        draft = self._draft(kind, state, answered, run_end=run_end, meter=meter, next_turn=next_turn)
+        self._committed(draft, self.journal.checkpoint(draft.new))
 
-    def hold(self, state: "State", settled: Iterable[Settled]) -> None:
-        """Draw up the checkpoint of a step that begins, to be committed together with the model's reply.
+    def defer_checkpoint(self, state: "State", answered: Iterable[AnsweredCall]) -> None:
+        """Prepare the checkpoint of a step that begins, to be committed together with the model's reply.
 
-        All that it holds is in the journal already: a run that dies before the reply draws it up again.
+        All that it holds is in the journal already: a run that dies before the reply prepares it again.
         """
-        self._held = self._draw_up("step", state, settled, fold=False)
+        self._deferred = self._draft("step", state, answered, read_unread=False)
 
     @property
-    def held(self) -> NewCheckpoint | None:
-        return self._held.new if self._held else None
+    def deferred_checkpoint(self) -> NewCheckpoint | None:
+        return self._deferred.new if self._deferred else None
 
-    def held_committed(self, committed: Committed | None) -> None:
-        if self._held is not None and committed is not None:
-            held, self._held = self._held, None
-            self._took(held, committed)
+    def deferred_checkpoint_committed(self, committed: CommittedCheckpoint | None) -> None:
+        if self._deferred is not None and committed is not None:
+            draft, self._deferred = self._deferred, None
+            self._committed(draft, committed)
 
-    def _draw_up(
+    def end_run(self, end: RunEnd) -> None:
+        """Record the end of the run, with the progress made; nothing if it is recorded already."""
+        if self.end is None:
+            if self._deferred is not None:
+                self.deferred_checkpoint_committed(self.journal.checkpoint(self._deferred.new))
+            self.end = end
+            self.journal.end_run(end, self.meter.progress())
+
+    def now(self) -> datetime:
+        return self.clock()
+
+    def _draft(
         self,
         kind: CheckpointKind,
         state: "State",
-        settled: Iterable[Settled],
+        answered: Iterable[AnsweredCall],
         *,
         meter: Meter | None = None,
         **options: Any,
-    ) -> "_Held":
+    ) -> _Draft:
         change = self.conversation.change(state.data["messages"])
-        keys, fresh = self.keys.changes(state.data)
+        key_changes, changed_keys = self.keys.changes(state.data)
         counters, _ = encode_lossy({key: state.data.get(key) for key in COUNTERS})
         new = NewCheckpoint(
             kind=kind,
@@ -229,40 +250,30 @@ class RunContext:
             progress=(meter or self.meter).progress(),
             messages=change.messages,
             context=change.context,
-            state=keys,
+            state=key_changes,
             counters=counters,
             tools=tuple(tool.name for tool in state.data.get("tools") or ()),
-            settled=tuple(settled),
+            answered=tuple(answered),
             definition=self.definition,
             **options,
         )
         if kind != "prepared":
-            self._replies, self._seq, self.calls = {}, {}, {}
-            self.unclaimed, self.asked = [], []
-        return _Held(new, state, change, fresh)
+            self._replies, self._next_seq, self.calls = {}, {}, {}
+            self.unmatched_calls, self.approval_requests = [], []
+        return _Draft(new, state, change, changed_keys)
 
-    def _took(self, held: "_Held", committed: Committed) -> None:
+    def _committed(self, draft: _Draft, committed: CommittedCheckpoint) -> None:
+        """Take what the checkpoint holds as known, and let the agent see the messages that it read."""
         self.progressed = True
-        if held.new.stop is not None:
-            self.let_go, self.stopped_as = True, held.new.stop.status
+        if draft.new.run_end is not None:
+            self.end = draft.new.run_end
         self.signals = committed.signals
-        folded = [(message.position, as_message(message)) for message in committed.folded]
-        self.conversation.committed(held.change, committed.positions, folded)
-        self.keys.committed(held.fresh)
-        if folded:
-            held.state.set("messages", [message for _, message in folded])
-
-    def release(self, stop: Stop) -> None:
-        """Let go of the session; the progress made goes with it."""
-        if not self.let_go:
-            if self._held is not None:
-                self.held_committed(self.journal.checkpoint(self._held.new))
-            self.let_go, self.stopped_as = True, stop.status
-            self.journal.stop(replace(stop, progress=self.meter.progress()))
-
-    def now(self) -> datetime:
-        return self.clock()
+        read = [(stored.position, as_message(stored)) for stored in committed.read]
+        self.conversation.committed(draft.change, committed.positions, read)
+        self.keys.committed(draft.changed_keys)
+        if read:
+            draft.state.set("messages", [message for _, message in read])
 
 
-def as_message(stored: StoredMessage | InboxItem) -> ChatMessage:
+def as_message(stored: StoredMessage | UnreadMessage) -> ChatMessage:
     return message_from(stored.body)

@@ -1,7 +1,7 @@
 """The ledger around each tool: a call is committed as started, then as ended; an ended one is replayed.
 
 `attach` wraps the `invoke` of a tool once; the wrapper does nothing outside a durable run. It runs in Haystack's
-tool threads.
+tool threads. No transaction is open while the tool runs.
 """
 
 import contextvars
@@ -20,10 +20,13 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
 from agentstate.durable.cache import cache_key
 from agentstate.durable.idempotency import current_key
-from agentstate.durable.records import ENDED, CallEnd, CallRecord, Stop
-from agentstate.durable.run_context import Parked, RunContext
+from agentstate.durable.policy import ToolPolicy
+from agentstate.durable.records import CallEnd, CallRecord
+from agentstate.durable.run_context import RunContext, Suspended
+from agentstate.durable.run_end import InDoubt
 from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, encode_result
 from agentstate.durable.state.keys import apply, difference
+from agentstate.names import ENDED_CALL_STATES
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
 
@@ -40,7 +43,7 @@ def attach(tool: Tool) -> None:
 
     def invoke(**kwargs: Any) -> Any:
         run = run_context.current()
-        record = claim(run, tool.name, kwargs) if run is not None else None
+        record = match_call(run, tool.name, kwargs) if run is not None else None
         if run is None or record is None:
             return inner(**kwargs)
         try:
@@ -53,89 +56,97 @@ def attach(tool: Tool) -> None:
     tool.invoke = invoke  # type: ignore[method-assign]
 
 
-def claim(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
+def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
     """The pending call that is being executed: `invoke` is given no call id, so match by tool and arguments.
 
-    Identical calls are interchangeable. The most arguments win, so that a call without any does not take the place
-    of one with some.
+    Identical calls are interchangeable. Of several that match, the one with the most arguments is taken, so that a call
+    without any is not taken for one that has some.
     """
     with run.lock:
-        fitting = [
+        matches = [
             record
-            for record in run.unclaimed
+            for record in run.unmatched_calls
             if record.tool == tool
-            and all(key in kwargs and _equal(kwargs[key], value) for key, value in _arguments(record).items())
+            and all(
+                name in kwargs and _is_equal(kwargs[name], value)
+                for name, value in record.run_arguments.items()
+            )
         ]
-        if not fitting:
+        if not matches:
             return None
-        best = max(fitting, key=lambda record: len(_arguments(record)))
-        run.unclaimed.remove(best)
+        best = max(matches, key=lambda record: len(record.run_arguments))
+        run.unmatched_calls.remove(best)
         return best
 
 
 def _invoke(
     run: RunContext, record: CallRecord, tool: Tool, inner: Callable[..., Any], kwargs: dict[str, Any]
 ) -> Any:
+    """Replay the call, answer it from the cache, or run it and record how it ends.
+
+    :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it.
+    :raises Suspended: if the call took too long and may have taken effect.
+    """
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
-    if record.status in ENDED:
+    if record.status in ENDED_CALL_STATES:
         return _replay(run, record, tool, state)
 
     policy = run.policy(tool.name)
-    key = None
-    if run.cache is not None and policy.cache_ttl is not None and state is None:
-        told, lossy = encode_lossy(
-            {name: value for name, value in kwargs.items() if name not in _NOT_ARGUMENTS}
-        )
-        key = None if lossy else cache_key(run.agent_key, tool.name, told)
-        hit = run.cache.get(key) if key else None
-        if hit is not None:
-            _end(run, record, CallEnd("done", run.now(), result=hit["result"], cached=True), None)
-            return decode(hit["result"])
+    key = _key_in_cache(run, tool, policy, kwargs) if state is None else None
+    hit = run.cache.get(key) if key is not None and run.cache is not None else None
+    if hit is not None:
+        _record_end(run, record, CallEnd("done", run.now(), result=hit["result"], cached=True), None)
+        return decode(hit["result"])
 
     started = run.now()
     run.signals = run.journal.start_call(record.position, sent=record.sent, at=started)
     record = run.update_call(record, status="started", attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
-    outside = run_context._current.set(None)
-    token = current_key.set(record.idempotency_key)
+    # A nested agent must not take this run for its own.
+    run_token = run_context.current_run.set(None)
+    key_token = current_key.set(record.idempotency_key)
     try:
         if policy.timeout is None:
             result = inner(**kwargs)
         else:
-            result = _within(policy.timeout, inner, kwargs, run)
+            result = _call_with_timeout(policy.timeout, inner, kwargs, run)
     except (ToolInvocationError, SystemExit) as raised:
         error = raised
-        if isinstance(error, SystemExit):  # as a command line's parser does; it must not end the worker
+        if isinstance(error, SystemExit):  # as a command line's parser raises; it must not end the worker
             text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
             error = ToolInvocationError(text, tool_name=tool.name)
-        written = _written(run, state, before)
-        _end(run, record, CallEnd("failed", run.now(), error=clean_text(str(error)), state=written), started)
+        changes = _state_changes(run, state, before)
+        end = CallEnd("failed", run.now(), error=clean_text(str(error)), state=changes)
+        _record_end(run, record, end, started)
         raise error from raised.__cause__
     except _TimedOut:
         late = f"Tool `{tool.name}` did not answer within {policy.timeout:g} seconds."
         if policy.idempotent:
-            _end(run, record, CallEnd("failed", run.now(), error=late), started)
+            _record_end(run, record, CallEnd("failed", run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
-        raise Parked(
-            Stop(
-                "waiting",
-                "in_doubt",
-                waiting_for="doubt",
-                why=f"{late} Nobody knows whether it took effect.",
-                doubts=(record.position,),
-            )
-        ) from None
+        why = f"{late} Nobody knows whether it took effect."
+        raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
     finally:
-        current_key.reset(token)
-        run_context._current.reset(outside)
+        current_key.reset(key_token)
+        run_context.current_run.reset(run_token)
 
     data, lossy = encode_result(result)
-    end = CallEnd("done", run.now(), result=data, lossy=lossy, state=_written(run, state, before))
-    _end(run, record, end, started)
+    changes = _state_changes(run, state, before)
+    _record_end(run, record, CallEnd("done", run.now(), result=data, lossy=lossy, state=changes), started)
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
-    # What could not be stored as it is must not live on in this process either, or a resumed run would differ.
+    # The rest of this run must see what a resumed run would see.
     return decode(data) if lossy else result
+
+
+def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[str, Any]) -> str | None:
+    """The call's key in the tool cache; None if its result is not to be reused."""
+    if run.cache is None or policy.cache_ttl is None:
+        return None
+    arguments, lossy = encode_lossy(
+        {name: value for name, value in kwargs.items() if name not in _NOT_ARGUMENTS}
+    )
+    return None if lossy else cache_key(run.agent_key, tool.name, arguments)
 
 
 def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None) -> Any:
@@ -148,59 +159,59 @@ def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None
     raise ToolInvocationError(record.error, tool_name=tool.name)
 
 
-def _end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | None) -> None:
+def _record_end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | None) -> None:
     with run.lock:
         run.meter.add("tool_calls", 1)
         if started is not None:
             run.meter.add("tool_seconds", max(0.0, (end.ended_at - started).total_seconds()))
         if end.cached or end.status == "failed":
             run.meter.add("cached" if end.cached else "tool_errors", 1)
-    with run.lock:
         run.progressed = True
         run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
-        if all(call.status in ENDED for call in run.calls.values()):
+        if all(call.status in ENDED_CALL_STATES for call in run.calls.values()):
             run.to(AgentPhase.REFLECTING)
         run.signals = run.journal.finish_call(record.position, end, run.meter.progress())
 
 
-def _written(run: RunContext, state: State | None, before: dict[str, Any]) -> dict[str, Any] | None:
-    """What the tool itself wrote to the State it was handed: a replay has to write it again."""
+def _state_changes(run: RunContext, state: State | None, before: dict[str, Any]) -> dict[str, Any] | None:
+    """What the tool itself wrote to the State that it was given: a replay has to write it again."""
     if state is None:
         return None
     try:
         after = run.keys.encoded(state.data)
     except NotStorable:
-        return None  # the checkpoint names the key
+        return None  # the next checkpoint fails with an error that names the key
     changes = {name: difference(before.get(name), value) for name, value in after.items()}
     return {name: change for name, change in changes.items() if change is not None} or None
 
 
-def _within(seconds: float, inner: Callable[..., Any], kwargs: dict[str, Any], run: RunContext) -> Any:
-    """Run the tool in a thread of its own and stop waiting after `seconds`; a thread cannot be stopped itself."""
-    answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+def _call_with_timeout(
+    seconds: float, inner: Callable[..., Any], kwargs: dict[str, Any], run: RunContext
+) -> Any:
+    """Run the tool in a thread of its own and stop waiting after `seconds`; a thread cannot be stopped itself.
+
+    :raises _TimedOut: if the tool has not ended by then.
+    """
+    outcomes: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
-            answers.put((True, inner(**kwargs)))
+            outcomes.put((True, inner(**kwargs)))
         except BaseException as error:
-            answers.put((False, error))
+            outcomes.put((False, error))
         finally:
             run.journal.thread_done()
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name="agentstate-timed-tool", daemon=True).start()
     try:
-        ended, answer = answers.get(timeout=seconds)
+        returned, outcome = outcomes.get(timeout=seconds)
     except queue.Empty:
         raise _TimedOut from None
-    if ended:
-        return answer
-    raise answer
+    if returned:
+        return outcome
+    raise outcome
 
 
-def _arguments(record: CallRecord) -> dict[str, Any]:
-    return record.arguments if record.sent is None else record.sent
-
-
-def _equal(given: Any, recorded: Any) -> bool:
-    return bool(given == recorded) or encode_lossy(given)[0] == recorded
+def _is_equal(value: Any, recorded: Any) -> bool:
+    return bool(value == recorded) or encode_lossy(value)[0] == recorded

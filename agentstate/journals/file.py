@@ -1,8 +1,9 @@
 """A journal in one JSON file, for durable agents without a database.
 
-The file is JSON Lines: one record a line, appended and flushed to disk before the call returns, so that a step
-costs what it adds. A missing file is a new session; a last line torn by a crash was never committed and is cut off.
-One process at a time may have the file open: a second one is told so. No file but a journal is ever changed.
+The file is JSON Lines: one record per line, appended and flushed to disk before the call returns, so that a step
+costs what it adds. A missing file is a new session; an incomplete last line was never committed and is removed.
+One process at a time may have the file open: a second one gets an error. A file that is not a journal is never changed.
+`agentstate.journals.store` describes the records.
 """
 
 import fcntl
@@ -15,13 +16,13 @@ from typing import Any
 
 from agentstate.durable.port import JournalUnavailable
 from agentstate.journals.memory import MemoryJournal
-from agentstate.journals.store import Record, Store, opened
+from agentstate.journals.store import Record, Store, begin_epoch
 
 FORMAT = 1
 
 
 class JournalFileError(Exception):
-    """A file that is no journal, is of a newer format, or is in use. The message says what to do."""
+    """A file that is not a journal, is of a newer format, or is in use. The message says what to do."""
 
 
 class FileStore(Store):
@@ -34,12 +35,12 @@ class FileStore(Store):
         """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
         end = self._file.seek(0, os.SEEK_END)
         try:
-            left = memoryview(_line(record))
-            while left:
-                left = left[self._file.write(left) :]
+            unwritten = memoryview(_line(record))
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            self.epoch += 1  # what runs on it stops here: what it did since is not on record
+            self.epoch += 1  # a run that still uses the file stops here: this record is missing
             with suppress(OSError):
                 self._file.truncate(end)
             raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
@@ -54,12 +55,12 @@ class FileStore(Store):
 
     def close(self) -> None:
         with self.lock:
-            self.epoch += 1  # whoever still runs on it in this process has lost it
+            self.epoch += 1  # a run in this process that still uses the file can write no more
             self._file.close()
 
 
 class FileJournal(MemoryJournal):
-    """`FileJournal.open(path)` opens or makes the session in `path` at its next epoch.
+    """`FileJournal.open(path)` opens or creates the session in `path` at its next epoch.
 
     Use it as a context manager, or `close` it.
     """
@@ -71,11 +72,11 @@ class FileJournal(MemoryJournal):
         cls, path: str | os.PathLike[str], *, say: str = "", inputs: Record | None = None
     ) -> "FileJournal":
         """:raises JournalFileError: for a file that cannot be used."""
-        place = Path(path)
-        file = _locked(place)
+        journal_path = Path(path)
+        file = _open_locked(journal_path)
         try:
-            store = _read(place, file)
-            return cls(store, opened(store, say, inputs))
+            store = _read(journal_path, file)
+            return cls(store, begin_epoch(store, say, inputs))
         except BaseException:
             file.close()
             raise
@@ -90,9 +91,9 @@ class FileJournal(MemoryJournal):
         self.close()
 
 
-def _locked(path: Path) -> FileIO:
+def _open_locked(path: Path) -> FileIO:
     try:
-        # Unbuffered: what was written is in the file, or an error.
+        # Unbuffered: a write is in the file when it returns, or fails.
         file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "a+")
     except OSError as error:
         raise JournalFileError(f"{path} cannot be opened: {error.strerror}.") from error
@@ -109,21 +110,21 @@ def _locked(path: Path) -> FileIO:
 def _read(path: Path, file: FileIO) -> FileStore:
     store = FileStore(path, file)
     data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    head = _line({"op": "format", "version": FORMAT})
-    if whole == 0 and not head.startswith(data):
-        raise _no_journal(path)
-    for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+    complete = data.rfind(b"\n") + 1
+    first_line = _line({"op": "format", "version": FORMAT})
+    if complete == 0 and not first_line.startswith(data):
+        raise _not_a_journal(path)
+    for number, line in enumerate(data[:complete].split(b"\n")[:-1], 1):
         record = _record(path, number, line)
         if number == 1 and record.get("op") != "format":
-            raise _no_journal(path)
+            raise _not_a_journal(path)
         try:
             store._apply(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(path, number) from error
-    if whole < len(data):
-        file.truncate(whole)
-    if whole == 0:
+    if complete < len(data):
+        file.truncate(complete)
+    if complete == 0:
         _sync_folder(path)
         store.write({"op": "format", "version": FORMAT})
     return store
@@ -135,7 +136,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict):
-        raise _no_journal(path) if number == 1 else _damaged(path, number)
+        raise _not_a_journal(path) if number == 1 else _damaged(path, number)
     return record
 
 
@@ -143,7 +144,7 @@ def _line(record: Record) -> bytes:
     return (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
-def _no_journal(path: Path) -> JournalFileError:
+def _not_a_journal(path: Path) -> JournalFileError:
     return JournalFileError(f"{path} is not a journal of AgentState. Name another file.")
 
 
@@ -154,7 +155,7 @@ def _damaged(path: Path, number: int) -> JournalFileError:
 
 
 def _sync_folder(path: Path) -> None:
-    """A file that was just made is there after a power cut only once its folder is on disk."""
+    """A new file survives a power failure only once its folder is on disk too."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -1,32 +1,32 @@
-"""A journal in memory: for tests, and for the file journal, which only keeps its records elsewhere."""
+"""A journal in memory: for tests, and for the file journal, which only stores its records elsewhere."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 
 from agentstate.durable.records import (
-    Base,
     CallEnd,
     CallRecord,
-    Committed,
+    CommittedCheckpoint,
+    CommittedReply,
     NewCall,
     NewCheckpoint,
     NewReply,
     Progress,
-    RepliedCommit,
     Signals,
     Snapshot,
-    Stop,
+    StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.journals.store import Fenced, Json, Record, Store, opened, say
+from agentstate.durable.run_end import Failed, Finished, InDoubt, NeedsApproval, RetryLater, RunEnd
+from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 
 
 class MemoryJournal:
     """A session's journal at one epoch. `MemoryJournal.open()` makes a new session, or the next epoch of a store.
 
     :param say: What the user says next, if anything.
-    :param inputs: As `Snapshot.inputs`; kept from the first opening on.
+    :param inputs: As `Snapshot.inputs`; stored when they are given.
     """
 
     def __init__(self, store: Store, epoch: int) -> None:
@@ -43,12 +43,12 @@ class MemoryJournal:
         session_id: str = "session",
     ) -> "MemoryJournal":
         store = store or Store(session_id)
-        return cls(store, opened(store, say, inputs))
+        return cls(store, begin_epoch(store, say, inputs))
 
     # What a person does
 
     def say(self, text: str) -> None:
-        """Put a user message into the inbox: the agent sees it at its next step, or as its next turn."""
+        """Add an unread user message: the agent reads it at its next step, or as its next turn."""
         with self.store.lock:
             say(self.store, text)
 
@@ -58,7 +58,7 @@ class MemoryJournal:
         :raises LookupError: if it does not wait for that.
         """
         with self.store.lock:
-            if self.store.stopped.get("waiting_for") != "changed":
+            if self.store.last_end.get("waiting_for") != "changed":
                 raise LookupError("The session does not wait because its agent has changed.")
             self.store.write({"op": "adopt"})
 
@@ -66,15 +66,17 @@ class MemoryJournal:
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
         result: Json = None, again: bool = False, skip: str = "", message: str = "",
     ) -> None:  # fmt: skip
-        """Answer for a call that waits: `approve` True (with `arguments` to change them) or False (with a `message` for
-        the model); or, for one in doubt, its `result`, `again`, or `skip` with a message for the model.
+        """Decide about a call that waits.
+
+        For a call that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for
+        the model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model.
 
         :raises LookupError: if no such call waits.
         """
         with self.store.lock:
             call = next((call for call in self.store.step_calls() if call.call_id == call_id), None)
-            open_approval = call is not None and call.approval is not None and call.approval.decision == ""
-            if call is None or not (open_approval if approve is not None else call.status == "doubt"):
+            is_open = call is not None and call.approval is not None and call.approval.decision == ""
+            if call is None or not (is_open if approve is not None else call.status == "doubt"):
                 raise LookupError(f"No call {call_id!r} waits for that decision.")
             changes: Record
             if approve is not None:
@@ -93,39 +95,39 @@ class MemoryJournal:
     def load(self) -> Snapshot:
         store = self.store
         with self._fenced():
-            checkpoint = store.checkpoints[-1] if store.checkpoints else None
-            base = None
-            if checkpoint is not None:
-                seen = [position for position in store.context if position <= checkpoint["position"]]
-                base = Base(
-                    position=checkpoint["position"],
-                    kind=checkpoint["kind"],
-                    step=checkpoint["step"],
+            last = store.checkpoints[-1] if store.checkpoints else None
+            checkpoint = None
+            if last is not None:
+                seen = [position for position in store.context if position <= last["position"]]
+                checkpoint = StoredCheckpoint(
+                    position=last["position"],
+                    kind=last["kind"],
+                    step=last["step"],
                     context=tuple(StoredMessage(position, store.messages[position]) for position in seen),
                     state=dict(store.state),
-                    counters=checkpoint["counters"],
-                    tools=tuple(checkpoint["tools"]),
-                    definition=checkpoint["definition"],
+                    counters=last["counters"],
+                    tools=tuple(last["tools"]),
+                    definition=last["definition"],
                 )
             return Snapshot(
                 inputs=store.inputs,
-                progress=_progress(store.progress),
-                definition=base.definition if base and not store.adopts else "",
-                base=base,
-                inbox=tuple(store.inbox),
+                progress=_progress_from(store.progress),
+                definition=checkpoint.definition if checkpoint and not store.accepts_any_agent else "",
+                checkpoint=checkpoint,
+                unread=tuple(store.unread),
                 replies=tuple(store.replies),
                 calls=store.step_calls(),
             )
 
-    def checkpoint(self, new: NewCheckpoint) -> Committed:
+    def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
         with self._fenced():
-            record, positions, folded = self._drawn_up(new)
+            record, positions, read = self._checkpoint_record(new)
             self.store.write(record)
-            return Committed(positions, self._signals(), folded)
+            return CommittedCheckpoint(positions, self._signals(), read)
 
-    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
         with self._fenced():
-            before, positions, folded = self._drawn_up(checkpoint) if checkpoint else (None, (), ())
+            before, positions, read = self._checkpoint_record(checkpoint) if checkpoint else (None, (), ())
             first = (before["position"] if before else self.store.position) + 1
             messages = [{"position": first + i, "body": body} for i, body in enumerate(new.messages)]
             calls = self._planned(new.calls, first + len(messages))
@@ -136,45 +138,55 @@ class MemoryJournal:
                     "position": first + len(messages) + len(calls) - 1,
                     "name": new.name,
                     "seq": new.seq,
-                    "aside": new.aside,
+                    "aside": new.side_call,
                     "messages": messages,
                     "calls": calls,
                     "at": [new.started_at.isoformat(), new.ended_at.isoformat()],
-                    "progress": _plain(new.progress),
+                    "progress": _progress_record(new.progress),
                 }
             )
-            places = tuple(range(first, first + len(messages)))
             signals = self._signals()
-            committed = Committed(positions, signals, folded) if before else None
-            return RepliedCommit(places, tuple(CallRecord(**call) for call in calls), signals, committed)
+            return CommittedReply(
+                positions=tuple(range(first, first + len(messages))),
+                calls=tuple(CallRecord(**call) for call in calls),
+                signals=signals,
+                checkpoint=CommittedCheckpoint(positions, signals, read) if before else None,
+            )
 
-    def _drawn_up(self, new: NewCheckpoint) -> tuple[Record, tuple[int, ...], tuple[StoredMessage, ...]]:
-        """The checkpoint's record, the positions of its new messages, and what it folds in of the inbox."""
+    def _checkpoint_record(
+        self, new: NewCheckpoint
+    ) -> tuple[Record, tuple[int, ...], tuple[StoredMessage, ...]]:
+        """The checkpoint's record, the positions of its new messages, and the unread messages that it reads."""
         store = self.store
-        taken = [message.inbox_id for message in new.messages if message.inbox_id is not None]
-        by_id = {item.id: item.body for item in store.inbox}
-        bodies = [m.body if m.inbox_id is None else by_id[m.inbox_id] for m in new.messages]
-        fold = [item for item in store.inbox if new.kind == "step" and new.fold and item.id not in taken]
+        own_ids = [message.unread_id for message in new.messages if message.unread_id is not None]
+        unread_bodies = {message.id: message.body for message in store.unread}
+        bodies = [m.body if m.unread_id is None else unread_bodies[m.unread_id] for m in new.messages]
+        others = [message for message in store.unread if message.id not in own_ids]
+        to_read = others if new.kind == "step" and new.read_unread else []
         first = store.position + 1
         positions = list(range(first, first + len(bodies)))
-        folded = [StoredMessage(first + len(bodies) + i, item.body) for i, item in enumerate(fold)]
-        places = positions + [message.position for message in folded]
+        read = [StoredMessage(first + len(bodies) + i, message.body) for i, message in enumerate(to_read)]
+        all_positions = positions + [message.position for message in read]
         context = None
         if new.context is not None:
-            context = [positions[-place - 1] if place < 0 else place for place in new.context]
-            context += [message.position for message in folded]
-        left = any(item.id not in taken for item in store.inbox)
-        stop, progress = new.stop, new.progress
-        if stop is not None and stop.status == "idle" and left and new.followup is not None:
-            stop, progress = replace(stop, status="queued"), new.followup
+            context = [positions[-p - 1] if p < 0 else p for p in new.context]
+            context += [message.position for message in read]
+        progress, end = new.progress, None
+        if new.run_end is not None:
+            status = new.run_end.status
+            if isinstance(new.run_end, Finished) and others and new.next_turn is not None:
+                status, progress = "queued", new.next_turn
+            end = _end_record(new.run_end, status)
         record: Record = {
             "op": "checkpoint",
-            "position": first + len(places),
+            "position": first + len(all_positions),
             "messages": [
                 {"position": position, "body": body}
-                for position, body in zip(places, [*bodies, *(item.body for item in fold)], strict=True)
+                for position, body in zip(
+                    all_positions, [*bodies, *(message.body for message in to_read)], strict=True
+                )
             ],
-            "taken": taken + [item.id for item in fold],
+            "taken": own_ids + [message.id for message in to_read],
             "context": context,
             "kind": new.kind,
             "step": new.step,
@@ -182,11 +194,11 @@ class MemoryJournal:
             "counters": new.counters,
             "tools": list(new.tools),
             "definition": new.definition,
-            "settled": [asdict(settled) for settled in new.settled],
-            "progress": _plain(progress),
-            "stop": _stop(stop),
+            "settled": [asdict(call) for call in new.answered],
+            "progress": _progress_record(progress),
+            "stop": end,
         }
-        return record, tuple(positions), tuple(folded)
+        return record, tuple(positions), tuple(read)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._fenced():
@@ -195,8 +207,8 @@ class MemoryJournal:
             self.store.write({"op": "plan", "position": first + len(planned) - 1, "calls": planned})
             return tuple(CallRecord(**call) for call in planned)
 
-    def repeats(self, tool: str, arguments: Record) -> int | None:
-        return None  # it has no rewind, so nothing is ever left behind
+    def find_discarded_call(self, tool: str, arguments: Record) -> int | None:
+        return None  # this journal has no rewind and no forks
 
     def start_call(self, position: int, *, sent: Record | None, at: datetime) -> Signals:
         with self._fenced():
@@ -216,15 +228,20 @@ class MemoryJournal:
                     "at": end.ended_at.isoformat(),
                     "cached": end.cached,
                     "lossy": end.lossy,
-                    "progress": _plain(progress) if progress else None,
+                    "progress": _progress_record(progress) if progress else None,
                 }
             )
             return self._signals()
 
-    def stop(self, stop: Stop) -> None:
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
         with self._fenced():
-            progress = _plain(stop.progress) if stop.progress else None
-            self.store.write({"op": "stopped", "progress": progress, "stop": _stop(stop)})
+            self.store.write(
+                {
+                    "op": "stopped",
+                    "progress": _progress_record(progress) if progress else None,
+                    "stop": _end_record(end, end.status),
+                }
+            )
 
     def thread_done(self) -> None:
         pass
@@ -242,33 +259,31 @@ class MemoryJournal:
         ]
 
     def _signals(self) -> Signals:
-        return Signals(inbox=bool(self.store.inbox))
+        return Signals(unread=bool(self.store.unread))
 
     def _fenced(self) -> "Fenced":
         return Fenced(self.store, self._epoch)
 
 
-def _plain(progress: Progress) -> Record:
+def _progress_record(progress: Progress) -> Record:
     return {**asdict(progress), "since": progress.since.isoformat()}
 
 
-def _progress(record: Record) -> Progress:
+def _progress_from(record: Record) -> Progress:
     return Progress(**{**record, "since": datetime.fromisoformat(record["since"])})
 
 
-def _stop(stop: Stop | None) -> Record | None:
-    if stop is None:
-        return None
-    keys = (
-        "status",
-        "event",
-        "waiting_for",
-        "why",
-        "error",
-        "delay",
-        "final_answer",
-        "exit_reason",
-        "doubts",
-    )
-    record = {key: getattr(stop, key) for key in keys}
-    return {**record, "doubts": list(stop.doubts), "asks": [asdict(ask) for ask in stop.asks]}
+def _end_record(end: RunEnd, status: str) -> Record:
+    """The record of a run's end. `status` is the session's next one."""
+    return {
+        "status": status,
+        "event": end.event,
+        "waiting_for": end.waiting_for,
+        "why": "" if isinstance(end, Failed) else end.reason,
+        "error": end.error if isinstance(end, Failed) else "",
+        "delay": end.delay if isinstance(end, RetryLater) else 0.0,
+        "final_answer": end.final_answer if isinstance(end, Finished) else "",
+        "exit_reason": end.exit_reason if isinstance(end, Finished) else "",
+        "doubts": list(end.calls) if isinstance(end, InDoubt) else [],
+        "asks": [asdict(request) for request in end.requests] if isinstance(end, NeedsApproval) else [],
+    }

@@ -1,7 +1,16 @@
-"""One session as the records that were written to it, in order: what the memory and the file journal stand on.
+"""One session as the records that were written to it, in order: the basis of the memory and the file journal.
 
-Each record is plain JSON and is applied by `_apply`, when it is written and again when a file is read back. Opening
-raises the session's epoch, so that a journal of an older one is fenced off.
+Each record is plain JSON and is applied by `_apply`, when it is written and again when a file is read. Opening raises
+the session's epoch, so that a journal of an older one is fenced off.
+
+The operations and keys of the records are those of the file format, version 1, and stay as they are. These differ from
+the words used in the code:
+
+    say, adopt, stopped     operations: add an unread message; accept an agent that has changed; end the run
+    taken, settled, stop    of a checkpoint: the ids of the messages that it read; the calls answered without running;
+                            the end of the run
+    aside                   of a reply: it is one to a side call
+    doubts, asks            of the end of a run: the calls in doubt; the approval requests
 """
 
 import threading
@@ -10,14 +19,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentstate.durable.port import LeaseLost
-from agentstate.durable.records import (
-    ENDED,
-    ApprovalRecord,
-    CallRecord,
-    InboxItem,
-    ReplyRecord,
-    StoredMessage,
-)
+from agentstate.durable.records import ApprovalRecord, CallRecord, ReplyRecord, StoredMessage, UnreadMessage
+from agentstate.names import ENDED_CALL_STATES, RunEvent
 
 Json = Any
 Record = dict[str, Json]
@@ -33,22 +36,26 @@ class Store:
         self.position = 0
         self.status = "idle"
         self.inputs: Record = {}
-        self.inbox: list[InboxItem] = []
+        self.unread: list[UnreadMessage] = []
         self.messages: dict[int, Record] = {}
         self.checkpoints: list[Record] = []
         self.state: dict[str, Json] = {}
         self.replies: list[ReplyRecord] = []
         self.calls: dict[int, CallRecord] = {}
         self.progress: Record = {"phase": "idle", "previous": "", "since": _now().isoformat(), "totals": {}}
-        self.stopped: Record = {}
+        self.last_end: Record = {}
         self.outcome: Record = {}
         self.context: list[int] = []
-        self.adopts = False
-        self._since = 0
+        self.accepts_any_agent = False
+        self._step_began_at = 0
 
     def write(self, record: Record) -> None:
-        """Make one record part of the session. The file journal writes it down first."""
+        """Make one record part of the session. The file journal writes it to disk first."""
         self._apply(record)
+
+    def step_calls(self) -> tuple[CallRecord, ...]:
+        """The calls of the unfinished step."""
+        return tuple(call for call in self.calls.values() if call.position > self._step_began_at)
 
     def _apply(self, record: Record) -> None:
         if record.get("before"):
@@ -58,19 +65,19 @@ class Store:
             self.progress = record["progress"]
         getattr(self, f"_apply_{record['op']}")(record)
         if record.get("stop"):
-            self._apply_stop(record["stop"])
+            self._apply_end(record["stop"])
 
     def _apply_open(self, record: Record) -> None:
         self.epoch = record["epoch"]
 
     def _apply_say(self, record: Record) -> None:
-        self.inbox.append(InboxItem(record["id"], record["body"]))
+        self.unread.append(UnreadMessage(record["id"], record["body"]))
 
     def _apply_inputs(self, record: Record) -> None:
         self.inputs = record["inputs"]
 
     def _apply_adopt(self, record: Record) -> None:
-        self.adopts = True
+        self.accepts_any_agent = True
 
     def _apply_reply(self, record: Record) -> None:
         stored = tuple(StoredMessage(m["position"], m["body"]) for m in record["messages"])
@@ -91,43 +98,46 @@ class Store:
         self.calls[record["call"]] = replace(self.calls[record["call"]], **changes)
 
     def _apply_checkpoint(self, record: Record) -> None:
-        self.adopts = False
+        self.accepts_any_agent = False
         for message in record["messages"]:
             self.messages[message["position"]] = message["body"]
-        taken = set(record["taken"])
-        self.inbox = [item for item in self.inbox if item.id not in taken]
+        read = set(record["taken"])
+        self.unread = [message for message in self.unread if message.id not in read]
         new = [message["position"] for message in record["messages"]]
         self.context = [*self.context, *new] if record["context"] is None else record["context"]
         for key, change in record["state"].items():
             self.state[key] = [*self.state[key], *change["extend"]] if "extend" in change else change["set"]
-        for settled in record["settled"]:
-            call = self.calls[settled["position"]]
-            if call.status not in ENDED:
-                self.calls[call.position] = replace(call, status=settled["status"], error=settled["error"])
+        for answered in record["settled"]:
+            call = self.calls[answered["position"]]
+            if call.status not in ENDED_CALL_STATES:
+                self.calls[call.position] = replace(call, status=answered["status"], error=answered["error"])
         self.checkpoints.append(
             {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}
         )
         if record["kind"] != "prepared":
             self.replies = []
-            self._since = record["position"]
-
-    def _apply_stop(self, stop: Record) -> None:
-        self.status, self.stopped = stop["status"], stop
-        if stop["event"] == "finished":
-            self.outcome = {key: stop[key] for key in ("final_answer", "exit_reason")}
-        for position in stop["doubts"]:
-            self.calls[position] = replace(self.calls[position], status="doubt")
-        for ask in stop["asks"]:
-            self.calls[ask["position"]] = replace(self.calls[ask["position"]], approval=ApprovalRecord(""))
+            self._step_began_at = record["position"]
 
     def _apply_stopped(self, record: Record) -> None:
-        """A stop on its own: `_apply` does all there is to it."""
+        """The end of a run without a checkpoint: `_apply` does all of it."""
 
-    def step_calls(self) -> tuple[CallRecord, ...]:
-        return tuple(call for call in self.calls.values() if call.position > self._since)
+    def _apply_end(self, end: Record) -> None:
+        self.status, self.last_end = end["status"], end
+        if end["event"] == RunEvent.FINISHED:
+            self.outcome = {key: end[key] for key in ("final_answer", "exit_reason")}
+        for position in end["doubts"]:
+            self.calls[position] = replace(self.calls[position], status="doubt")
+        for request in end["asks"]:
+            call = self.calls[request["position"]]
+            self.calls[call.position] = replace(call, approval=ApprovalRecord(""))
 
 
 class Fenced:
+    """Holds the store's lock while a journal of this epoch uses it.
+
+    :raises LeaseLost: on entering, if the epoch is over.
+    """
+
     def __init__(self, store: Store, epoch: int) -> None:
         self.store, self.epoch = store, epoch
 
@@ -141,18 +151,20 @@ class Fenced:
         self.store.lock.release()
 
 
-def opened(store: Store, words: str, inputs: Record | None) -> int:
+def begin_epoch(store: Store, message: str, inputs: Record | None) -> int:
+    """Begin the session's next epoch, with what the user says and the inputs, if any; returns its number."""
     with store.lock:
         epoch = store.epoch + 1
         store.write({"op": "open", "epoch": epoch})
         if inputs is not None:
             store.write({"op": "inputs", "inputs": inputs})
-        if words:
-            say(store, words)
+        if message:
+            say(store, message)
         return epoch
 
 
 def say(store: Store, text: str) -> None:
+    """Add an unread user message."""
     body: Record = {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
     position = store.position + 1
     store.write({"op": "say", "position": position, "id": position, "body": body})

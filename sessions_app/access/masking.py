@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model
 
+from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.models import (
     Approval,
@@ -33,7 +34,6 @@ from sessions_app.models import (
 Json = Any
 Row = TypeVar("Row", bound=Model)
 HIDDEN = "••••"
-TAG = "$type"
 # What of a row may hold a hidden value. A state value is hidden by the name of its key, too.
 _SHOWN: dict[type[Model], tuple[str, ...]] = {
     Approval: ("arguments", "edited", "message"),
@@ -41,7 +41,7 @@ _SHOWN: dict[type[Model], tuple[str, ...]] = {
     Event: ("reason", "data"),
     InboxMessage: ("text",),
     Message: ("text", "body"),
-    ModelCall: ("aside", "error"),
+    ModelCall: ("side_replies", "error"),
     Session: ("title", "customer", "why", "error", "final_answer", "inputs"),
     StateValue: ("value",),
     ToolCall: ("arguments", "sent", "result", "error", "state"),
@@ -103,7 +103,7 @@ class Mask:
         if not self.hides_anything:
             return value
         if isinstance(value, dict):
-            if value.get(TAG) == "dict":
+            if value.get(TYPE_TAG) == "dict":
                 # A mapping whose keys are not all text, stored as pairs.
                 return {**value, "value": [self._pair(*pair) for pair in value["value"]]}
             return {

@@ -29,6 +29,7 @@ from sessions_app.models import (
     StaffPermission,
     Status,
     record_event,
+    resting_fields,
 )
 from sessions_app.wake import wake
 
@@ -121,13 +122,13 @@ def begin_turn_if_over(session: Session, now: datetime) -> None:
         enter_planning(session, now)
 
 
-def set_status(session: Session, status: Status, *, why: str = "", now: datetime | None = None) -> None:
+def set_status(
+    session: Session, status: Status, *, why: str = "", waiting_for: str = "", now: datetime | None = None
+) -> None:
     """Put a session that no worker runs into `status`; a queued one is due at once."""
-    session.status = status
-    session.why = why
-    session.waiting_for = session.stop_request = session.worker = ""
-    session.lease_expires_at = None
-    session.next_run_at = (now or timezone.now()) if status == Status.QUEUED else None
+    fields = resting_fields(status, now=now or timezone.now(), why=why, waiting_for=waiting_for)
+    for name, value in fields.items():
+        setattr(session, name, value)
     if status == Status.QUEUED:
         session.attempt = 0
 

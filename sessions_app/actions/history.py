@@ -311,7 +311,7 @@ def _restore_left_state(session: Session, state: dict[str, Any], *, why: str) ->
     if status in (Status.QUEUED, Status.RUNNING) or unread:
         set_status(session, Status.PAUSED, why=why)
     else:
-        set_status(session, Status(status), why=session.why)
+        set_status(session, Status(status), why=session.why, waiting_for=waiting_for)
     session.waiting_for, session.attempt = waiting_for, attempt
 
 

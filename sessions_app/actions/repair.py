@@ -10,7 +10,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentstate.durable.records import ENDED
+from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
+from agentstate.names import TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ANSWER_CALL, ANSWER_STEP, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
@@ -21,10 +22,6 @@ from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Session, ToolCall
 
 Json = Any
-MEMORY_KEY = "working_memory"
-# The tools of `agentstate.durable.memory`: an agent that has one keeps a memory, also before it has written to it.
-MEMORY_TOOLS = {"make_plan", "complete_step", "take_note"}
-TAG = "$type"
 
 
 @transaction.atomic(durable=True)
@@ -46,8 +43,8 @@ def edit_state(
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
     present = restore.state_of(draft.old, draft.checkpoint)
     for key, value in values.items():
-        if key == MEMORY_KEY and key not in present:
-            if not MEMORY_TOOLS.intersection(restore.tools_of(draft.old, draft.checkpoint)):
+        if key == WORKING_MEMORY_KEY and key not in present:
+            if not keeps_working_memory(restore.tools_of(draft.old, draft.checkpoint)):
                 raise Invalid("This agent keeps no working memory.")
         elif key not in present:
             raise Invalid(
@@ -82,14 +79,15 @@ def edit_memory(
     :raises Invalid: for a completed step that the plan does not have.
     """
     require(actor, EDIT_MEMORY.permission)
-    unknown = [step for step in completed if step not in plan]
-    if unknown:
-        raise Invalid(f"The plan has no step {unknown[0]!r}, so it cannot be completed.")
-    memory = {"goal": goal, "plan": plan, "completed": completed, "notes": notes}
+    memory = WorkingMemory(goal, tuple(plan), tuple(completed), tuple(notes))
+    try:
+        memory.check()
+    except ValueError as error:
+        raise Invalid(str(error)) from None
     return edit_state(
         actor=actor,
         session_id=session_id,
-        values={MEMORY_KEY: memory},
+        values={WORKING_MEMORY_KEY: memory.to_stored()},
         reason=reason,
         expected_version=expected_version,
     )
@@ -123,7 +121,7 @@ def replace_message(
     replacement = draft.add_message(message, text)
     draft.context = [replacement.position if row.position == position else row.position for row in context]
     data = {"position": position, "by": replacement.position, "role": message.role}
-    if call := restore.call_told_by(draft.old, message):
+    if call := restore.call_answered_by(draft.old, message):
         data |= {"call": call.pk, "tool": call.tool, "call_position": call.position}
     return draft.commit("message", data)
 
@@ -181,7 +179,7 @@ def answer_step(
     texts = {pk: required_text("The result", text) for pk, text in results.items()}
     draft = repair_branch.begin(ANSWER_STEP, actor, session_id, reason, expected_version)
     unfinished = ToolCall.objects.visible_on(draft.old, after=draft.checkpoint.position).exclude(
-        status__in=ENDED
+        status__in=ENDED_CALL_STATES
     )
     calls = {call.pk: call for call in unfinished.order_by("position")}
     if not calls:
@@ -201,7 +199,7 @@ def _type_tags(value: Json) -> set[str]:
     if not isinstance(value, dict):
         return set()
     return {tag for item in value.values() for tag in _type_tags(item)} | (
-        {str(value[TAG])} if TAG in value else set()
+        {str(value[TYPE_TAG])} if TYPE_TAG in value else set()
     )
 
 
@@ -217,5 +215,5 @@ def value_type(value: Json) -> str:
         return "text"
     if isinstance(value, list):
         return "a list"
-    tag = value.get(TAG) if isinstance(value, dict) else None
+    tag = value.get(TYPE_TAG) if isinstance(value, dict) else None
     return f"a {tag}" if tag else "an object"

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
-from agentstate.durable.records import ENDED
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
@@ -177,7 +177,7 @@ def _answer(call: ToolCall, status: CallStatus, text: str, *, by: str, at: datet
 
 def _copy_approval(approval: Approval, call: ToolCall) -> None:
     approving = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
-    if call.status in ENDED and approval.decision not in approving:
+    if call.status in ENDED_CALL_STATES and approval.decision not in approving:
         return  # A person has answered the call: no approval is needed, and an earlier rejection does not count.
     fields = model_to_dict(
         approval, fields=["arguments", "fingerprint", "decision", "edited", "message", "decided_by"]

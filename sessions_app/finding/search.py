@@ -21,6 +21,7 @@ from django.db.models import Q, QuerySet, Window
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import RowNumber
 
+from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
 from sessions_app.models import Branch, Message, Session, ToolCall
 
@@ -31,7 +32,6 @@ MOST_WORDS = 30
 # A beginning of two letters is one of very many words.
 SHORTEST_BEGINNING = 3
 AROUND = 80
-TAG = "$type"
 # What a tool told the model lies in its call already, unless a person has replaced it.
 SAID = ~Q(text="") & (~Q(role=Message.Role.TOOL) | ~Q(author=""))
 
@@ -141,7 +141,7 @@ def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int 
 def plain(value: Any) -> str:
     """JSON as words to be found and read: ``claim: CLM-1042, amount: 120``."""
     if isinstance(value, dict):
-        if TAG in value:
+        if TYPE_TAG in value:
             return plain(value.get("value"))
         return ", ".join(f"{key}: {plain(item)}" for key, item in value.items())
     if isinstance(value, list):

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from django.db.models import Model
 from django.db.models.expressions import RawSQL
 
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.finding.search import CALLS, MESSAGES, OPEN_CALLS, SAID, call_text, tokens
 from sessions_app.models import Message, ToolCall
-from sessions_app.models.toolcall import ENDED
 
 # Rows are committed in another order than that of their keys, if only by moments.
 LATE = 10_000
@@ -156,8 +156,10 @@ def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
         calls = list(ToolCall.objects.filter(pk__in=keys))
-        ended = [(call.pk, tokens(call_text(call))) for call in calls if call.status in ENDED]
-        still_open = [(call.pk, tokens(call_text(call))) for call in calls if call.status not in ENDED]
+        ended = [(call.pk, tokens(call_text(call))) for call in calls if call.status in ENDED_CALL_STATES]
+        still_open = [
+            (call.pk, tokens(call_text(call))) for call in calls if call.status not in ENDED_CALL_STATES
+        ]
         with transaction.atomic():
             index.add(ToolCall, mark, keys[-1], ended, still_open)
     return bool(keys)
@@ -166,7 +168,11 @@ def _add_calls(index: _Index) -> bool:
 def _close_calls(index: _Index) -> bool:
     known = index.open_calls()
     statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
-    over = list(islice((pk for pk in known if statuses.get(pk, ENDED[0]) in ENDED), index.batch))
+    over = list(
+        islice(
+            (pk for pk in known if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES), index.batch
+        )
+    )
     if over:
         words = {call.pk: tokens(call_text(call)) for call in ToolCall.objects.filter(pk__in=over)}
         with transaction.atomic():

@@ -1,8 +1,8 @@
-"""Messages to rows and back, without storing any text twice.
+"""Converts messages to rows and back, without storing any text twice.
 
-A row's ``text`` holds the words (or the tool's result as the model saw it), ``body`` the rest of
-`ChatMessage.to_dict()`. Where a tool's result is a plain string it lies in the ledger already: the message then
-names the call's position instead.
+A row's ``text`` holds the message's text (or the tool's result as the model saw it), ``body`` the rest of
+`ChatMessage.to_dict()`. A tool's result that is a plain string is stored with the tool call already: the message then
+holds the call's position instead, under `RESULT_OF`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,10 @@ RESULT_OF = "result_of"
 
 
 def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tuple[str, str, Body]:
-    """``(role, text, rest)`` of a message. ``results`` maps a call's id to its position and its string result."""
+    """``(role, text, rest)`` of a message.
+
+    :param results: By the id of a call, its position and the string result that is stored with it.
+    """
     rest = dict(body)
     role = rest.pop("role")
     content = [dict(part) for part in rest.get("content", ())]
@@ -36,17 +39,20 @@ def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tu
                 text = result["result"]
             result["result"] = None
             break
-    for key, none in (("meta", {}), ("name", None)):
-        if rest.get(key) == none:
+    for key, empty in (("meta", {}), ("name", None)):
+        if rest.get(key) == empty:
             rest.pop(key, None)
     return role, text, rest
 
 
 def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
-    """The whole of ``ChatMessage.to_dict()`` again. ``results`` maps a call's position to its result."""
+    """The whole ``ChatMessage.to_dict()`` again.
+
+    :param results: By the position of a call, its result: as `results_of` returns them.
+    """
     rest = dict(message.body)
-    place = rest.pop(RESULT_OF, None)
-    text = message.text if place is None or message.text else str((results or {})[place])
+    position = rest.pop(RESULT_OF, None)
+    text = message.text if position is None or message.text else str((results or {})[position])
     content = [dict(part) for part in rest.get("content", ())]
     for part in content:
         if "text" in part and part["text"] is None:
@@ -60,19 +66,19 @@ def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
 
 
 def results_of(branch: Branch, messages: Iterable[Message]) -> dict[int, Any]:
-    """The results that the messages left in the ledger, by the call's position: one query, or none."""
-    places = [message.body[RESULT_OF] for message in messages if RESULT_OF in message.body]
-    if not places:
+    """The results that are stored with the calls of the messages, by the call's position: one query, or none."""
+    positions = [message.body[RESULT_OF] for message in messages if RESULT_OF in message.body]
+    if not positions:
         return {}
-    calls = ToolCall.objects.visible_on(branch, after=min(places) - 1, upto=max(places))
+    calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
     return dict(calls.values_list("position", "result"))
 
 
 def fill_texts(branch: Branch, messages: list[Message]) -> list[Message]:
-    """Give each message its whole text (in memory), also where the ledger holds it."""
+    """Give each message (in memory) its whole text, also where it is stored with the call."""
     results = results_of(branch, messages)
     for message in messages:
-        place = message.body.get(RESULT_OF)
-        if place is not None and not message.text:
-            message.text = str(results.get(place, ""))
+        position = message.body.get(RESULT_OF)
+        if position is not None and not message.text:
+            message.text = str(results.get(position, ""))
     return messages

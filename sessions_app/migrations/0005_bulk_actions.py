@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """A bulk act becomes a bulk action; its kind is the key of any action that may be done in bulk."""
 
-    dependencies = [("sessions_app", "0003_tool_results")]
+    dependencies = [("sessions_app", "0004_side_replies")]
 
     operations = [
         migrations.RemoveConstraint(model_name="bulkitem", name="bulk_item_once"),

@@ -1,4 +1,4 @@
-"""The truth in the ORM: a session, its branches, and the append-only rows that hang on them.
+"""The truth in the ORM: a session, its branches, and their append-only rows.
 
 Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position`` from their session's
 counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.
@@ -13,7 +13,15 @@ from sessions_app.models.enums import EventKind, StaffPermission
 from sessions_app.models.event import Event, record_event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
-from sessions_app.models.session import Phase, Session, SessionTag, Status, StopRequest, WaitingFor
+from sessions_app.models.session import (
+    Phase,
+    Session,
+    SessionTag,
+    Status,
+    StopRequest,
+    WaitingFor,
+    resting_fields,
+)
 from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
@@ -45,4 +53,5 @@ __all__ = [
     "WaitingFor",
     "Worker",
     "record_event",
+    "resting_fields",
 ]

@@ -48,7 +48,7 @@ class Branch(models.Model):
         return [(pk, last) for pk, last in self.lineage] + [(self.pk, None)]
 
     @property
-    def leaves_something_behind(self) -> bool:
+    def left_another_branch(self) -> bool:
         """Whether it was made by leaving another branch, of this session or of the one that it was forked from."""
         return bool(self.lineage) or self.undo_to_id is not None
 

@@ -65,7 +65,7 @@ class Event(models.Model):
 
 def record_event(
     session: Session,
-    kind: EventKind,
+    kind: str,
     *,
     position: int,
     actor_name: str,
@@ -73,14 +73,21 @@ def record_event(
     reason: str = "",
     data: dict[str, Any] | None = None,
     at: datetime | None = None,
+    branch_id: int | None = None,
 ) -> Event:
-    """Add an event to the session's audit trail, on its current branch.
+    """Add an event to the session's audit trail. Every event is recorded by this function.
 
-    :param position: The next of the session's positions. The caller holds the session's row and counts it up.
+    Only the keys of the session are read: it need not be up to date.
+
+    :param position: The next of the session's positions. The caller holds the session's row and counts it up in the
+        same transaction.
+    :param actor: The account of the person who acted; ``actor_name`` also names workers and commands.
+    :param at: When it happened; now, if it is not given.
+    :param branch_id: The branch that it belongs to; the session's current one, if it is not given.
     """
     return Event.objects.create(
         session=session,
-        branch_id=session.branch_id,
+        branch_id=branch_id or session.branch_id,
         position=position,
         kind=kind,
         actor=actor,

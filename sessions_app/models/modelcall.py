@@ -11,18 +11,19 @@ from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 class ModelCall(BranchRow):
     """One call of a chat generator.
 
-    The agent's own reply is the ``replies`` messages at the positions right after this row's; what another
-    generator said (a summariser's, say) is in ``aside``, since it is no part of the conversation.
+    The agent's own reply is the ``replies`` messages at the positions right after this row's. The reply to a side call,
+    which a hook made with a generator of its own (a summariser, say), is in ``side_replies``: it is not part of the
+    conversation.
     """
 
     name = models.CharField(
         max_length=100, default="agent", help_text="Which generator: the agent's own, or another."
     )
     seq = models.PositiveIntegerField(
-        default=0, help_text="The how many-eth call of that generator within its step."
+        default=0, help_text="Index of this call of the generator within its step, from 0."
     )
     replies = models.PositiveIntegerField(default=0)
-    aside = models.JSONField(null=True, blank=True)
+    side_replies = models.JSONField(null=True, blank=True)
     model = models.CharField(max_length=200, blank=True, default="")
     prompt_tokens = models.PositiveBigIntegerField(default=0)
     completion_tokens = models.PositiveBigIntegerField(default=0)

@@ -1,19 +1,19 @@
-"""A session: one agent's work for one customer, and what the machinery is doing with it.
+"""A session: one agent's work for one customer, and the state of its runs.
 
 The row is the only place that says who may write (``epoch``), until when (``lease_expires_at``) and when
-the session is due (``next_run_at``). Runs change it through ``journal.py`` and ``leases.py``, people
-through ``actions.py``; nobody else writes it.
+the session is due (``next_run_at``). It is written by `sessions_app.runtime` for runs and by `sessions_app.actions`
+for people, and by nothing else. `resting_fields` is the one rule of its fields while no worker runs it.
 """
 
 import secrets
 import time
 import uuid
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
@@ -68,7 +68,7 @@ class WaitingFor(models.TextChoices):
 
 
 class StopRequest(models.TextChoices):
-    """What a person asked of a session while a worker holds it; the worker obeys at its next commit."""
+    """What a person has requested of a running session; its worker obeys at its next commit."""
 
     PAUSE = "pause", "pause"
     CANCEL = "cancel", "cancel"
@@ -88,8 +88,38 @@ class SessionQuerySet(models.QuerySet["Session"]):
             Q(status=Status.QUEUED, next_run_at__lte=now) | Q(status=Status.RUNNING, lease_expires_at__lt=now)
         )
 
-    def held_by(self, worker: str) -> "SessionQuerySet":
-        return self.filter(status=Status.RUNNING, worker=worker)
+
+def resting_fields(
+    status: Status,
+    *,
+    now: datetime,
+    why: str | None = None,
+    waiting_for: str = "",
+    delay: float = 0.0,
+) -> dict[str, Any]:
+    """The fields of a session that no worker runs, for each status: for an UPDATE, or to be set on the row.
+
+    It has no worker, no lease and no stop request; only a queued session is due, and only a waiting one waits for
+    something. The caller adds what it changes besides, such as ``attempt`` and the counters.
+
+    :param why: Why the session waits, is paused or was cancelled; None leaves the text that is there.
+    :param waiting_for: A value of `WaitingFor`; ignored unless the session waits.
+    :param delay: Seconds until a queued session is due.
+    :raises ValueError: for a running session, or a waiting one that waits for nothing.
+    """
+    if status == Status.RUNNING:
+        raise ValueError("A running session is not at rest.")
+    if status == Status.WAITING and not waiting_for:
+        raise ValueError("A waiting session waits for something.")
+    fields: dict[str, Any] = {
+        "status": status,
+        "waiting_for": waiting_for if status == Status.WAITING else "",
+        "worker": "",
+        "lease_expires_at": None,
+        "next_run_at": now + timedelta(seconds=delay) if status == Status.QUEUED else None,
+        "stop_request": "",
+    }
+    return fields if why is None else {**fields, "why": why}
 
 
 def _allowed_phase_changes() -> Q:
@@ -203,14 +233,10 @@ class Session(models.Model):
         return self.branch
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
-        """Seconds since the worker last renewed its lease, or None while nobody holds the session."""
+        """Seconds since the worker last renewed its lease, or None while no worker runs the session."""
         if self.lease_expires_at is None:
             return None
         return max(0.0, lease_seconds - (self.lease_expires_at - now).total_seconds())
-
-    def raise_version(self) -> None:
-        self.version = F("version") + 1
-        self.change = F("change") + 1
 
 
 class SessionTag(models.Model):

@@ -1,4 +1,4 @@
-"""The ledger of tool calls: asked, started, ended. A call that ended is never changed again."""
+"""The ledger of tool calls: planned, started, ended. A call that has ended is never changed again."""
 
 from typing import ClassVar
 
@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
 
@@ -19,19 +20,15 @@ class CallStatus(models.TextChoices):
     SKIPPED = "skipped", "skipped"
 
 
-ENDED = (CallStatus.DONE, CallStatus.FAILED, CallStatus.REJECTED, CallStatus.SKIPPED)
-
-
 class ToolCall(BranchRow):
     """One tool call of one model reply.
 
-    ``arguments`` are what the model asked for; ``sent`` is what ran, where a person or a hook changed it.
+    ``arguments`` are the model's; ``sent`` are those that run, where a person or a hook changed them.
     ``result`` is the encoded return value (``agentstate.durable.state.encoding``), ``state`` the state keys that the
     tool itself wrote.
     """
 
     call_id = models.CharField(max_length=200)
-    ordinal = models.PositiveIntegerField(help_text="Its place among the calls of its reply, from 0.")
     tool = models.CharField(max_length=200)
     arguments = models.JSONField(default=dict)
     sent = models.JSONField(null=True, blank=True)
@@ -61,8 +58,8 @@ class ToolCall(BranchRow):
             models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),
             models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="toolcall_status_known"),
             models.CheckConstraint(
-                condition=Q(status__in=ENDED, ended_at__isnull=False)
-                | (~Q(status__in=ENDED) & Q(ended_at__isnull=True)),
+                condition=Q(status__in=ENDED_CALL_STATES, ended_at__isnull=False)
+                | (~Q(status__in=ENDED_CALL_STATES) & Q(ended_at__isnull=True)),
                 name="toolcall_ended_has_time",
             ),
         ]
@@ -72,11 +69,12 @@ class ToolCall(BranchRow):
 
     @property
     def ran_with(self) -> dict[str, object]:
-        ran: dict[str, object] = self.arguments if self.sent is None else self.sent
-        return ran
+        """The arguments that run, or have run."""
+        arguments: dict[str, object] = self.arguments if self.sent is None else self.sent
+        return arguments
 
     def reference(self) -> dict[str, object]:
-        """How an event names the call."""
+        """How the data of an event names the call."""
         return {"call": self.pk, "call_id": self.call_id, "tool": self.tool, "position": self.position}
 
     @property

@@ -1,4 +1,4 @@
-"""How a run lets go of its session: the next status, what it waits for, and the event that says so.
+"""How a run ends in the database: the session's next status, what it waits for, and the event that says so.
 
 Called by the journal inside the transaction that ends the run, with the session row locked by its fence.
 """
@@ -8,78 +8,121 @@ from typing import Any
 
 from django.db.models import F
 
-from agentstate.durable.records import Stop
+from agentstate.durable.records import Progress
+from agentstate.durable.run_end import (
+    ApprovalRequest,
+    Failed,
+    Finished,
+    InDoubt,
+    NeedsApproval,
+    RetryLater,
+    RunEnd,
+)
 from sessions_app.history import restore
-from sessions_app.models import Approval, Branch, Event, Session, ToolCall
-from sessions_app.runtime.leases import Claim
+from sessions_app.models import Approval, Session, Status, StopRequest, ToolCall, record_event, resting_fields
 from sessions_app.runtime.statements import Fence
 
 Json = Any
 
 
-def let_go(claim: Claim, branch: Branch, stop: Stop, fence: Fence, now: datetime) -> None:
-    """Give the session its next status. What a person has asked meanwhile comes first."""
-    status = stop.status
-    if fence.stop_request == "cancel" and status in ("queued", "waiting", "paused"):
-        status = "cancelled"
-    elif fence.stop_request == "pause" and status == "queued":
-        status = "paused"
-    if status == stop.status:
-        _ask(claim, branch, stop, now)
-    values: dict[str, Json] = {
-        "status": status,
-        "waiting_for": stop.waiting_for if status == "waiting" else "",
-        "error": stop.error,
-        "worker": "",
-        "lease_expires_at": None,
-        "next_run_at": now + timedelta(seconds=stop.delay) if status == "queued" else None,
-        "stop_request": "",
+def end_run(
+    session: Session,
+    worker: str,
+    end: RunEnd,
+    fence: Fence,
+    now: datetime,
+    *,
+    progress: Progress | None = None,
+    next_turn: Progress | None = None,
+) -> None:
+    """Write the session's next status. A pause or a cancel that a person has requested meanwhile takes precedence.
+
+    :param session: As loaded by the run, with its branch; only its keys are read.
+    :param progress: The run's progress, unless the same transaction writes it elsewhere.
+    :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
+    """
+    intended = Status(end.status) if next_turn is None else Status.QUEUED
+    status = _after_stop_request(intended, fence.stop_request)
+    if status == intended:
+        _record_open_decisions(session, end, now)
+    values: dict[str, Json] = resting_fields(
+        status,
+        # A paused or cancelled session has the reason of the person who requested it.
+        why=None if status in (Status.PAUSED, Status.CANCELLED) else _why(end),
+        waiting_for=end.waiting_for,
+        now=now,
+        delay=end.delay if isinstance(end, RetryLater) else 0.0,
+    )
+    values |= {
+        "error": end.error if isinstance(end, Failed) else "",
         "change": F("change") + 1,
         "updated_at": now,
     }
-    if status not in ("paused", "cancelled"):  # there it is the reason of whoever asked for it
-        values["why"] = stop.why
-    if stop.event == "finished":
-        values |= {"final_answer": stop.final_answer, "exit_reason": stop.exit_reason[:200]}
-    if stop.event != "retry":
+    if isinstance(end, Finished):
+        values |= {"final_answer": end.final_answer, "exit_reason": end.exit_reason[:200]}
+    if not isinstance(end, RetryLater):
         values["attempt"] = 0
-    if status != "queued":
+    if status != Status.QUEUED:
         values["version"] = F("version") + 1
-    if stop.progress is not None:
-        values |= {
-            "phase": stop.progress.phase,
-            "previous_phase": stop.progress.previous,
-            "phase_since": stop.progress.since,
-            "totals": stop.progress.totals,
-        }
-    event = stop.event if status == stop.status else status
-    if event:
+    if (written := next_turn or progress) is not None:
+        values |= progress_fields(written)
+    kind = end.event if status == intended else status.value
+    if kind:
         values["position"] = F("position") + 1
-        Event.objects.create(
-            session_id=claim.session_id,
-            branch=branch,
-            position=fence.position + 1,
-            kind=event,
-            actor_name=claim.worker,
-            reason=stop.why or stop.error,
-        )
-    Session.objects.filter(pk=claim.session_id).update(**values)
+        record_event(session, kind, position=fence.position + 1, actor_name=worker, reason=end.reason, at=now)
+    Session.objects.filter(pk=session.pk).update(**values)
 
 
-def _ask(claim: Claim, branch: Branch, stop: Stop, now: datetime) -> None:
-    mine = ToolCall.objects.filter(branch=branch)
-    if stop.doubts:
-        mine.filter(position__in=stop.doubts, status="started").update(status="doubt")
-    pks = dict(mine.filter(position__in=[ask.position for ask in stop.asks]).values_list("position", "pk"))
-    for ask in stop.asks:
-        Approval.objects.get_or_create(
-            call_id=pks[ask.position],
-            defaults={
-                "session_id": claim.session_id,
-                "arguments": ask.arguments,
-                "fingerprint": ask.fingerprint,
-                "asked_at": now,
-                "expires_at": now + timedelta(seconds=ask.ttl) if ask.ttl else None,
-                "repeats": restore.left_behind(branch, ask.tool, ask.arguments) if ask.repeats else None,
-            },
-        )
+def progress_fields(progress: Progress) -> dict[str, Json]:
+    """The progress as fields of the session."""
+    return {
+        "phase": progress.phase,
+        "previous_phase": progress.previous,
+        "phase_since": progress.since,
+        "totals": progress.totals,
+    }
+
+
+def _after_stop_request(status: Status, stop_request: str) -> Status:
+    """The status that the session gets in place of `status` if a person has requested a pause or a cancel."""
+    if stop_request == StopRequest.CANCEL and status in (Status.QUEUED, Status.WAITING, Status.PAUSED):
+        return Status.CANCELLED
+    if stop_request == StopRequest.PAUSE and status == Status.QUEUED:
+        return Status.PAUSED
+    return status
+
+
+def _why(end: RunEnd) -> str:
+    """An error has a field of its own."""
+    return "" if isinstance(end, Failed) else end.reason
+
+
+def _record_open_decisions(session: Session, end: RunEnd, now: datetime) -> None:
+    """Mark the calls that wait for a person as in doubt, or store their approval requests."""
+    calls = ToolCall.objects.filter(branch=session.branch)
+    if isinstance(end, InDoubt):
+        calls.filter(position__in=end.calls, status="started").update(status="doubt")
+    elif isinstance(end, NeedsApproval):
+        positions = [request.position for request in end.requests]
+        keys = dict(calls.filter(position__in=positions).values_list("position", "pk"))
+        for request in end.requests:
+            _store_request(session, keys[request.position], request, now)
+
+
+def _store_request(session: Session, call_key: int, request: ApprovalRequest, now: datetime) -> None:
+    """An open request of the same call stays as it is."""
+    assert session.branch is not None
+    repeats = None
+    if request.repeats is not None:
+        repeats = restore.find_discarded_call(session.branch, request.tool, request.arguments)
+    Approval.objects.get_or_create(
+        call_id=call_key,
+        defaults={
+            "session_id": session.pk,
+            "arguments": request.arguments,
+            "fingerprint": request.fingerprint,
+            "asked_at": now,
+            "expires_at": now + timedelta(seconds=request.ttl) if request.ttl else None,
+            "repeats": repeats,
+        },
+    )

@@ -1,13 +1,14 @@
 """The journal port on the ORM: what a run records, fenced by its session's epoch.
 
 Each write is one transaction that begins with `_fence`: an UPDATE of the session row with the claim's epoch in its
-WHERE clause. It locks the row, gives out the positions, and says what others want of the run. No row: the claim is
-over, and nothing is written. Tool threads write through the run's own connection, one at a time.
+WHERE clause. It locks the row, gives out positions, and returns stop requests and the number of unread messages. If it
+updates no row, the claim is over, and nothing is written. Tool threads write through the run's own connection, one at a
+time.
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -15,21 +16,22 @@ from django.utils import timezone
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
-    ENDED,
     CallEnd,
     CallRecord,
-    Committed,
-    InboxItem,
+    CommittedCheckpoint,
+    CommittedReply,
     NewCall,
     NewCheckpoint,
+    NewMessage,
     NewReply,
     Progress,
-    RepliedCommit,
     Signals,
     Snapshot,
-    Stop,
     StoredMessage,
+    UnreadMessage,
 )
+from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
@@ -41,23 +43,27 @@ from sessions_app.models import (
 )
 from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.connection import RunConnection
-from sessions_app.runtime.end_of_run import let_go
+from sessions_app.runtime.end_of_run import end_run, progress_fields
 from sessions_app.runtime.leases import Claim
 
 Json = Any
 
 
 class OrmJournal:
-    """The journal of one claim. Made in the thread that drives the session; usable from its tool threads."""
+    """The journal of one claim. Create it in the thread that drives the session, and `load` it before anything else."""
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.connection = RunConnection()
+        self._session: Session
         self._branch: Branch
-        self._leaves_calls_behind = False
+        self._may_have_discarded_calls = False
+        # Of the last checkpoint: the position of each state key's last whole value, the position of the checkpoint
+        # whose context holds, and the names of the tools.
         self._keys: dict[str, int] = {}
         self._context_at = 0
         self._tools: tuple[str, ...] = ()
+        # Of the unfinished step: the results that are plain strings, by call id, and the id of the call at a position.
         self._results: dict[str, tuple[int, str]] = {}
         self._call_ids: dict[int, str] = {}
 
@@ -70,58 +76,74 @@ class OrmJournal:
             )
             if session is None or session.branch is None:
                 raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
-            self._branch = session.branch
-            self._leaves_calls_behind = restore.leaves_calls_behind(session.branch)
-            found = restore.read(session, session.branch)
+            self._session, self._branch = session, session.branch
+            self._may_have_discarded_calls = restore.may_have_discarded_calls(session.branch)
+            restored = restore.read(session.branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
-        self._keys, self._context_at, self._tools = dict(found.keys), found.context_at, found.tools
-        self._remember(found.calls)
+            unread = tuple(UnreadMessage(row.pk, _user_body(row.text)) for row in session.inbox.all())
+        self._keys, self._context_at = dict(restored.keys), restored.context_at
+        self._tools = restored.checkpoint.tools if restored.checkpoint else ()
+        self._remember_calls(restored.calls)
         return Snapshot(
             inputs=session.inputs,
             progress=Progress(session.phase, session.previous_phase, session.phase_since, session.totals),
             definition=session.definition,
-            base=found.base,
-            inbox=tuple(InboxItem(item.pk, user_body(item.text)) for item in session.inbox.all()),
-            replies=found.replies,
-            calls=found.calls,
+            checkpoint=restored.checkpoint,
+            unread=unread,
+            replies=restored.replies,
+            calls=restored.calls,
             allowed=allowed,
         )
 
-    def checkpoint(self, new: NewCheckpoint) -> Committed:
+    def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
         with self._transaction():
-            return self._checkpoint(new)
+            fence = self._fence(
+                len(new.messages) + 1,
+                new.progress,
+                definition=new.definition,
+                attempt=1,
+                updated_at=timezone.now(),
+            )
+            unread: list[InboxMessage] = []
+            if fence.unread and new.kind == "step" and new.read_unread:
+                unread = self._unread(excluding=new.messages)
+                if unread:
+                    fence = self._fence(len(unread))
+            return self._write_checkpoint(new, fence, fence.position, unread)
 
-    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> RepliedCommit:
+    def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
         with self._transaction():
-            messages = [] if new.aside else list(new.messages)
-            own = 1 + len(messages) + len(new.calls)
+            messages = [] if new.side_call else list(new.messages)
+            own_positions = 1 + len(messages) + len(new.calls)
             before = len(checkpoint.messages) + 1 if checkpoint else 0
             also = {"definition": checkpoint.definition} if checkpoint else {}
-            fence = self._fence(before + own, new.progress, attempt=1, updated_at=new.ended_at, **also)
-            committed = (
-                self._write_checkpoint(checkpoint, fence, fence.position - own) if checkpoint else None
+            fence = self._fence(
+                before + own_positions, new.progress, attempt=1, updated_at=new.ended_at, **also
             )
-            first = fence.position - own + 1
+            committed = None
+            if checkpoint is not None:
+                committed = self._write_checkpoint(checkpoint, fence, fence.position - own_positions)
+            first = fence.position - own_positions + 1
             step_rows.model_call(self._branch, first, new, replies=len(messages))
             positions = tuple(range(first + 1, first + 1 + len(messages)))
             self._insert([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
             calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at)
-        self._remember(calls)
-        return RepliedCommit(positions, calls, fence.signals(), committed)
+        self._remember_calls(calls)
+        return CommittedReply(positions, calls, fence.signals(), committed)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         with self._transaction():
             fence = self._fence(len(calls))
             planned = self._plan(calls, fence.position - len(calls) + 1, timezone.now())
-        self._remember(planned)
+        self._remember_calls(planned)
         return planned
 
-    def repeats(self, tool: str, arguments: dict[str, Json]) -> int | None:
-        if not self._leaves_calls_behind:
+    def find_discarded_call(self, tool: str, arguments: dict[str, Json]) -> int | None:
+        if not self._may_have_discarded_calls:
             return None
         with self._transaction():
-            before = restore.left_behind(self._branch, tool, arguments)
-        return before.position if before else None
+            call = restore.find_discarded_call(self._branch, tool, arguments)
+        return call.position if call else None
 
     def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
         with self._transaction():
@@ -142,24 +164,25 @@ class OrmJournal:
                 "ended_at": end.ended_at,
                 "result": end.result,
                 "error": end.error,
+                "state": end.state,
+                "lossy": end.lossy,
+                "cached": end.cached,
             }
-            extra = {"state": end.state, "lossy": end.lossy, "cached": end.cached}
-            statements.update(
-                ToolCall, values | extra, where={"branch_id": self._branch.pk, "position": position}
-            )
+            statements.update(ToolCall, values, where={"branch_id": self._branch.pk, "position": position})
         if end.status == "done" and isinstance(end.result, str) and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
 
-    def stop(self, stop: Stop) -> None:
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
         now = timezone.now()
+        failed = end.failed_call if isinstance(end, Failed | RetryLater | GaveUp) else None
         with self._transaction():
-            fence = self._fence(1 if stop.failed else 0, stop.progress)
-            if stop.failed is not None:
-                told = asdict(stop.failed)
-                told["ended_at"] = max(told["started_at"], told["ended_at"])
-                ModelCall.objects.create(branch=self._branch, position=fence.position, **told)
-            let_go(self.claim, self._branch, stop, fence, now)
+            fence = self._fence(1 if failed else 0, progress)
+            if failed is not None:
+                values = asdict(failed)
+                values["ended_at"] = max(failed.started_at, failed.ended_at)
+                ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
+            end_run(self._session, self.claim.worker, end, fence, now)
 
     def thread_done(self) -> None:
         self.connection.close_others()
@@ -170,109 +193,98 @@ class OrmJournal:
     # Inside a transaction
 
     def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> statements.Fence:
+        """:raises LeaseLost: if the claim is over; heartbeats of it end too."""
         if progress is not None:
-            values |= {
-                "phase": progress.phase,
-                "previous_phase": progress.previous,
-                "phase_since": progress.since,
-                "totals": progress.totals,
-            }
+            values |= progress_fields(progress)
         fence = statements.fence(self.claim.session_id, self.claim.epoch, positions, values)
         if fence is None:
             self.claim.lost.set()
             raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
         return fence
 
-    def _checkpoint(self, new: NewCheckpoint) -> Committed:
-        fence = self._fence(
-            len(new.messages) + 1,
-            new.progress,
-            definition=new.definition,
-            attempt=1,
-            updated_at=timezone.now(),
-        )
-        fold = self._inbox(excluding=new.messages) if fence.inbox and new.kind == "step" and new.fold else []
-        if fold:
-            fence = self._fence(len(fold))
-        return self._write_checkpoint(new, fence, fence.position, fold)
-
     def _write_checkpoint(
-        self, new: NewCheckpoint, fence: statements.Fence, place: int, fold: Sequence[InboxMessage] = ()
-    ) -> Committed:
-        """Store the checkpoint at `place`, and in front of it its messages and those folded in."""
+        self,
+        new: NewCheckpoint,
+        fence: statements.Fence,
+        position: int,
+        unread: Sequence[InboxMessage] = (),
+    ) -> CommittedCheckpoint:
+        """Store the checkpoint at `position`, and in front of it its messages and the unread ones that it reads."""
         now = timezone.now()
-        first = place - len(fold) - len(new.messages)
+        first = position - len(unread) - len(new.messages)
         positions = tuple(range(first, first + len(new.messages)))
-        self._store_messages(new, positions, now)
-        folded = self._fold(fold, first + len(new.messages))
-        self._store_checkpoint(new, positions, folded, place, now)
-        for settled in new.settled:
-            self._calls(settled.position).update(status=settled.status, error=settled.error, ended_at=now)
-        if new.stop is not None:
-            stop, left = new.stop, fence.inbox - sum(m.inbox_id is not None for m in new.messages)
-            if stop.status == "idle" and new.followup is not None and left > 0:
-                stop = replace(stop, status="queued", progress=new.followup)
-            let_go(self.claim, self._branch, stop, fence, now)
+        self._store_messages(new.messages, positions, now)
+        read = self._read(unread, first + len(new.messages))
+        self._store_checkpoint(new, positions, read, position, now)
+        for answered in new.answered:
+            self._unended_call(answered.position).update(
+                status=answered.status, error=answered.error, ended_at=now
+            )
+        if new.run_end is not None:
+            still_unread = fence.unread - sum(m.unread_id is not None for m in new.messages)
+            begins_turn = isinstance(new.run_end, Finished) and still_unread > 0
+            next_turn = new.next_turn if begins_turn else None
+            end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
         if new.kind != "prepared":
             self._results, self._call_ids = {}, {}
-        return Committed(positions, fence.signals(), folded)
+        return CommittedCheckpoint(positions, fence.signals(), read)
 
-    def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
-        ids = [message.inbox_id for message in new.messages if message.inbox_id is not None]
-        inbox = InboxMessage.objects.select_related("author").in_bulk(ids) if ids else {}
-        fresh = []
-        for position, message in zip(positions, new.messages, strict=True):
-            if message.inbox_id is None:
-                fresh.append((position, message.body or {}, ""))
+    def _store_messages(
+        self, messages: Sequence[NewMessage], positions: Sequence[int], now: datetime
+    ) -> None:
+        ids = [message.unread_id for message in messages if message.unread_id is not None]
+        unread = InboxMessage.objects.select_related("author").in_bulk(ids) if ids else {}
+        rows = []
+        for position, message in zip(positions, messages, strict=True):
+            if message.unread_id is None:
+                rows.append((position, message.body or {}, ""))
             else:
-                item = inbox[message.inbox_id]
-                fresh.append(
-                    (position, user_body(item.text), item.author.get_username() if item.author else "")
-                )
-        self._insert(fresh, now)
+                row = unread[message.unread_id]
+                rows.append((position, _user_body(row.text), _author(row)))
+        self._insert(rows, now)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
 
-    def _inbox(self, excluding: Sequence[Any]) -> list[InboxMessage]:
-        taken = [message.inbox_id for message in excluding if message.inbox_id is not None]
-        waiting = InboxMessage.objects.filter(session_id=self.claim.session_id).exclude(pk__in=taken)
-        return list(waiting.select_related("author"))
+    def _unread(self, excluding: Sequence[NewMessage]) -> list[InboxMessage]:
+        own_ids = [message.unread_id for message in excluding if message.unread_id is not None]
+        rows = InboxMessage.objects.filter(session_id=self.claim.session_id).exclude(pk__in=own_ids)
+        return list(rows.select_related("author"))
 
-    def _fold(self, items: Sequence[InboxMessage], first: int) -> tuple[StoredMessage, ...]:
-        folded = tuple(StoredMessage(first + i, user_body(item.text)) for i, item in enumerate(items))
-        for message, item in zip(folded, items, strict=True):
-            author = item.author.get_username() if item.author else ""
-            self._insert([(message.position, message.body, author)], item.created_at)
-            item.delete()
-        return folded
+    def _read(self, rows: Sequence[InboxMessage], first: int) -> tuple[StoredMessage, ...]:
+        """Make unread messages part of the conversation, from the position `first` on."""
+        read = tuple(StoredMessage(first + i, _user_body(row.text)) for i, row in enumerate(rows))
+        for message, row in zip(read, rows, strict=True):
+            self._insert([(message.position, message.body, _author(row))], row.created_at)
+            row.delete()
+        return read
 
     def _store_checkpoint(
         self,
         new: NewCheckpoint,
         positions: Sequence[int],
-        folded: Sequence[StoredMessage],
-        place: int,
+        read: Sequence[StoredMessage],
+        position: int,
         now: datetime,
     ) -> None:
         context = None
         if new.context is not None:
-            seen = [positions[-p - 1] if p < 0 else p for p in new.context] + [m.position for m in folded]
-            context, self._context_at = restore.ranges(seen), place
+            seen = [positions[-p - 1] if p < 0 else p for p in new.context] + [m.position for m in read]
+            context, self._context_at = restore.ranges(seen), position
         for key, change in new.state.items():
             if "set" in change:
-                self._keys[key] = place
-        step_rows.state_values(self._branch, place, new.state)
+                self._keys[key] = position
+        step_rows.state_values(self._branch, position, new.state)
         tools = list(new.tools) if new.tools != self._tools or new.kind == "start" else None
         self._tools = new.tools
         outcome = None
-        if new.kind == "end" and new.stop is not None:
-            outcome = {"final_answer": new.stop.final_answer, "exit_reason": new.stop.exit_reason}
+        if new.kind == "end" and isinstance(new.run_end, Finished):
+            outcome = {"final_answer": new.run_end.final_answer, "exit_reason": new.run_end.exit_reason}
         statements.insert(
             Checkpoint,
             [
                 {
                     "branch_id": self._branch.pk,
-                    "position": place,
+                    "position": position,
                     "kind": new.kind,
                     "step": new.step,
                     "phase": new.progress.phase,
@@ -306,15 +318,20 @@ class OrmJournal:
     def _insert(self, messages: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:
         step_rows.messages(self._branch, messages, self._results, at)
 
-    def _calls(self, position: int) -> Any:
-        return ToolCall.objects.filter(branch=self._branch, position=position).exclude(status__in=ENDED)
+    def _unended_call(self, position: int) -> Any:
+        calls = ToolCall.objects.filter(branch=self._branch, position=position)
+        return calls.exclude(status__in=ENDED_CALL_STATES)
 
-    def _remember(self, calls: Sequence[CallRecord]) -> None:
+    def _remember_calls(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:
             self._call_ids[call.position] = call.call_id
             if call.status == "done" and isinstance(call.result, str):
                 self._results[call.call_id] = (call.position, call.result)
 
 
-def user_body(text: str) -> dict[str, Json]:
+def _author(row: InboxMessage) -> str:
+    return row.author.get_username() if row.author else ""
+
+
+def _user_body(text: str) -> dict[str, Json]:
     return {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}

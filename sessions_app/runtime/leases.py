@@ -1,8 +1,8 @@
-"""Who may run a session: claim it, keep it, and find it again when its worker is gone.
+"""Leases: which worker may run a session, until when, and what becomes of a session whose worker is lost.
 
-A session has one writer. Whoever claims it gets a new epoch, and every write of the run carries it; a write
-with an old epoch changes nothing. The lease only says when others may take the session over: its worker
-renews it with each heartbeat, and a late renewal is good as long as nobody did.
+A session has one writer. A claim gives it a new epoch, and every write of the run carries that epoch; a write with an
+old one changes nothing. The lease only says when another worker may take the session over: its worker renews it with
+each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
 Every change here is one conditional UPDATE whose row count says who was first; no lock is held between
 transactions. `now` can be given everywhere, so that no test has to wait.
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 from django.conf import settings
@@ -23,13 +23,25 @@ from django.db import DatabaseError, close_old_connections, connections, transac
 from django.db.models import F, Q
 from django.utils import timezone
 
-from sessions_app.models import Approval, Event, Session, Status, StopRequest, WaitingFor, Worker
+from agentstate.names import RunEvent
+from sessions_app.models import (
+    Approval,
+    Session,
+    Status,
+    StopRequest,
+    WaitingFor,
+    Worker,
+    record_event,
+    resting_fields,
+)
 
 logger = logging.getLogger(__name__)
 
 # How many due sessions one sweep wakes, oldest first: enough to keep workers busy until the next.
 SWEEP_LIMIT = 500
-LAPSED = "Nobody approved this call in time, so it was not run."
+SWEEP = "sweep"
+# What the model is told of a call whose approval request has expired.
+EXPIRED = "Nobody approved this call in time, so it was not run."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,18 +56,18 @@ class Claim:
 
 
 def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim | None:
-    """Take a session that is due, or whose worker is lost; None if it is neither, or somebody else was faster."""
+    """Claim a session that is due, or whose worker is lost; None if it is neither, or another worker was first."""
     now = now or timezone.now()
     for session in Session.objects.lost(now).filter(pk=session_id):
-        # It comes back by the rules of the sweep: a request to stop and the limit of attempts hold here too.
+        # By the rules of the sweep: stop requests and the limit of attempts apply here too.
         _recover(session, now)
-    found = Session.objects.claimable(now).filter(pk=session_id).values("epoch", "attempt").first()
-    if found is None:
+    before = Session.objects.claimable(now).filter(pk=session_id).values("epoch", "attempt").first()
+    if before is None:
         return None
-    epoch, attempt = found["epoch"] + 1, found["attempt"] + 1
+    epoch, attempt = before["epoch"] + 1, before["attempt"] + 1
     won = (
         Session.objects.claimable(now)
-        .filter(pk=session_id, **found)
+        .filter(pk=session_id, **before)
         .update(
             status=Status.RUNNING,
             epoch=epoch,
@@ -71,26 +83,26 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
 
 
 def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[UUID]:
-    """Prolong the claims; returns the sessions that are still held."""
-    held = Q(pk__in=[])
-    for each in claims:
-        held |= Q(pk=each.session_id, epoch=each.epoch)
-    sessions = Session.objects.filter(held, status=Status.RUNNING)
+    """Extend the leases of the claims; returns the sessions whose claims are still valid."""
+    claimed = Q(pk__in=[])
+    for claim in claims:
+        claimed |= Q(pk=claim.session_id, epoch=claim.epoch)
+    sessions = Session.objects.filter(claimed, status=Status.RUNNING)
     with transaction.atomic():
         sessions.update(lease_expires_at=_lease_end(now or timezone.now()))
         return set(sessions.values_list("pk", flat=True))
 
 
 def sweep(now: datetime | None = None) -> list[UUID]:
-    """Heal what is stuck: lost sessions and lapsed approvals. Returns the sessions that are due, longest first."""
+    """Recover lost sessions and expire approval requests. Returns the sessions that are due, longest first."""
     now = now or timezone.now()
-    lapsed = Approval.objects.filter(
+    expired = Approval.objects.filter(
         decision="",
         expires_at__lte=now,
         session__branch=F("call__branch"),
         session__status__in=(Status.WAITING, Status.PAUSED),
     )
-    for session_id in lapsed.order_by().values_list("session", flat=True).distinct():
+    for session_id in expired.order_by().values_list("session", flat=True).distinct():
         _expire(session_id, now)
     for session in Session.objects.lost(now):
         _recover(session, now)
@@ -99,20 +111,20 @@ def sweep(now: datetime | None = None) -> list[UUID]:
 
 
 def sign_off(worker: str, now: datetime | None = None) -> None:
-    """Note that a worker process has ended in good order."""
+    """Record that a worker process has shut down normally."""
     Worker.objects.filter(name=worker).update(stopped_at=now or timezone.now())
 
 
 class Heartbeat:
-    """A thread that tells every few seconds that this worker lives, and renews the claims it holds.
+    """A thread that records every few seconds that this worker is alive, and renews the leases of its claims.
 
     One serves a whole process:
 
         with Heartbeat("host:123") as heartbeat:
-            with heartbeat.holding(claim):
+            with heartbeat.keeping(claim):
                 ...  # claim.lost is set when another worker has taken the session over
 
-    Losing the database for a while is no reason to stop: a claim that nobody took is renewed when it is back.
+    It outlives a database that is unavailable for a while: a claim that no other worker has taken is renewed then.
     """
 
     def __init__(self, worker: str, every: float | None = None) -> None:
@@ -134,8 +146,8 @@ class Heartbeat:
         self._thread.join()
 
     @contextmanager
-    def holding(self, claim: Claim) -> Iterator[Claim]:
-        """Renew the claim until the block ends."""
+    def keeping(self, claim: Claim) -> Iterator[Claim]:
+        """Renew the lease of the claim until the block ends."""
         with self._lock:
             self._claims.add(claim)
         try:
@@ -145,13 +157,13 @@ class Heartbeat:
                 self._claims.discard(claim)
 
     def beat(self, now: datetime | None = None) -> None:
-        """One heartbeat. A claim whose session somebody else has taken is marked as lost."""
+        """One heartbeat. A claim whose session another worker has taken is marked as lost."""
         now = now or timezone.now()
         with self._lock:
             claims = [claim for claim in self._claims if not claim.lost.is_set()]
-        held = renew(claims, now) if claims else set()
+        valid = renew(claims, now) if claims else set()
         for claim in claims:
-            if claim.session_id not in held:
+            if claim.session_id not in valid:
                 claim.lost.set()
         Worker.objects.bulk_create(
             [Worker(name=self.worker, started_at=now, beat_at=now)],
@@ -179,30 +191,28 @@ def _lease_end(now: datetime) -> datetime:
 
 
 def _recover(session: Session, now: datetime) -> None:
-    """Take a lost session from its worker: it stops if asked to, gives up after too many attempts, or goes on."""
-    data: dict[str, Any] = {"worker": session.worker, "attempt": session.attempt}
-    fields: dict[str, Any]
+    """Release a lost session: it stops if that was requested, gives up after too many attempts, or is queued."""
+    data = {"worker": session.worker, "attempt": session.attempt}
     if session.stop_request:
         status = Status.CANCELLED if session.stop_request == StopRequest.CANCEL else Status.PAUSED
-        kind, fields = status.value, {"status": status}
+        kind, reason = status.value, session.why
+        fields = resting_fields(status, now=now)
     elif session.attempt >= settings.AGENTSTATE_MAX_ATTEMPTS:
-        kind = "gave_up"
+        kind, reason = RunEvent.GAVE_UP, ""
         why = f"Its worker was lost {session.attempt} times in a row without getting any further."
-        fields = {"status": Status.WAITING, "waiting_for": WaitingFor.RETRIES, "why": why}
+        fields = resting_fields(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
     else:
-        kind, fields = "lost", {"status": Status.QUEUED, "next_run_at": now}
+        kind, reason = RunEvent.LOST, ""
+        fields = resting_fields(Status.QUEUED, now=now)
     with transaction.atomic():
         won = (
             Session.objects.lost(now)
-            # The version too: a request to stop that came since must not be overlooked.
+            # The version too: a stop request that came since must not be overlooked.
             .filter(pk=session.pk, epoch=session.epoch, version=session.version)
             .update(
                 **fields,
                 # The lost worker may only be slow: from here on it cannot write.
                 epoch=F("epoch") + 1,
-                worker="",
-                lease_expires_at=None,
-                stop_request="",
                 position=F("position") + 1,
                 version=F("version") + 1,
                 change=F("change") + 1,
@@ -211,41 +221,42 @@ def _recover(session: Session, now: datetime) -> None:
         )
         if won:
             session.refresh_from_db(fields=["position"])
-            _note(session, kind, now, data, reason=session.why if session.stop_request else "")
+            record_event(
+                session,
+                kind,
+                position=session.position,
+                actor_name=SWEEP,
+                reason=reason,
+                data=data,
+                at=now,
+            )
 
 
 def _expire(session_id: UUID, now: datetime) -> None:
-    """Let the session's lapsed approvals count as rejected; it goes on when none is open any more."""
+    """Reject the calls whose approval requests have expired; the session goes on when no request is open any more."""
     with transaction.atomic():
         session = Session.objects.select_for_update().get(pk=session_id)
         if session.status not in (Status.WAITING, Status.PAUSED):
             return
         still_open = Approval.objects.filter(call__branch=session.branch_id, decision="")
         for approval in still_open.filter(expires_at__lte=now).select_related("call"):
-            approval.decision, approval.message = Approval.Decision.EXPIRED, LAPSED
+            approval.decision, approval.message = Approval.Decision.EXPIRED, EXPIRED
             approval.decided_at = now
             approval.save()
             session.position += 1
-            call = approval.call
-            data = {"call": call.pk, "call_id": call.call_id, "tool": call.tool, "position": call.position}
-            _note(session, "expired", now, data)
+            record_event(
+                session,
+                RunEvent.EXPIRED,
+                position=session.position,
+                actor_name=SWEEP,
+                data=approval.call.reference(),
+                at=now,
+            )
         if session.waiting_for == WaitingFor.APPROVAL and not still_open.exists():
-            session.status, session.next_run_at, session.attempt = Status.QUEUED, now, 0
-            session.waiting_for = session.why = ""
+            for name, value in resting_fields(Status.QUEUED, now=now, why="").items():
+                setattr(session, name, value)
+            session.attempt = 0
         session.version += 1
         session.change += 1
         session.updated_at = now
         session.save()
-
-
-def _note(session: Session, kind: str, now: datetime, data: dict[str, Any], reason: str = "") -> None:
-    Event.objects.create(
-        session=session,
-        branch_id=session.branch_id,
-        position=session.position,
-        kind=kind,
-        actor_name="sweep",
-        reason=reason,
-        data=data,
-        created_at=now,
-    )

@@ -1,7 +1,7 @@
-"""The few statements that every step of every session executes, prepared once.
+"""The few statements that every step of every session executes, built once per process.
 
-The ORM builds a statement anew for each call, which costs more than executing it. Here the text is made from the
-models' own fields and kept; values go through the fields, as the ORM would send them. Nothing else uses raw SQL.
+The ORM builds a statement anew for each call, which costs more than executing it. Here the SQL is built from the
+models' fields and cached; values are converted by the fields, as the ORM would convert them.
 """
 
 import json
@@ -27,31 +27,31 @@ _json = json.JSONEncoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What the session row said: the last position given out, what a person asks of the run, messages in the inbox."""
+    """What the session row holds: the last position given out, a stop request, and the number of unread messages."""
 
     position: int
     stop_request: str
-    inbox: int
+    unread: int
 
     def signals(self) -> Signals:
-        return Signals(stop_request=self.stop_request, inbox=self.inbox > 0)
+        return Signals(stop_request=self.stop_request, unread=self.unread > 0)
 
 
 def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence | None:
-    """Take `positions` new positions for the run of this epoch, and set `values`; None if its claim is over.
+    """Take so many new positions for the run of this epoch, and set `values`; None if its claim is over.
 
-    Locks the session row until the transaction ends.
+    Locks the session row until the transaction ends. The new positions are the last ones up to `Fence.position`.
     """
     sql, converters = _fence_sql(connection.vendor, tuple(values))
-    given = _converted(converters, (*values.values(), session_id))
+    parameters = _converted(converters, (*values.values(), session_id))
     with connection.cursor() as cursor:
-        cursor.execute(sql, [positions, *given, epoch])
+        cursor.execute(sql, [positions, *parameters, epoch])
         row = cursor.fetchone()
     return Fence(*row) if row else None
 
 
 def insert(model: type[Model], rows: list[Values]) -> None:
-    """Insert rows that all have the same columns; a foreign key goes by its column's name."""
+    """Insert rows that all have the same columns; a foreign key is named by its column, as in ``branch_id``."""
     if not rows:
         return
     sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]))
@@ -77,12 +77,12 @@ def update(model: type[Model], values: Values, *, where: Values, raise_by_one: s
 
 @lru_cache(maxsize=64)
 def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
-    table, inbox = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
+    table, unread = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
     also = "".join(f", {_column(Session, name)} = %s" for name in names)
     sql = (
         f"UPDATE {table} SET position = position + %s, change = change + 1{also} "  # noqa: S608 - names of our own columns
         f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
-        f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {inbox} WHERE {inbox}.session_id = {table}.id)"
+        f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {unread} WHERE {unread}.session_id = {table}.id)"
     )
     return sql, _converters(Session, (*names, "id"))
 
@@ -112,7 +112,7 @@ def _converters(model: type[Model], names: Sequence[str]) -> tuple[Converter | N
 
 
 def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
-    """How a value gets to the database as the ORM would send it; None where it goes as it is."""
+    """The function that converts a value as the ORM would; None where none is needed."""
     if isinstance(field, models.ForeignKey):
         return _converter(field.target_field, vendor)
     if isinstance(field, models.JSONField) and vendor == "sqlite":

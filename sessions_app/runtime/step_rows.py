@@ -1,4 +1,4 @@
-"""The rows that each step adds, as the journal's terms say them. Inserted as they are, under the run's fence."""
+"""The rows that each step adds, from the records of the journal. Inserted in the transaction that holds the fence."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,10 @@ def messages(
     results: Mapping[str, tuple[int, str]],
     at: datetime,
 ) -> None:
-    """Messages as ``(position, body, author)``; ``results`` are the strings that the ledger holds already."""
+    """Messages as ``(position, body, author)``.
+
+    :param results: As `message_rows.pack` takes them.
+    """
     values = []
     for position, body, author in bodies:
         role, text, rest = pack(body, results)
@@ -37,6 +40,10 @@ def messages(
 
 
 def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) -> None:
+    """A model call that replied.
+
+    :param replies: The number of messages of the conversation that follow it.
+    """
     statements.insert(
         ModelCall,
         [
@@ -46,7 +53,7 @@ def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) ->
                 "name": new.name,
                 "seq": new.seq,
                 "replies": replies,
-                "aside": list(new.messages) if new.aside else None,
+                "side_replies": list(new.messages) if new.side_call else None,
                 "model": new.model[:200],
                 "prompt_tokens": new.prompt_tokens,
                 "completion_tokens": new.completion_tokens,
@@ -66,7 +73,6 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "branch_id": branch.pk,
                 "position": record.position,
                 "call_id": record.call_id,
-                "ordinal": ordinal,
                 "tool": record.tool[:200],
                 "arguments": record.arguments,
                 "status": "planned",
@@ -78,7 +84,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "decided_by": "",
                 "asked_at": at,
             }
-            for ordinal, record in enumerate(records)
+            for record in records
         ],
     )
 

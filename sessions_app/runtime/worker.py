@@ -1,7 +1,7 @@
-"""Drives one claimed session with its agent: the only room of the desk's app that imports Haystack.
+"""Drives one session with its agent for a slice of time: the module of the Django app that imports Haystack.
 
-Called by the Celery task, and by nothing that answers web requests. It holds no transaction while the agent runs,
-and it never decides for a person: what it cannot settle it leaves on the session, with the reason.
+Called by the Celery task, and by nothing that answers web requests. No transaction is open while the agent runs. It
+never decides for a person: a session that needs a decision waits, with the reason.
 """
 
 import logging
@@ -14,9 +14,9 @@ from django.conf import settings
 
 from agentstate.durable.agent import DurableAgent, build
 from agentstate.durable.port import JournalUnavailable, LeaseLost
-from agentstate.durable.records import Stop
 from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run
+from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
@@ -24,7 +24,7 @@ from sessions_app.runtime.tool_cache import tool_cache
 
 logger = logging.getLogger(__name__)
 
-# Set when this process is about to end: every session that it drives then goes back to the queue after its step.
+# Set when this process is about to end: every session that it drives is then queued again after its step.
 stopping = threading.Event()
 
 
@@ -37,23 +37,25 @@ def drive(
 ) -> str:
     """Claim the session and run it for a slice. Without a heartbeat the lease is not renewed.
 
-    Returns "busy" if another worker has it or it is not due; "lost" if it was taken away meanwhile, or the database
-    could not be reached; else the status it was left in. "queued" means that there is more to do.
+    :returns: "busy" if another worker has it or it is not due; "lost" if another worker took it over meanwhile, or the
+        database was unavailable; else its status after the run. "queued" means that there is more to do.
     """
     claim = leases.claim(session_id, worker)
     if claim is None:
         return "busy"
     journal = OrmJournal(claim)
     try:
-        with heartbeat.holding(claim) if heartbeat else nullcontext():
+        with heartbeat.keeping(claim) if heartbeat else nullcontext():
             return _drive(
                 claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds
             )
     except LeaseLost as lost:
-        logger.warning("Session %s was taken from %s: %s", session_id, worker, lost)
+        logger.warning("Session %s was taken over from %s: %s", session_id, worker, lost)
         return "lost"
     except JournalUnavailable as error:
-        logger.warning("Session %s was left as it is, the database does not answer: %s", session_id, error)
+        logger.warning(
+            "Session %s is left to the next claim, since the database is unavailable: %s", session_id, error
+        )
         return "lost"
 
 
@@ -63,31 +65,27 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
     except AgentError as error:
         journal.load()
         why = f"{error} Then resume the session."
-        journal.stop(Stop("waiting", "changed", waiting_for="changed", why=why))
+        journal.end_run(AgentChanged(why))
         return "waiting"
     until = time.monotonic() + slice_seconds
-    outcome = run(
+    run(
         durable,
         journal,
         Options(
             cache=tool_cache(journal.connection),
-            enough=lambda: stopping.is_set() or time.monotonic() >= until,
+            slice_is_over=lambda: stopping.is_set() or time.monotonic() >= until,
             attempt=claim.attempt,
             max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
             retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
         ),
     )
-    return (
-        Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
-        if outcome.status
-        else "lost"
-    )
+    return Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
 
 
 def load(key: str) -> DurableAgent:
     """The registered agent, built in this process.
 
-    :raises AgentError: saying what to do, if it cannot be had.
+    :raises AgentError: saying what to do, if it is not available.
     """
     registry.load(settings.AGENTSTATE_AGENTS)
     return build(registry.get(key))

@@ -1,8 +1,8 @@
-"""Which stored message each live message is, and so what of a conversation is new.
+"""Finds, at each commit, which live messages are stored already, and where, and which are new.
 
-A run's messages live in Haystack's State as one list, which hooks may rewrite at will. This room tells, at each
-commit, which of them are stored already (and where), which are new, and whether the model still sees simply
-everything (`context` None) or a selection. The cost of a step depends on what changed, not on the length.
+Haystack's State holds a run's messages as one list, which hooks may rewrite in any way. A `Change` also says whether
+the model still sees every stored message (`context` None) or a selection. The cost of a step depends on what changed,
+not on the length of the conversation.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from agentstate.durable.state.encoding import message_body
 
 @dataclass
 class Change:
-    """What a commit has to store of the conversation, in the port's terms."""
+    """What a commit has to store of the conversation, as in `NewCheckpoint`."""
 
     messages: list[NewMessage]
     context: list[int] | None
@@ -28,76 +28,84 @@ class Conversation:
     def __init__(self) -> None:
         self._seen: list[ChatMessage] = []
         self._positions: list[int] = []
-        self._later: list[tuple[int, ChatMessage]] = []
-        self._inbox: dict[int, tuple[int, ChatMessage]] = {}
+        self._since: list[tuple[int, ChatMessage]] = []
+        self._unread: dict[int, tuple[int, ChatMessage]] = {}
 
     def start_from(self, messages: Sequence[ChatMessage], positions: Sequence[int]) -> None:
         """Take what the model saw at a checkpoint as known."""
-        self._seen, self._positions, self._later = list(messages), list(positions), []
+        self._seen, self._positions, self._since = list(messages), list(positions), []
 
     def stored(self, message: ChatMessage, position: int) -> None:
         """Note that a message has been stored since the checkpoint, at `position`."""
-        self._later.append((position, message))
+        self._since.append((position, message))
 
-    def from_inbox(self, message: ChatMessage, inbox_id: int) -> None:
-        """Note that a message lies in the inbox: storing it means taking it out of there."""
-        self._inbox[id(message)] = (inbox_id, message)
+    def from_unread(self, message: ChatMessage, unread_id: int) -> None:
+        """Note that this is the unread message of that id: storing it means reading it."""
+        self._unread[id(message)] = (unread_id, message)
 
     def change(self, live: list[ChatMessage]) -> Change:
         """What of `live` has to be stored, and what the model sees from here on."""
         known = len(self._seen)
         if live[:known] == self._seen:
-            tail = live[known:]
-            places = self._places(tail, self._later)
-            if places == [position for position, _ in self._later] + [None] * (len(tail) - len(self._later)):
-                new = tail[len(self._later) :]
-                return Change(self._new(new), None, live, new)
-            places = [*self._positions, *places]
+            added = live[known:]
+            positions = self._stored_positions(added, self._since)
+            stored_since = [position for position, _ in self._since]
+            if positions == stored_since + [None] * (len(added) - len(stored_since)):
+                new = added[len(stored_since) :]
+                return Change(self._new_messages(new), None, live, new)
+            positions = [*self._positions, *positions]
         else:
-            places = self._places(live, [*zip(self._positions, self._seen, strict=True), *self._later])
-        new = [message for message, place in zip(live, places, strict=True) if place is None]
+            stored = [*zip(self._positions, self._seen, strict=True), *self._since]
+            positions = self._stored_positions(live, stored)
+        new = [message for message, position in zip(live, positions, strict=True) if position is None]
         numbers = iter(range(-1, -len(new) - 1, -1))
-        return Change(
-            self._new(new), [next(numbers) if place is None else place for place in places], live, new
-        )
+        context = [next(numbers) if position is None else position for position in positions]
+        return Change(self._new_messages(new), context, live, new)
 
     def committed(
-        self, change: Change, positions: Sequence[int], folded: Iterable[tuple[int, ChatMessage]] = ()
+        self, change: Change, positions: Sequence[int], read: Iterable[tuple[int, ChatMessage]] = ()
     ) -> None:
-        """Take the state after a commit of `change` as known; its new messages got `positions`."""
+        """Take what the model sees after a commit of `change` as known.
+
+        :param positions: Those that the new messages got.
+        :param read: The unread messages that the commit read, with their positions.
+        """
         if change.context is None:
-            self._positions += [position for position, _ in self._later] + list(positions)
+            self._positions += [position for position, _ in self._since] + list(positions)
         else:
-            self._positions = [positions[-place - 1] if place < 0 else place for place in change.context]
-        self._seen, self._later = list(change._live), []
+            self._positions = [positions[-p - 1] if p < 0 else p for p in change.context]
+        self._seen, self._since = list(change._live), []
         for message in change._new:
-            self._inbox.pop(id(message), None)
-        for position, message in folded:
+            self._unread.pop(id(message), None)
+        for position, message in read:
             self._seen.append(message)
             self._positions.append(position)
 
-    def _places(
+    def _stored_positions(
         self, messages: Sequence[ChatMessage], stored: Sequence[tuple[int, ChatMessage]]
     ) -> list[int | None]:
-        """The stored position of each message: that of the same object, else of an equal one not yet taken."""
+        """The stored position of each message: that of the same object, else of an equal one; None for a new one.
+
+        No stored message is used twice.
+        """
         by_id: dict[int, list[int]] = {}
         for position, message in reversed(stored):
             by_id.setdefault(id(message), []).append(position)
-        places: list[int | None] = [
+        positions: list[int | None] = [
             by_id[id(message)].pop() if by_id.get(id(message)) else None for message in messages
         ]
-        taken = set(places)
+        used = set(positions)
         for index, message in enumerate(messages):
-            if places[index] is None and id(message) not in self._inbox:
-                place = next((p for p, other in stored if p not in taken and other == message), None)
-                places[index] = place
-                taken.add(place)
-        return places
+            if positions[index] is None and id(message) not in self._unread:
+                equal = next((p for p, other in stored if p not in used and other == message), None)
+                positions[index] = equal
+                used.add(equal)
+        return positions
 
-    def _new(self, messages: Iterable[ChatMessage]) -> list[NewMessage]:
+    def _new_messages(self, messages: Iterable[ChatMessage]) -> list[NewMessage]:
         return [
-            NewMessage(inbox_id=self._inbox[id(message)][0])
-            if id(message) in self._inbox
+            NewMessage(unread_id=self._unread[id(message)][0])
+            if id(message) in self._unread
             else NewMessage(message_body(message))
             for message in messages
         ]

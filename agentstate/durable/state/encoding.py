@@ -1,8 +1,8 @@
 """Python values to plain JSON and back, by a closed list of types.
 
-What is stored never names code: a value that is not plain JSON carries a tag from `_TAGGED`, and nothing else is ever
-built from stored data. All is made fit for every database: no NUL characters or lone surrogates in text, no number
-that one may give back as another (PostgreSQL's jsonb makes 1e+23 a whole number, and -0.0 0.0).
+Stored data never names code: a value that is not plain JSON carries a tag from `_TAGGED`, and nothing else is ever
+built from it. Every database returns an encoded value unchanged: its text has no NUL characters and no lone surrogates,
+and it has no number that PostgreSQL's jsonb would change (1e+23 comes back as an integer, -0.0 as 0.0).
 """
 
 import dataclasses
@@ -16,10 +16,11 @@ from uuid import UUID
 
 from haystack.dataclasses import ByteStream, ChatMessage, Document, GeneratedAnswer
 
+from agentstate.names import TYPE_TAG
+
 Json = Any
-TAG = "$type"
 MAX_DEPTH = 100
-# Python neither writes nor reads longer numbers as decimal text.
+# By default Python neither writes nor reads longer integers as decimal text.
 MAX_BITS = 13_000
 
 
@@ -44,7 +45,7 @@ _NESTED = {"document", "message", "bytestream", "answer"}
 
 
 class NotStorable(TypeError):
-    """A value that cannot be stored; `path` says where in the whole it is."""
+    """A value that cannot be stored; `path` says where it is."""
 
     def __init__(self, path: str, value: object, why: str = "") -> None:
         self.path = path
@@ -83,13 +84,13 @@ def encode_lossy(value: Any) -> tuple[Json, bool]:
 
 
 def encode_result(value: Any) -> tuple[Json, bool]:
-    """Like `encode_lossy`, and keeps the order of keys, which a database may change: the model is shown it as text."""
+    """Like `encode_lossy`, and preserves the order of keys, which a database may change: the model sees it as text."""
     encoder = _Encoder(lossy=True, ordered=True)
     return encoder.encode(value, "the result"), encoder.lost
 
 
 def decode(data: Json) -> Any:
-    """The value that was given to be encoded.
+    """The value that was encoded.
 
     :raises ValueError: for a tag that is not on the list.
     """
@@ -97,9 +98,9 @@ def decode(data: Json) -> Any:
         return [decode(item) for item in data]
     if not isinstance(data, dict):
         return data
-    if TAG not in data:
+    if TYPE_TAG not in data:
         return {key: decode(item) for key, item in data.items()}
-    tag, value = data[TAG], data["value"]
+    tag, value = data[TYPE_TAG], data["value"]
     if tag == "float":
         return float(value)
     if tag == "int":
@@ -134,12 +135,12 @@ class _Encoder:
         if type(value) is int:
             return value if value.bit_length() < MAX_BITS else self._huge(value)
         if isinstance(value, str):
-            # Not str(value): that of an Enum, say, is its name.
+            # Not str(value): a subclass, such as an Enum, may return something else.
             text = clean_text(str.__str__(value))
             self.lost |= text != value
             return text
         if type(value) is float:
-            return value if _is_kept(value) else {TAG: "float", "value": repr(value)}
+            return value if _is_unchanged_by_databases(value) else {TYPE_TAG: "float", "value": repr(value)}
         if id(value) in self._inside:
             return self._text(value, path, "that contains itself")
         if len(self._inside) >= MAX_DEPTH:
@@ -157,49 +158,49 @@ class _Encoder:
             return self._mapping(value, path)
         if type(value) is tuple:
             items = [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
-            return {TAG: "tuple", "value": items}
+            return {TYPE_TAG: "tuple", "value": items}
         if type(value) in (set, frozenset):
             members = [self._hashable(item, path) for item in sorted(value, key=_text_of)]
-            return {TAG: type(value).__name__, "value": members}
+            return {TYPE_TAG: type(value).__name__, "value": members}
         tag = _TAG_OF.get(type(value))
         if tag is not None:
             data = _TAGGED[tag][1](value)
             if tag in _NESTED:
                 data = {key: self.encode(item, f"{path}.{key}") for key, item in data.items()}
-            return {TAG: tag, "value": data}
+            return {TYPE_TAG: tag, "value": data}
         if self.lossy:
             # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
             as_dict = getattr(value, "to_dict", None)
             if callable(as_dict) and not isinstance(value, type):
                 try:
-                    told = self.encode(as_dict(), path)
-                except Exception:  # noqa: S110 - a stranger's to_dict may fail in any way; its text is still there
+                    data = self.encode(as_dict(), path)
+                except Exception:  # noqa: S110 - a value's own to_dict may fail in any way; it still has a text
                     pass
                 else:
                     self.lost = True
-                    return told
+                    return data
         return self._text(value, path)
 
     def _huge(self, value: int) -> Json:
         if not self.lossy:
-            return {TAG: "int", "value": hex(value)}
-        self.lost = True  # nobody could show it to the model as a number
+            return {TYPE_TAG: "int", "value": hex(value)}
+        self.lost = True  # it cannot be shown to the model as a number
         return hex(value)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
-        if TAG not in value and all(type(key) is str for key in value):
+        if TYPE_TAG not in value and all(type(key) is str for key in value):
             data = {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
             if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
-                return {TAG: "ordered", "keys": list(data), "value": data}
+                return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
             return data
         pairs = [
             [self._hashable(key, path), self.encode(item, f"{path}[{_text_of(key)}]")]
             for key, item in value.items()
         ]
-        return {TAG: "dict", "value": pairs}
+        return {TYPE_TAG: "dict", "value": pairs}
 
     def _hashable(self, value: Any, path: str) -> Json:
-        """A key or a member: what it comes back as has to be hashable, too."""
+        """A key of a dict or a member of a set: its decoded value has to be hashable, too."""
         if isinstance(value, tuple | frozenset) or type(value) in _TAG_OF or _is_plain(value):
             data = self.encode(value, path)
             try:
@@ -216,8 +217,8 @@ class _Encoder:
         return clean_text(_text_of(value))
 
 
-def _is_kept(value: float) -> bool:
-    """Whether every database gives the number back as it is, as plain JSON."""
+def _is_unchanged_by_databases(value: float) -> bool:
+    """Whether every database returns the number unchanged, as plain JSON."""
     return -1e16 < value < 1e16 and (value != 0 or math.copysign(1, value) > 0)
 
 
@@ -233,12 +234,12 @@ def _is_plain(value: Any) -> bool:
 def _text_of(value: Any) -> str:
     try:
         return repr(value) if isinstance(value, str) else str(value)
-    except Exception:  # a stranger's text may fail in any way, or have no bottom
+    except Exception:  # a value's own code may fail in any way, or recurse without end
         return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
 def message_body(message: ChatMessage) -> dict[str, Json]:
-    """`ChatMessage.to_dict()`, fit to be stored. What its meta or a tool's output holds beyond JSON becomes text."""
+    """`ChatMessage.to_dict()` in a form that can be stored: what is not JSON in it becomes text."""
     body, _ = encode_lossy(message.to_dict())
     assert isinstance(body, dict)
     return body
@@ -249,7 +250,7 @@ def message_from(body: Mapping[str, Json]) -> ChatMessage:
 
 
 def stable(value: Any) -> bool:
-    """Whether the value is one that nobody changes in place, so that the same object means the same content."""
+    """Whether the value does not change in place, so that the same object means the same content."""
     return (
         value is None
         or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime)

@@ -1,6 +1,6 @@
-"""Which state keys changed since the last commit, and how: a new value, or items added to a list.
+"""Finds which state keys changed since the last commit, and how: a new value, or items added to a list.
 
-Items that nobody changes in place are encoded once; a growing list costs what is added to it.
+Items that cannot change in place are encoded once; a growing list costs what is added to it.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from agentstate.durable.state.encoding import Json, decode, encode, stable
 
-# Live objects, and what a checkpoint keeps elsewhere: never stored as state keys.
+# Live objects, and what a checkpoint holds elsewhere: never stored as state keys.
 NOT_KEYS = frozenset({
     "messages", "tools", "hook_context", "stop_run", "continue_run",
     "step_count", "token_usage", "context_tokens", "tool_call_counts", "exit_reason",
@@ -24,6 +24,8 @@ class _Known:
 
 
 class StateKeys:
+    """What is known to be stored of the State's keys, by key: the live value, and its encoded form."""
+
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
@@ -34,12 +36,12 @@ class StateKeys:
         return values
 
     def changes(self, data: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, "_Known"]]:
-        """The changed keys in the port's terms, and what to hand to `committed` once they are stored.
+        """The changed keys as in `NewCheckpoint.state`, and what to give to `committed` once they are stored.
 
         :raises NotStorable: naming the key, for a value that cannot be stored.
         """
         changes: dict[str, Json] = {}
-        fresh: dict[str, _Known] = {}
+        changed: dict[str, _Known] = {}
         for key, value in data.items():
             if key in NOT_KEYS or (value is None and key not in self._known):
                 continue
@@ -50,14 +52,14 @@ class StateKeys:
             change = difference(known.data, encoded) if known is not None else {"set": encoded}
             if change is not None:
                 changes[key] = change
-                fresh[key] = _Known(_copied(value), encoded)
-        return changes, fresh
+                changed[key] = _Known(_copied(value), encoded)
+        return changes, changed
 
-    def committed(self, fresh: Mapping[str, "_Known"]) -> None:
-        self._known.update(fresh)
+    def committed(self, changed: Mapping[str, "_Known"]) -> None:
+        self._known.update(changed)
 
     def encoded(self, data: Mapping[str, Any]) -> dict[str, Json]:
-        """All keys, encoded: to see what a tool that was handed the live State has changed."""
+        """All keys, encoded: to find what a tool that was given the live State has changed."""
         return {
             key: self._encode(key, value, self._known.get(key))
             for key, value in data.items()
@@ -72,13 +74,13 @@ class StateKeys:
             and type(known.live) is list
             and isinstance(known.data, list)
         ):
-            done = 0
+            same = 0
             for item, before in zip(value, known.live, strict=False):
                 if item is not before or not stable(item):
                     break
-                done += 1
-            return known.data[:done] + [
-                encode(item, f"{path}[{done + i}]") for i, item in enumerate(value[done:])
+                same += 1
+            return known.data[:same] + [
+                encode(item, f"{path}[{same + i}]") for i, item in enumerate(value[same:])
             ]
         return encode(value, path)
 
@@ -103,7 +105,7 @@ def apply(current: Json, change: Mapping[str, Json]) -> Json:
 
 
 def _same(before: Json, after: Json) -> bool:
-    # 1, 1.0 and True are equal to Python, and not the same value to whoever reads them back.
+    # 1, 1.0 and True are equal in Python, but they are different stored values.
     if type(before) is not type(after):
         return False
     if isinstance(before, dict):

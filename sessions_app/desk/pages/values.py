@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-TAG = "$type"
+from agentstate.names import TYPE_TAG
+
 TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
 
 
@@ -49,7 +50,7 @@ def untagged(value: Any) -> Any:
         return [untagged(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if TAG in value:
+    if TYPE_TAG in value:
         return untagged(value.get("value"))
     return {key: untagged(item) for key, item in value.items()}
 
@@ -60,7 +61,7 @@ def _documents(value: Any) -> Iterator[dict[str, Any]]:
             yield from _documents(item)
     elif isinstance(value, dict):
         inner = value.get("value")
-        if value.get(TAG) == "document" and isinstance(inner, dict):
+        if value.get(TYPE_TAG) == "document" and isinstance(inner, dict):
             yield inner
         else:
             for item in value.values():

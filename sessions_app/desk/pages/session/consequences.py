@@ -47,7 +47,7 @@ def of_resume(session: Session, branch: Branch) -> Consequences:
         return found
     policies = policies_of(session)
     found.reply_kept = (
-        ModelCall.objects.visible_on(branch, after=start).filter(error="", aside__isnull=True).exists()
+        ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True).exists()
     )
     for call in (
         ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")[:SHOWN]

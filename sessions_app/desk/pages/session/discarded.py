@@ -33,7 +33,9 @@ def left_behind(
     for pk, (left_at, _, _) in where.items():
         beyond |= Q(branch_id=pk, position__gte=left_at)
     # A step that was begun has one reply of the agent's own.
-    replies = ModelCall.objects.filter(beyond, error="", aside__isnull=True).order_by().values("branch_id")
+    replies = (
+        ModelCall.objects.filter(beyond, error="", side_replies__isnull=True).order_by().values("branch_id")
+    )
     steps: dict[int, int] = {row["branch_id"]: row["n"] for row in replies.annotate(n=Count("pk"))}
     ends = (
         Checkpoint.objects.filter(beyond)

@@ -6,12 +6,12 @@ There what is configured is hidden. The forms put it back where it was left as i
 from collections.abc import Mapping
 from typing import Any
 
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import replacements, state
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import Branch, Checkpoint, Message, Session, ToolCall
-from sessions_app.models.toolcall import ENDED
 
 MARK = "[x]"
 
@@ -53,7 +53,7 @@ def unfinished(branch: Branch) -> list[ToolCall]:
     at = restore.last_visible(Checkpoint, branch)
     if at is None:
         return []
-    calls = ToolCall.objects.visible_on(branch, after=at.position).exclude(status__in=ENDED)
+    calls = ToolCall.objects.visible_on(branch, after=at.position).exclude(status__in=ENDED_CALL_STATES)
     return Mask.configured().rows(calls.defer("result", "state").order_by("position"))
 
 
@@ -86,7 +86,7 @@ def _message(branch: Branch, query: Mapping[str, str]) -> int | None:
         position = int(query["position"])
     elif query.get("call", "").isdecimal():
         call = ToolCall.objects.visible_on(branch).filter(pk=int(query["call"])).first()
-        told = restore.told_of(branch, call) if call is not None else None
+        told = restore.answer_of(branch, call) if call is not None else None
         position = told.position if told is not None else None
     return None if position is None else replacements.on(branch, Mask.none()).now(position)
 

@@ -40,7 +40,7 @@ NONE = Replacements()
 
 def on(branch: Branch, mask: Mask) -> Replacements:
     """What was replaced in the history that the branch shows. Two queries, none where nothing was left behind."""
-    if not branch.leaves_something_behind:
+    if not branch.left_another_branch:
         return NONE
     events = Event.objects.visible_on(branch).filter(kind=EventKind.REPAIRED).order_by("position")
     done = [event for event in events if event.data.get("what") == "message"]

@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
+from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.values import Shown, show, untagged
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, StateValue
-
-MEMORY_KEY = "working_memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class State:
     @property
     def may_remember(self) -> bool:
         """Whether the agent could keep a working memory, and has none yet."""
-        return MEMORY_KEY not in self.values and "make_plan" in self.tools
+        return WORKING_MEMORY_KEY not in self.values and keeps_working_memory(self.tools)
 
 
 def state(branch: Branch, checkpoint: Checkpoint | None = None, mask: Mask | None = None) -> State:
@@ -57,17 +57,18 @@ def memory(branch: Branch, at: Checkpoint | None = None, mask: Mask | None = Non
     """The working memory at the newest checkpoint, which is ``at``. Two queries, however long the history."""
     mask = mask or Mask.configured()
     at = at or restore.last_visible(Checkpoint, branch)
-    if at is None or MEMORY_KEY not in at.keys:
+    if at is None or WORKING_MEMORY_KEY not in at.keys:
         return None
-    row = StateValue.objects.visible_on(branch).filter(key=MEMORY_KEY, position=at.keys[MEMORY_KEY]).first()
+    since = at.keys[WORKING_MEMORY_KEY]
+    row = StateValue.objects.visible_on(branch).filter(key=WORKING_MEMORY_KEY, position=since).first()
     value = untagged(mask.json(row.value)) if row is not None else None
     if not isinstance(value, dict):
         return None
-    completed = value.get("completed") or []
+    stored = WorkingMemory.from_stored(value)
     return Memory(
-        goal=str(value.get("goal") or ""),
-        plan=[(str(step), step in completed) for step in value.get("plan") or []],
-        notes=[str(note) for note in value.get("notes") or []],
+        goal=stored.goal,
+        plan=[(step, step in stored.completed) for step in stored.plan],
+        notes=list(stored.notes),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agentstate.names import STEP_KINDS
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import discarded, replacements, timeline_items
 from sessions_app.desk.pages.session.calls import CallItem, calls_of
@@ -26,7 +27,6 @@ from sessions_app.models import (
 )
 
 PAGE = 100
-STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
 # Told elsewhere on the timeline: by the message itself, or by the line above a discarded tail.
 UNTOLD = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from django.db.models import Q
 
+from agentstate.names import STEP_KINDS
 from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
 from sessions_app.models.event import PEOPLES_KINDS
 
-STEP_KINDS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
 # Messages are shown on the timeline by themselves.
 SHOWN_AS_MESSAGES = (EventKind.STARTED, EventKind.MESSAGE)
 _HITS_PER_STEP = 4

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from django.db.models import Q
 
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app import wording
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.replacements import Replacement, Replacements
@@ -19,7 +20,6 @@ from sessions_app.models import (
     Session,
     Status,
 )
-from sessions_app.models.toolcall import ENDED
 
 IDLE_SECONDS = 60.0
 
@@ -87,7 +87,7 @@ class StepItem:
 
     @property
     def unfinished(self) -> list[CallItem]:
-        return [call for call in self.calls if call.row.status not in ENDED]
+        return [call for call in self.calls if call.row.status not in ENDED_CALL_STATES]
 
     @property
     def failures(self) -> list[ModelCall]:

@@ -1,0 +1,170 @@
+"""How a run ends: one type for each way, with exactly what the journal has to record of it.
+
+Each type names the session's next status, what a waiting session waits for, and the kind of event that the audit trail
+gets ("" for none). All values are plain JSON. Needs no Haystack.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from agentstate.names import RunEvent
+
+Json = Any
+EndStatus = Literal["idle", "queued", "waiting", "paused", "cancelled"]
+Need = Literal["", "approval", "doubt", "retries", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A call that needs a person's approval, with the arguments that would run.
+
+    `ttl` is the number of seconds after which the request expires; None for never. `repeats` is the position of the
+    same call on a discarded branch, where it has had its effect already.
+    """
+
+    position: int
+    tool: str
+    arguments: dict[str, Json]
+    fingerprint: str
+    ttl: float | None = None
+    repeats: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedModelCall:
+    """A model call that failed: recorded for the timeline, never replayed."""
+
+    name: str
+    seq: int
+    error: str
+    started_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What all ends have in common. Only the types below are used."""
+
+    status: ClassVar[EndStatus]
+    event: ClassVar[str] = ""
+    waiting_for: ClassVar[Need] = ""
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended, as a sentence for people; "" where the status says it all."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEnd(RunEnd):
+    """An end of which people are told why. Only the types below are used."""
+
+    why: str
+
+    @property
+    def reason(self) -> str:
+        return self.why
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo(RunEnd):
+    """A turn was announced, but its message was read on another branch."""
+
+    status = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(RunEnd):
+    """The turn has ended. `exit_reason` is Haystack's: "text", or the tool that was an exit condition."""
+
+    status = "idle"
+    event = RunEvent.FINISHED
+    final_answer: str = ""
+    exit_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(RunEnd):
+    """The turn has ended with an error that another attempt would meet again."""
+
+    status = "idle"
+    event = RunEvent.FAILED
+    error: str
+    failed_call: FailedModelCall | None = None
+
+    @property
+    def reason(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded(RunEnd):
+    """The slice of time is over: the session goes on at once, with any worker."""
+
+    status = "queued"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater(ExplainedEnd):
+    """The model failed in a way that may pass: another attempt is due in `delay` seconds."""
+
+    status = "queued"
+    event = RunEvent.RETRY
+    delay: float
+    failed_call: FailedModelCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp(ExplainedEnd):
+    """The model failed too many times without progress: a person decides whether to try again."""
+
+    status = "waiting"
+    event = RunEvent.GAVE_UP
+    waiting_for = "retries"
+    failed_call: FailedModelCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsApproval(ExplainedEnd):
+    """Calls of the step wait for approval."""
+
+    status = "waiting"
+    event = RunEvent.ASKED
+    waiting_for = "approval"
+    requests: tuple[ApprovalRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt(ExplainedEnd):
+    """The calls at these positions were started and may or may not have taken effect."""
+
+    status = "waiting"
+    event = RunEvent.IN_DOUBT
+    waiting_for = "doubt"
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChanged(ExplainedEnd):
+    """The agent is not the one of the last checkpoint, or cannot be built."""
+
+    status = "waiting"
+    event = RunEvent.CHANGED
+    waiting_for = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Paused(RunEnd):
+    """A person asked the session to pause. Their reason is in the session already."""
+
+    status = "paused"
+    event = RunEvent.PAUSED
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(RunEnd):
+    """A person asked the session to be cancelled. Their reason is in the session already."""
+
+    status = "cancelled"
+    event = RunEvent.CANCELLED

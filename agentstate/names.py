@@ -1,0 +1,41 @@
+"""Names that stand in stored data and that both the engine and the web processes read, each of them once.
+
+Pure Python, and imports nothing of this project: every other package may import it. The values are in databases and
+journal files, so a name may be added but never changed or given another meaning.
+"""
+
+from typing import Final
+
+TYPE_TAG: Final = "$type"
+"""The key that marks an encoded value which is not plain JSON: ``{"$type": name, "value": ...}``."""
+
+WORKING_MEMORY_KEY: Final = "working_memory"
+"""The state key in which an agent keeps its working memory."""
+
+MEMORY_TOOLS: Final = ("make_plan", "complete_step", "take_note")
+"""The tools of `agentstate.durable.memory`. An agent that has one of them keeps a working memory."""
+
+AGENT_GENERATOR: Final = "agent"
+"""The name under which the replies of the agent's own chat generator are recorded."""
+
+ENDED_CALL_STATES: Final = ("done", "failed", "rejected", "skipped")
+"""The states of a tool call that has ended. Such a call never runs again and is never changed."""
+
+STEP_KINDS: Final = ("start", "step")
+"""The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""
+
+
+class RunEvent:
+    """The kinds of the events that a run, or the sweep in place of a lost worker, adds to the audit trail."""
+
+    ASKED: Final = "asked"
+    CANCELLED: Final = "cancelled"
+    CHANGED: Final = "changed"
+    EXPIRED: Final = "expired"
+    FAILED: Final = "failed"
+    FINISHED: Final = "finished"
+    GAVE_UP: Final = "gave_up"
+    IN_DOUBT: Final = "in_doubt"
+    LOST: Final = "lost"
+    PAUSED: Final = "paused"
+    RETRY: Final = "retry"

@@ -1,0 +1,57 @@
+"""A database of an earlier version keeps its data when it is migrated, and can be migrated back."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from pytest_django.plugin import DjangoDbBlocker
+
+from tests.databases import connected
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+REPLIES: list[dict[str, Any]] = [
+    {"role": "assistant", "meta": {}, "name": None, "content": [{"text": "They talked."}]}
+]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def other_database(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """An empty database, in place of the test suite's."""
+    url = request.getfixturevalue(f"{request.param}_url")
+    with django_db_blocker.unblock(), connected(url):
+        yield
+
+
+def migrate(name: str) -> Any:
+    """Migrate to the migration of that name; returns the models as they are then."""
+    executor = MigrationExecutor(connection)
+    executor.migrate([("sessions_app", name)])
+    return executor.loader.project_state([("sessions_app", name)]).apps
+
+
+@pytest.mark.usefixtures("other_database")
+def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
+    apps = migrate("0003_tool_results")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    calls = apps.get_model("sessions_app", "ModelCall").objects
+    times = {"started_at": AT, "ended_at": AT}
+    calls.create(branch=branch, position=1, name="summary", aside=REPLIES, **times)
+    calls.create(branch=branch, position=2, replies=1, **times)
+    apps.get_model("sessions_app", "ToolCall").objects.create(
+        branch=branch, position=3, call_id="c1", ordinal=4, tool="pay", idempotency_key="k"
+    )
+
+    apps = migrate("0004_side_replies")
+    calls = apps.get_model("sessions_app", "ModelCall").objects.order_by("position")
+    assert list(calls.values_list("side_replies", flat=True)) == [REPLIES, None]
+    [call] = apps.get_model("sessions_app", "ToolCall").objects.all()
+    assert (call.call_id, call.tool, call.status) == ("c1", "pay", "planned")
+
+    apps = migrate("0003_tool_results")
+    calls = apps.get_model("sessions_app", "ModelCall").objects.order_by("position")
+    assert list(calls.values_list("aside", flat=True)) == [REPLIES, None]
+    assert apps.get_model("sessions_app", "ToolCall").objects.get().ordinal == 0
