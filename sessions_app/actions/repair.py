@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
-from agentstate.names import TYPE_TAG, WORKING_MEMORY_KEY
+from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ANSWER_CALL, ANSWER_STEP, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
