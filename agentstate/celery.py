@@ -1,8 +1,8 @@
 """The Celery app: `celery -A agentstate worker` and `celery -A agentstate beat`.
 
 The database is the truth and a message is only a wake-up: losing any of them, or all, loses nothing. So results
-are not kept, messages that can be sent again soon expire, and a worker that loses the broker finishes its work.
-Without REDIS_URL the broker lives inside one process, and only `manage.py up` may run a worker on it.
+are not stored, messages that can be sent again soon expire, and a worker that loses the broker finishes its work.
+Without REDIS_URL the broker exists in one process only, and only `manage.py up` may run a worker on it.
 """
 
 import os
@@ -15,8 +15,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
-# The sweep and what it finds, apart from the wake-ups of sessions that are being run: those may wait in a long line,
-# and whoever lost its worker must not wait behind them for ever.
+# The sweep and the sessions that it finds have a queue of their own: sessions that lost their worker must not wait
+# behind all the wake-ups of sessions that are being run.
 SWEEP_QUEUE = "agentstate.sweep"
 QUEUE = "agentstate"
 
@@ -29,9 +29,9 @@ app.conf.update(
     broker_url=settings.REDIS_URL or "memory://localhost//",
     broker_transport_options=(
         {
-            # Longer than any slice takes; a message delivered twice only loses the claim.
+            # Longer than any slice takes. A message that is delivered twice finds the session claimed.
             "visibility_timeout": 3600,
-            # A wake-up is tried, not waited for: a page must not hang because the broker does.
+            # A request must not hang because the broker does.
             "socket_connect_timeout": 2,
             "socket_timeout": 30,
             "socket_keepalive": True,
@@ -48,11 +48,11 @@ app.conf.update(
     task_queues=[Queue(name, Exchange(name), routing_key=name) for name in (SWEEP_QUEUE, QUEUE)],
     task_ignore_result=True,
     result_backend=None,
-    # Acknowledged when it arrives, and fetched only when somebody is free: no message is left open while a session
-    # runs. An open one would end the worker when the broker goes away (kombu 5.7), and says nothing worth keeping.
+    # Acknowledged on arrival, and fetched only when a worker is free: no message is unacknowledged while a session
+    # runs. One that is would end the worker when the broker becomes unavailable (kombu 5.7).
     task_acks_late=False,
     worker_disable_prefetch=bool(settings.REDIS_URL),
-    # A killed child has nothing left to tell: its place is for the sessions that wait.
+    # Nothing waits for the result of a killed child: replace it at once.
     worker_lost_wait=0.5,
     task_serializer="json",
     accept_content=["json"],
@@ -62,7 +62,7 @@ app.conf.update(
     worker_redirect_stdouts=False,
     enable_utc=True,
     timezone="UTC",
-    # Beat keeps no file: the one thing that it sends is due anyway when it starts.
+    # Beat needs no schedule file: the sweep is due when it starts.
     beat_scheduler="celery.beat:Scheduler",
     beat_schedule={
         "sweep": {
@@ -76,7 +76,7 @@ app.conf.update(
 
 @signals.celeryd_init.connect
 @signals.beat_init.connect
-def _refuse_a_broker_nobody_shares(**kwargs: Any) -> None:
+def _refuse_unshared_broker(**kwargs: Any) -> None:
     if not settings.REDIS_URL:
         raise SystemExit(
             "REDIS_URL is not set, so this process would wait for messages that no other process can send it. "

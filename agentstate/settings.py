@@ -1,7 +1,7 @@
-"""The Django project's settings: one file, the same code everywhere, everything that differs by environment.
+"""The Django project's settings. What differs between installations is read from the environment.
 
-With no environment at all this is the embedded set-up of `manage.py up`: SQLite, an in-process broker, plain
-HTTP on this machine. A wrong value is refused at start with a sentence that says what to do.
+Without any variable this is the embedded configuration of `manage.py up`: SQLite, an in-process broker, plain
+HTTP on this machine. An invalid value is refused at start with a sentence that says what to do.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ env = Env()
 
 
 def _secret_key(file: Path) -> str:
-    """The key kept in `file`, made at the first start; processes that start together agree on one."""
+    """The key in `file`, created at the first start; processes that start at once agree on one."""
     try:
         if not file.exists():
             descriptor, draft = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)
@@ -41,7 +41,7 @@ def _secret_key(file: Path) -> str:
         return file.read_text()
     except OSError as error:
         raise ImproperlyConfigured(
-            f"SECRET_KEY is not set, and none can be kept in {file}: {error}."
+            f"SECRET_KEY is not set, and none can be stored in {file}: {error}."
         ) from error
 
 
@@ -70,14 +70,14 @@ def _context_windows() -> dict[str, int]:
 
 
 def _patterns(name: str) -> list[str]:
-    """Regular expressions, one in each line."""
+    """Regular expressions, one per line."""
     patterns = [line for line in env.str(name, "").splitlines() if line.strip()]
     for pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as error:
             raise ImproperlyConfigured(
-                f"{name}: {pattern!r} is no regular expression: {error}. Write one in each line."
+                f"{name}: {pattern!r} is not a valid regular expression: {error}. Write one per line."
             ) from error
     return patterns
 
@@ -95,11 +95,11 @@ def _database() -> dict[str, Any]:
     url = env.str("DATABASE_URL", "") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
     if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise ImproperlyConfigured(
-            "DATABASE_URL must begin with sqlite:/// or postgres://, the databases that this runs on."
+            "DATABASE_URL must begin with sqlite:/// or postgres://, the supported databases."
         )
     database: dict[str, Any] = {**dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)}
     if url.startswith("sqlite:"):
-        # IMMEDIATE: a transaction takes the write lock when it begins, so that writers queue instead of failing.
+        # IMMEDIATE: a transaction takes the write lock when it begins, so that writers wait instead of failing.
         database["OPTIONS"] = {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
@@ -111,7 +111,7 @@ def _database() -> dict[str, Any]:
 
 try:
     DEBUG = env.bool("DEBUG", False)
-    # Whether people reach this over TLS; `manage.py up` speaks plain HTTP unless this says that a proxy adds it.
+    # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
     HTTPS: bool | None = env.bool("HTTPS", None)
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
@@ -191,7 +191,7 @@ TEMPLATES = [
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Django's shared caches pickle what they keep, and nothing here may be unpickled; see `runtime.tool_cache`.
+# Django's shared caches pickle their values, and nothing here may be unpickled; see `runtime.tool_cache`.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 
 LANGUAGE_CODE = "en"
@@ -230,7 +230,7 @@ CONTENT_SECURITY_POLICY = {
     },
 }
 
-# Outside development the safe choice is the default; a machine reached over plain HTTP has to say so.
+# Outside development TLS is the default; an installation over plain HTTP has to set HTTPS=False.
 _over_tls = not DEBUG if HTTPS is None else HTTPS
 SECURE_SSL_REDIRECT = _over_tls
 SESSION_COOKIE_SECURE = _over_tls
@@ -239,7 +239,7 @@ SESSION_COOKIE_HTTPONLY = True
 if _over_tls:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
-    # A proxy that ends TLS must set this header itself and drop the client's.
+    # A proxy that terminates TLS must set this header itself and drop the client's.
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 else:
     SECURE_HSTS_SECONDS = 0
@@ -254,7 +254,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django": {"handlers": [], "level": "NOTSET", "propagate": True},
-        # Two lines for each wake-up; what a session did stands on the session.
+        # They log two lines for each wake-up.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
         "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
     },

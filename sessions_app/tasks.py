@@ -1,4 +1,4 @@
-"""Celery's tasks. A message is a wake-up: what is due stands in the database, so losing one loses nothing."""
+"""Celery's tasks. A message is only a wake-up: what is due is recorded in the database, so losing one loses nothing."""
 
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from sessions_app.wake import send_advance, wake, wake_bulk
 
 @shared_task
 def advance(session_id: str) -> None:
-    """Drive a session for a slice of time; if there is more to do, let the others in first."""
+    """Drive a session for a slice of time. If there is more to do, other sessions have their turn first."""
     from sessions_app.runtime.worker import drive
 
     if drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat()) == "queued":
@@ -24,9 +24,12 @@ def advance(session_id: str) -> None:
 
 @shared_task
 def sweep() -> None:
-    """Heal what lost its worker, and wake what is due. Sent every AGENTSTATE_SWEEP_SECONDS."""
+    """Recover sessions that lost their worker, and wake workers for those that are due.
+
+    Sent every AGENTSTATE_SWEEP_SECONDS.
+    """
     for session_id in leases.sweep():
-        # The next sweep finds what is still due, so these must not pile up while every worker is busy.
+        # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
         send_advance(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
     for bulk_id in bulk.unattended():
         bulk_step(bulk_id)

@@ -1,8 +1,8 @@
 """Waking workers: sends a task by its name, and imports nothing of this project.
 
-A message is only a wake-up. What is due stands in the database, so a message that is lost, or that cannot be sent
-because the broker is away, delays a session until the next sweep and loses nothing. Called by actions inside their
-transaction: the message is sent once that is committed. No call of this module raises for a broker that is away.
+A message is only a wake-up. What is due is recorded in the database, so a message that is lost, or that cannot be sent
+because the broker is unavailable, delays a session until the next sweep and loses nothing. `wake` and `wake_bulk` are
+called inside a transaction: the message is sent once that is committed. No function raises for an unavailable broker.
 """
 
 import logging
@@ -25,7 +25,7 @@ def wake(session_id: UUID) -> None:
 
 
 def wake_bulk(bulk_id: int) -> None:
-    """Let workers begin or continue a bulk action, once the present transaction is committed."""
+    """Tell the workers, once the present transaction is committed, that the bulk action has items to do."""
     transaction.on_commit(lambda: _send(BULK_STEP, bulk_id, what=f"bulk action {bulk_id}"))
 
 

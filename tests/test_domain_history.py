@@ -121,8 +121,8 @@ def test_an_id_used_again_belongs_to_the_latest_request() -> None:
 @pytest.mark.parametrize(
     "history,text",
     [
-        ([answering(call("c1"))], "answers the call 'c1', which nobody asked for"),
-        ([answering(call("c1")), asking(call("c1"))], "answers the call 'c1', which nobody asked for"),
+        ([answering(call("c1"))], "answers the call 'c1', which no message asked for"),
+        ([answering(call("c1")), asking(call("c1"))], "answers the call 'c1', which no message asked for"),
         ([Message(Role.TOOL, "lost", NOW)], "answers the call None"),
         ([asking(call("c1"))], "The call 'c1' of look has no result"),
         ([asking(call("c1")), answering(call("c1")), answering(call("c1"))], "The call 'c1' has two results"),

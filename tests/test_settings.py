@@ -46,7 +46,10 @@ def load(monkeypatch, tmp_path):
         ({"AGENTSTATE_MAX_ATTEMPTS": "0"}, "AGENTSTATE_MAX_ATTEMPTS must be at least 1, not 0."),
         ({"AGENTSTATE_CONTEXT_WINDOW": "claims=big"}, "AGENT=TOKENS for one agent, not 'claims=big'."),
         ({"AGENTSTATE_CONTEXT_WINDOW": "0"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
-        ({"AGENTSTATE_MASK_PATTERNS": "ok\n(a"}, "AGENTSTATE_MASK_PATTERNS: '(a' is no regular expression"),
+        (
+            {"AGENTSTATE_MASK_PATTERNS": "ok\n(a"},
+            "AGENTSTATE_MASK_PATTERNS: '(a' is not a valid regular expression",
+        ),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),

@@ -1,1 +1,1 @@
-"""Demo agents on a small insurance company of their own. Nothing but its tests needs this package."""
+"""Demo agents of a small insurance company. Only the demo and its tests need this package."""

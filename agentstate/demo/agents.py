@@ -1,4 +1,4 @@
-"""The demo agents: one function with one decorator each.
+"""The demo agents: one decorated function each.
 
 With `OPENAI_API_KEY` they use a real model (`OPENAI_BASE_URL` names any compatible server,
 `AGENTSTATE_DEMO_MODEL` the model); without, a scripted one that needs no network. Haystack is imported when
@@ -138,7 +138,7 @@ def _model() -> "ChatGenerator":
             model=os.environ.get("AGENTSTATE_DEMO_MODEL") or "gpt-5-mini",
             api_base_url=os.environ.get("OPENAI_BASE_URL") or None,
             timeout=60,
-            max_retries=0,  # the worker tries again, with a delay that everyone can see
+            max_retries=0,  # the worker tries again, and the session shows it
         )
     from haystack.components.generators.chat import MockChatGenerator
 

@@ -1,4 +1,4 @@
-"""What a customer may want of the scripted model, told by the words that they use."""
+"""Recognises what a customer wants from the scripted model, by keywords."""
 
 import re
 from collections.abc import Callable
@@ -32,13 +32,13 @@ _SMALL_TALK = (
 )
 
 
-def chosen(request: Request) -> list[Script]:
-    """The scripts for what the request asks for; none for what is not understood."""
-    found: list[Script] = []
+def scripts_for(request: Request) -> list[Script]:
+    """The scripts for what the request asks for; none if it is not understood."""
+    selected: list[Script] = []
 
     def choose(tool: str, script: Callable[..., Script], *arguments: Any) -> None:
         if tool in request.tools:
-            found.append(script(request, *arguments))
+            selected.append(script(request, *arguments))
 
     if request.says(_RESEARCH):
         choose("slow_research", scripts.research)
@@ -46,7 +46,7 @@ def chosen(request: Request) -> list[Script]:
     general = request.says(_GENERAL)
     if general and not named and not request.says(r"\b(my|mine)\b"):
         choose("search_knowledge", scripts.knowledge)
-        return found
+        return selected
     if request.says(_REFUND):
         choose("issue_refund", scripts.refund)
     else:
@@ -61,16 +61,16 @@ def chosen(request: Request) -> list[Script]:
         elif request.policies:
             for number in request.policies:
                 choose("look_up_policy", scripts.policy, number)
-        elif not found and request.says(_POLICY):
+        elif not selected and request.says(_POLICY):
             choose("look_up_policy", scripts.policy)
     if general or request.says(r"\bcover"):
         choose("search_knowledge", scripts.knowledge)
-    return found
+    return selected
 
 
 def small_talk(request: Request) -> str:
-    """What to say where no script fits."""
-    able = [words for tool, words in ABLE_TO.items() if tool in request.tools]
+    """The answer where no script fits."""
+    able = [ability for tool, ability in ABLE_TO.items() if tool in request.tools]
     offer = ", ".join(able[:-1]) + (" or " if len(able) > 1 else "") + able[-1] if able else "talk"
     if re.search(r"\b(never mind|forget (it|that))\b", request.latest, re.IGNORECASE):
         return "All right, I leave it at that."

@@ -1,6 +1,6 @@
-"""What the demo's tools did to the world, one JSON line each, so that a person can check it.
+"""The side effects of the demo's tools, one JSON line each, so that a person can check them.
 
-The files stand in for a bank, a printing service and a model server, outside of every session. Appending is
+The files stand in for a bank, a printing service and a model server, which know nothing of sessions. Appending is
 safe with any number of threads and processes.
 """
 
@@ -17,14 +17,14 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 def folder() -> Path:
-    """Where the files are: `AGENTSTATE_DEMO_DIR`, else `var/demo` in the project."""
+    """The folder of the files: `AGENTSTATE_DEMO_DIR`, else `var/demo` in the project."""
     return Path(os.environ.get("AGENTSTATE_DEMO_DIR") or PROJECT / "var" / "demo")
 
 
 def append(name: str, **entry: Any) -> int:
     """Add one line to the ledger `name`, on the disk when this returns, and return its number, from 1.
 
-    Each line says when it was written (`at`) and for which tool call (`key`, empty outside a durable run).
+    Each line has the time (`at`) and the idempotency key of the tool call (`key`, empty outside a durable run).
     """
     folder().mkdir(parents=True, exist_ok=True)
     line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "key": _key(), **entry})
@@ -39,7 +39,7 @@ def append(name: str, **entry: Any) -> int:
 
 
 def entries(name: str) -> list[dict[str, Any]]:
-    """The lines of the ledger `name`, oldest first; none if nothing was ever written."""
+    """The lines of the ledger `name`, oldest first; none if it does not exist."""
     try:
         text = (folder() / f"{name}.jsonl").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def entries(name: str) -> list[dict[str, Any]]:
 
 
 def written_before(name: str) -> bool:
-    """Whether the tool call that is running has written to the ledger `name` before: it is run again."""
+    """Whether the running tool call has written to the ledger `name` before: then it is a repetition."""
     return bool(_key()) and any(entry["key"] == _key() for entry in entries(name))
 
 

@@ -1,4 +1,4 @@
-"""The insurance company's own records: policies, claims, articles and research sources, as dictionaries."""
+"""The records of the insurance company: policies, claims, articles and research sources, as dictionaries."""
 
 import json
 import re
@@ -20,12 +20,12 @@ def _file(name: str) -> tuple[Record, ...]:
 
 
 def policy(number: str) -> Record:
-    """:raises LookupError: saying so, for a number that is not on file."""
+    """:raises LookupError: for an unknown number."""
     return _one("policies", "policy", number)
 
 
 def claim(number: str) -> Record:
-    """:raises LookupError: saying so, for a number that is not on file."""
+    """:raises LookupError: for an unknown number."""
     return _one("claims", "claim", number)
 
 
@@ -42,13 +42,13 @@ def articles(query: str, limit: int = 3) -> list[tuple[Record, float]]:
 
     The score is the share of the query's words that the article has; a word in the title counts as two.
     """
-    asked = _words(query)
+    query_words = _words(query)
     scored = []
     for row in _file("articles"):
         title, text = _words(row["title"]), _words(row["text"])
-        hits = sum(2 if word in title else word in text for word in asked)
+        hits = sum(2 if word in title else word in text for word in query_words)
         if hits:
-            scored.append((dict(row), round(hits / (2 * len(asked)), 3)))
+            scored.append((dict(row), round(hits / (2 * len(query_words)), 3)))
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]["id"]))[:limit]
 
 
@@ -60,5 +60,5 @@ def _one(file: str, kind: str, number: str) -> Record:
 
 
 def _words(text: str) -> set[str]:
-    """Words without their plural, and without those that say nothing."""
+    """The words of the text in the singular, without common ones."""
     return {word.removesuffix("s") for word in re.findall(r"[a-z]+", _COMMON.sub(" ", text.lower()))}

@@ -1,4 +1,4 @@
-"""What the scripted model reads from a conversation: what is asked for, and what the tools have answered."""
+"""What the scripted model reads from a conversation: what the user wants, and what the tools have answered."""
 
 import json
 import re
@@ -13,8 +13,8 @@ _REPLACES = re.compile(r"\b(instead|never mind|forget (it|that))\b", re.IGNORECA
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A tool call that a script wants. One with an `effect` is never asked for twice within a request."""
+class WantedCall:
+    """A tool call that a script wants. One with an `effect` is never made twice within a request."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool answered: its JSON value, or the text that someone put in its place."""
+    """What a tool answered: its JSON value, or the text that a person entered instead."""
 
     value: Any
     error: bool = False
@@ -34,19 +34,19 @@ class Answer:
 
     @property
     def text(self) -> str:
-        words = self.value if isinstance(self.value, str) else json.dumps(self.value)
-        return words.rpartition(" Error: ")[2].strip()
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return text.rpartition(" Error: ")[2].strip()
 
 
 @dataclass(frozen=True)
 class Request:
-    """All that was said and done since the last answer that was no question back.
+    """The messages and tool calls since the last final answer: one that is not a question to the user.
 
-    :param text: what the user asks for: all messages, where more came in, unless the last replaces them.
-    :param latest: the last of these messages.
-    :param answered: the calls of this request with their answers, in order.
-    :param earlier: the same of all requests before.
-    :param mentioned: claim and policy numbers in the order in which the conversation came to them.
+    :param text: What the user wants: all of the messages, unless the last one replaces the others.
+    :param latest: The last of these messages.
+    :param answered: The calls of this request with their answers, in order.
+    :param earlier: The same of all requests before.
+    :param mentioned: Claim and policy numbers, in the order in which the conversation mentions them.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Request:
     @classmethod
     def read(cls, messages: Sequence[ChatMessage], tools: Iterable[str]) -> "Request":
         start = max(
-            (index + 1 for index, message in enumerate(messages) if _is_last_word(message)), default=0
+            (index + 1 for index, message in enumerate(messages) if _is_final_answer(message)), default=0
         )
         texts = [message.text or "" for message in messages[start:] if message.is_from("user")]
         latest = texts[-1] if texts else ""
@@ -82,47 +82,50 @@ class Request:
         return [number for number in numbers_in(self.text) if number.startswith("POL")]
 
     def last(self, prefix: str) -> str:
-        """The number that the conversation came to last, or ""."""
+        """The number with the prefix that the conversation mentions last, or ""."""
         return next((number for number in reversed(self.mentioned) if number.startswith(prefix)), "")
 
     def says(self, pattern: str) -> bool:
         return re.search(pattern, self.text, re.IGNORECASE) is not None
 
-    def answer(self, ask: Ask, nth: int) -> Answer | None:
-        """The answer to an ask. One with an effect is the `nth` of its tool: a person may edit its arguments."""
-        if ask.effect:
-            answers = [answer for call, answer in self.answered if call.tool_name == ask.tool]
+    def answer(self, wanted: WantedCall, nth: int) -> Answer | None:
+        """The answer to a call, None if it was not made yet.
+
+        A call with an effect is the `nth` of its tool, from 0, since a person may have edited its arguments.
+        """
+        if wanted.effect:
+            answers = [answer for call, answer in self.answered if call.tool_name == wanted.tool]
             return answers[nth] if nth < len(answers) else None
         for call, answer in reversed(self.answered):
-            if call.tool_name == ask.tool and call.arguments == ask.arguments:
+            if call.tool_name == wanted.tool and call.arguments == wanted.arguments:
                 return answer
         return None
 
     def done_before(self, tool: str, **arguments: Any) -> dict[str, Any] | None:
-        """What such a call gave in an earlier request of this conversation."""
+        """The record that such a call returned in an earlier request of this conversation."""
         for call, answer in reversed(self.earlier):
             if call.tool_name == tool and call.arguments.items() >= arguments.items() and answer.record:
                 return answer.record
         return None
 
 
-def _is_last_word(message: ChatMessage) -> bool:
+def _is_final_answer(message: ChatMessage) -> bool:
     return message.is_from("assistant") and not message.tool_calls and not (message.text or "").endswith("?")
 
 
 def numbers_in(text: str) -> list[str]:
-    """Claim and policy numbers as they are on file, in order, each once."""
+    """The claim and policy numbers of a text, normalised, in order, each once."""
     return list(dict.fromkeys(f"{kind.upper()}-{digits}" for kind, digits in _NUMBER.findall(text)))
 
 
 def _mentioned(message: ChatMessage) -> list[str]:
     if message.is_from("user") or message.is_from("system"):
         return numbers_in(message.text or "")
-    found = [number for call in message.tool_calls for number in numbers_in(json.dumps(call.arguments))]
+    numbers = [number for call in message.tool_calls for number in numbers_in(json.dumps(call.arguments))]
     for result in message.tool_call_results:
         if result.origin.tool_name == "look_up_claim" and not result.error:
-            found += numbers_in(str(_value(result.result)))
-    return found
+            numbers += numbers_in(str(_value(result.result)))
+    return numbers
 
 
 def _answers(messages: Sequence[ChatMessage]) -> tuple[tuple[ToolCall, Answer], ...]:

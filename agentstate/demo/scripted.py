@@ -1,8 +1,8 @@
-"""The scripted demo model: it reads what the user wrote and picks tools by it, and needs no network.
+"""The scripted demo model: it chooses tools by what the user wrote, and needs no network.
 
-`reply` decides by nothing but the messages and the tools, so that any worker can go on where another stopped.
-Two requests stand for a model server in trouble: one about the archived ledger (`ARC-` and a number) is refused
-for good, one that says "rush hour" is turned away twice before it is served.
+`reply` depends on the messages and the tools only, so that any worker can go on where another stopped. Two requests
+simulate failures of a model server: one about the archived ledger (`ARC-` and a number) always fails, one that says
+"rush hour" fails twice before it succeeds.
 """
 
 import json
@@ -18,7 +18,7 @@ from haystack.tools import flatten_tools_or_toolsets
 
 from agentstate.demo import intents, ledger, scripts
 from agentstate.demo import tools as demo_tools
-from agentstate.demo.request import Ask, Request
+from agentstate.demo.request import Request, WantedCall
 
 if TYPE_CHECKING:
     from haystack.tools import ToolsType
@@ -28,7 +28,7 @@ _NAMED_BY = ("claim_number", "policy_number", "source")
 
 
 class ModelServerError(Exception):
-    """What a client raises when the model server answers with an HTTP error."""
+    """Raised as a client raises an HTTP error of the model server."""
 
     def __init__(self, status_code: int, message: str) -> None:
         super().__init__(f"HTTP {status_code}: {message}")
@@ -38,53 +38,57 @@ class ModelServerError(Exception):
 def reply(messages: list[ChatMessage], tools: "ToolsType | None" = None) -> ChatMessage:
     """The next message of the assistant, with its tool calls if it wants any.
 
-    :raises ModelServerError: where the request asks for trouble, see above.
+    :raises ModelServerError: for the two requests that simulate failures.
     """
     demo_tools.delay()
     request = Request.read(messages, [tool.name for tool in flatten_tools_or_toolsets(tools)])
-    _trouble(request)
-    wanted, told = _next(request)
+    _simulate_failures(request)
+    wanted, answers = _next(request)
     if wanted:
-        text = f"I will {_joined([_plainly(ask) for ask in wanted])}."
+        text = f"I will {_joined([_description(call) for call in wanted])}."
         ids = _call_ids(messages)
-        calls = [ToolCall(ask.tool, ask.arguments, id=next(ids)) for ask in wanted]
+        calls = [ToolCall(call.tool, call.arguments, id=next(ids)) for call in wanted]
     else:
-        text, calls = "\n\n".join(told) or intents.small_talk(request), []
+        text, calls = "\n\n".join(answers) or intents.small_talk(request), []
     return ChatMessage.from_assistant(text, tool_calls=calls, meta={"usage": _usage(messages, text, calls)})
 
 
-def _next(request: Request) -> tuple[list[Ask], list[str]]:
-    """The calls to make now, and what the scripts that are through have to tell.
+def _next(request: Request) -> tuple[list[WantedCall], list[str]]:
+    """The calls to make now, and the answers of the scripts that have finished.
 
     Everything is read before anything is done: calls with an effect wait until no script wants to look anything
-    up. Then they are one script's at a time.
+    up. Then those of one script are made at a time.
     """
-    reading: list[Ask] = []
-    doing: list[list[Ask]] = []
-    told: list[str] = []
-    taken: Counter[str] = Counter()
-    for script in intents.chosen(request):
-        open_asks, words = _advance(script, request, taken)
-        if any(ask.effect for ask in open_asks):
-            doing.append(open_asks)
+    reading: list[WantedCall] = []
+    doing: list[list[WantedCall]] = []
+    answers: list[str] = []
+    used: Counter[str] = Counter()
+    for script in intents.scripts_for(request):
+        missing, answer = _advance(script, request, used)
+        if any(call.effect for call in missing):
+            doing.append(missing)
         else:
-            reading += [ask for ask in open_asks if ask not in reading]
-        told += [words] if words and words not in told else []
-    return reading or next(iter(doing), []), told
+            reading += [call for call in missing if call not in reading]
+        answers += [answer] if answer and answer not in answers else []
+    return reading or next(iter(doing), []), answers
 
 
-def _advance(script: scripts.Script, request: Request, taken: Counter[str]) -> tuple[list[Ask], str]:
-    """Run a script up to its first calls without an answer, or to its end."""
+def _advance(script: scripts.Script, request: Request, used: Counter[str]) -> tuple[list[WantedCall], str]:
+    """Run a script up to its first calls without an answer, or to its end.
+
+    :param used: How many answers to calls with an effect the scripts have taken, by tool; counted up.
+    :returns: These calls, or the answer for the customer.
+    """
     try:
         batch = next(script)
         while True:
             answers = []
             missing = []
-            for ask in batch:
-                answer = request.answer(ask, taken[ask.tool])
-                taken[ask.tool] += ask.effect
+            for call in batch:
+                answer = request.answer(call, used[call.tool])
+                used[call.tool] += call.effect
                 if answer is None:
-                    missing.append(ask)
+                    missing.append(call)
                 else:
                     answers.append(answer)
             if missing:
@@ -93,11 +97,11 @@ def _advance(script: scripts.Script, request: Request, taken: Counter[str]) -> t
     except StopIteration as end:
         return [], str(end.value)
     except (KeyError, TypeError, ValueError) as error:
-        # A person can put anything in the place of a tool's result.
+        # A person can enter anything as a tool's result.
         return [], f"I cannot make sense of what a tool answered ({type(error).__name__}: {error})."
 
 
-def _trouble(request: Request) -> None:
+def _simulate_failures(request: Request) -> None:
     if archived := re.search(r"\bARC-\d+", request.latest, re.IGNORECASE):
         raise ModelServerError(400, f"the ledger {archived[0].upper()} is longer than this model can read.")
     if re.search(r"\brush hour\b", request.latest, re.IGNORECASE) and not request.answered:
@@ -107,26 +111,25 @@ def _trouble(request: Request) -> None:
             raise ModelServerError(503, "the model server is overloaded, try again later.")
 
 
-def _plainly(ask: Ask) -> str:
-    words = ask.tool.replace("_", " ")
-    about = next((ask.arguments[name] for name in _NAMED_BY if name in ask.arguments), "")
-    return f"{words}{' ' if words.startswith('look up') else ' for '}{about}" if about else words
+def _description(call: WantedCall) -> str:
+    name = call.tool.replace("_", " ")
+    about = next((call.arguments[key] for key in _NAMED_BY if key in call.arguments), "")
+    return f"{name}{' ' if name.startswith('look up') else ' for '}{about}" if about else name
 
 
-def _joined(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+def _joined(descriptions: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(descriptions[:-1]), descriptions[-1]]))
 
 
 def _call_ids(messages: Sequence[ChatMessage]) -> Iterator[str]:
-    """Ids for calls: the same for the same conversation, hardly ever the same for another."""
-    said = sha256(json.dumps([message.to_dict() for message in messages], default=str).encode()).hexdigest()[
-        :12
-    ]
-    return (f"call_{said}_{number}" for number in count(1))
+    """Ids for calls: the same for the same conversation, and practically never the same for another."""
+    text = json.dumps([message.to_dict() for message in messages], default=str)
+    digest = sha256(text.encode()).hexdigest()[:12]
+    return (f"call_{digest}_{number}" for number in count(1))
 
 
 def _usage(messages: Sequence[ChatMessage], text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-    """Tokens by the rule of thumb of four characters each."""
+    """Tokens, estimated at four characters each."""
     read = sum(len(json.dumps(message.to_dict(), default=str)) for message in messages) // 4
     written = (
         len(text) + sum(len(call.tool_name) + len(json.dumps(call.arguments)) for call in calls)

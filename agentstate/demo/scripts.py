@@ -1,16 +1,16 @@
-"""How the scripted model goes about each thing that it can be asked for.
+"""The scripts of the scripted model, one for each kind of request.
 
-A script yields the tool calls that it wants next, is sent their answers, and returns what the customer is told.
-It keeps nothing: it is run from its start for each reply, and stops at the first call without an answer.
+A script yields the tool calls that it wants next, is sent their answers, and returns the answer for the customer.
+It has no state: it is run from its start for each reply, and stops at the first call without an answer.
 """
 
 import re
 from collections.abc import Generator
 from typing import Any
 
-from agentstate.demo.request import Answer, Ask, Request
+from agentstate.demo.request import Answer, Request, WantedCall
 
-Script = Generator[list[Ask], list[Answer], str]
+Script = Generator[list[WantedCall], list[Answer], str]
 
 _WORDING = r"\b(?:saying|says?|tell(?:ing)? (?:her|him|them|me)|confirming)(?: that)?:? (.+)"
 
@@ -19,7 +19,7 @@ def policy(request: Request, number: str = "") -> Script:
     number = number or request.last("POL")
     if not number:
         return "Which policy do you mean?"
-    (found,) = yield [Ask("look_up_policy", {"policy_number": number})]
+    (found,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
     if not (record := found.record):
         return found.text
     return (
@@ -34,7 +34,7 @@ def claim(request: Request, number: str = "") -> Script:
     number = number or (yield from _which_claim(request))
     if not number.startswith("CLM"):
         return number
-    (found,) = yield [Ask("look_up_claim", {"claim_number": number})]
+    (found,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
     if not (record := found.record):
         return found.text
     on = f"on policy {record['policy_number']}, reported {record['reported']}"
@@ -45,14 +45,14 @@ def deductible(request: Request) -> Script:
     number = (request.claims or [request.last("CLM")])[0]
     policy_number = (request.policies or [request.last("POL")])[0]
     if number:
-        (found,) = yield [Ask("look_up_claim", {"claim_number": number})]
+        (found,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
         if not found.record:
             return found.text
         policy_number = found.record["policy_number"]
     if not policy_number:
         return "Which policy do you mean?"
     about = {"policy_number": policy_number} | ({"claim_number": number} if number else {})
-    (checked,) = yield [Ask("check_deductible", about)]
+    (checked,) = yield [WantedCall("check_deductible", about)]
     if not (record := checked.record):
         return checked.text
     amount = dollars(record["deductible"])
@@ -71,7 +71,7 @@ def deductible(request: Request) -> Script:
 
 
 def knowledge(request: Request) -> Script:
-    (found,) = yield [Ask("search_knowledge", {"query": _query(request.latest)})]
+    (found,) = yield [WantedCall("search_knowledge", {"query": _query(request.latest)})]
     article = re.match(r"\[(?P<id>[\w-]+)\] (?P<title>.+)\n(?P<text>.+)", found.text)
     if found.error or article is None:
         return "Our knowledge base says nothing about that."
@@ -80,10 +80,12 @@ def knowledge(request: Request) -> Script:
 
 def refund(request: Request) -> Script:
     numbers = request.claims or [(yield from _which_claim(request))]
-    told = ""
+    answers = ""
     for number in numbers:
-        told += "\n\n" + ((yield from _refund_one(request, number)) if number.startswith("CLM") else number)
-    return told.strip()
+        answers += "\n\n" + (
+            (yield from _refund_one(request, number)) if number.startswith("CLM") else number
+        )
+    return answers.strip()
 
 
 def _refund_one(request: Request, number: str) -> Script:
@@ -91,16 +93,16 @@ def _refund_one(request: Request, number: str) -> Script:
         amount = dollars(float(before["amount"]))
         return f"The deductible on {number} was refunded already: {before['refund']}, {amount}."
     first = [
-        Ask("look_up_claim", {"claim_number": number}),
-        *(Ask("look_up_policy", {"policy_number": named}) for named in request.policies),
-        Ask("search_knowledge", {"query": "deductible refund waived"}),
+        WantedCall("look_up_claim", {"claim_number": number}),
+        *(WantedCall("look_up_policy", {"policy_number": named}) for named in request.policies),
+        WantedCall("search_knowledge", {"query": "deductible refund waived"}),
     ]
     found, *_ = yield first
     if not (record := found.record):
         return f"{found.text} So there is nothing that I could refund."
     about = {"policy_number": record["policy_number"]}
     on_claim = {**about, "claim_number": number}
-    holder, checked = yield [Ask("look_up_policy", about), Ask("check_deductible", on_claim)]
+    holder, checked = yield [WantedCall("look_up_policy", about), WantedCall("check_deductible", on_claim)]
     if not checked.record or not holder.record:
         return f"I cannot refund anything on {number} now. {checked.text if checked.error else holder.text}"
     due = checked.record["refund_due"]
@@ -112,7 +114,7 @@ def _refund_one(request: Request, number: str) -> Script:
     pay, confirm = f"Refund {dollars(due)} on {number}", f"Confirm it to {holder.record['holder']} by letter"
     note = f"{number}: {dollars(due)} were withheld. {reason}."
     yield _remember(request, make_plan={"goal": pay, "steps": [pay, confirm]}, take_note={"text": note})
-    (paid,) = yield [Ask("issue_refund", exactly, effect=True)]
+    (paid,) = yield [WantedCall("issue_refund", exactly, effect=True)]
     if paid.error:
         why = f"the refund of {dollars(due)} on claim {number} was not made. {sentence(paid.text)}"
         yield _remember(request, take_note={"text": sentence(why)})
@@ -120,10 +122,10 @@ def _refund_one(request: Request, number: str) -> Script:
     amount, reference = dollars(due), paid.text
     if paid.record:
         amount, reference = dollars(float(paid.record["amount"])), paid.record["refund"]
-    words = f"We have refunded {amount} on your claim {number}. {sentence(reason)}"
-    confirmation = {**about, "subject": f"Refund on your claim {number}", "text": words}
+    text = f"We have refunded {amount} on your claim {number}. {sentence(reason)}"
+    confirmation = {**about, "subject": f"Refund on your claim {number}", "text": text}
     sent, *_ = yield [
-        Ask("send_letter", confirmation, effect=True),
+        WantedCall("send_letter", confirmation, effect=True),
         *_remember(request, complete_step={"step": pay}),
     ]
     if not sent.error:
@@ -135,7 +137,7 @@ def _refund_one(request: Request, number: str) -> Script:
 def letter(request: Request) -> Script:
     policies, about = list(request.policies), ""
     if request.claims and "look_up_claim" in request.tools:
-        found = yield [Ask("look_up_claim", {"claim_number": number}) for number in request.claims]
+        found = yield [WantedCall("look_up_claim", {"claim_number": number}) for number in request.claims]
         for answer in found:
             if not answer.record:
                 return answer.text
@@ -144,13 +146,13 @@ def letter(request: Request) -> Script:
     policies = list(dict.fromkeys(policies or [request.last("POL")]))
     if not all(policies):
         return "Which policy is the letter for?"
-    holders = yield [Ask("look_up_policy", {"policy_number": number}) for number in policies]
+    holders = yield [WantedCall("look_up_policy", {"policy_number": number}) for number in policies]
     if missing := [answer.text for answer in holders if not answer.record]:
         return " ".join(missing)
     wording = re.search(_WORDING, request.latest, re.DOTALL)
     records = [answer.record for answer in holders if answer.record]
     sent = yield [
-        Ask(
+        WantedCall(
             "send_letter",
             {
                 "policy_number": record["number"],
@@ -166,16 +168,16 @@ def letter(request: Request) -> Script:
 
 
 def research(request: Request) -> Script:
-    (listed,) = yield [Ask("list_sources")]
+    (listed,) = yield [WantedCall("list_sources")]
     if listed.error or not isinstance(listed.value, list):
         return f"I could not read the list of sources. {sentence(listed.text)}"
     named = set(re.findall(r"\bS\d\d\b", request.text))
     titles = {source["id"]: source["title"] for source in listed.value if not named or source["id"] in named}
     goal = request.text.partition("\n")[0]
     yield _remember(request, make_plan={"goal": goal, "steps": list(titles.values())})
-    findings, failed, memory = [], [], list[Ask]()
+    findings, failed, memory = [], [], list[WantedCall]()
     for number, title in titles.items():
-        read, *_ = yield [Ask("slow_research", {"source": number}), *memory]
+        read, *_ = yield [WantedCall("slow_research", {"source": number}), *memory]
         if read.record:
             findings.append(f"- {read.record['finding']} ({title})")
             memory = _remember(request, complete_step={"step": title})
@@ -186,18 +188,18 @@ def research(request: Request) -> Script:
     return "\n".join([f"I have read {len(findings)} of {len(titles)} sources. They say:", *findings, *failed])
 
 
-def _remember(request: Request, **asks: dict[str, Any]) -> list[Ask]:
+def _remember(request: Request, **calls: dict[str, Any]) -> list[WantedCall]:
     """Calls of the working memory's tools, where the agent has them."""
-    return [Ask(tool, arguments) for tool, arguments in asks.items() if tool in request.tools]
+    return [WantedCall(tool, arguments) for tool, arguments in calls.items() if tool in request.tools]
 
 
 def _which_claim(request: Request) -> Script:
-    """The claim that is meant where none is named, or a question back."""
+    """The number of the claim that is meant where none is named, or a question to the user."""
     if known := request.last("CLM"):
         return known
     if not (number := request.last("POL")):
         return "Which claim do you mean?"
-    (found,) = yield [Ask("look_up_policy", {"policy_number": number})]
+    (found,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
     if not (record := found.record):
         return found.text
     if len(record["claims"]) == 1:

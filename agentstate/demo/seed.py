@@ -1,7 +1,7 @@
-"""Fills an empty desk with sessions in every condition, by the same actions and the same worker as any other.
+"""Fills an empty database with sessions in every status, by the usual actions and the usual worker.
 
-Nothing is faked: the refund was approved, the letter is in doubt because the printing service fell silent, and the
-research is left for a worker to pick up.
+Nothing is faked: the refund was approved, the letter is in doubt because the printing service did not answer, and the
+research waits for a worker.
 """
 
 import logging
@@ -27,9 +27,9 @@ PATIENCE_SECONDS = 15.0
 
 
 def seed() -> int:
-    """Start the demo's sessions and run each as far as it is meant to go; how many were started.
+    """Start the demo's sessions and run each as far as intended; returns how many were started.
 
-    None, where there are sessions already, where the demo agents are not registered, and where they use a real
+    None are started if there are sessions already, if the demo agents are not registered, or if they use a real
     model, which costs money. Call it once the agents are published, and best before a worker runs.
     """
     if Session.objects.exists() or "agentstate.demo.agents" not in settings.AGENTSTATE_AGENTS:
@@ -42,7 +42,7 @@ def seed() -> int:
             try:
                 scene()
             except ActionError as error:
-                # Another worker was quicker than this one. The session is there, in another condition than meant.
+                # Another worker was faster than this one. The session exists, in another status than intended.
                 logger.warning("The demo's %s did not go as planned: %s", scene.__name__, error)
     return Session.objects.count()
 
@@ -182,7 +182,7 @@ def research() -> None:
     )
 
 
-# The oldest first: what is left for the workers, and what needs a person, stands on top of the desk.
+# The oldest first: what is left for the workers, and what needs a person, is listed first on the pages.
 SCENES: list[Callable[[], None]] = [
     question,
     letters,
@@ -233,13 +233,13 @@ def _assign(session: Session, username: str) -> None:
 
 
 def _run(session: Session, slice_seconds: float = PATIENCE_SECONDS) -> None:
-    """Drive the session for a slice. Where another worker has it, wait for what that one does."""
+    """Drive the session for a slice. If another worker has it, wait until that one is done with it."""
     from sessions_app.runtime.worker import drive
 
     until = time.monotonic() + PATIENCE_SECONDS
     while drive(session.pk, worker="demo", slice_seconds=slice_seconds) == "busy" and _goes_on(session.pk):
         if time.monotonic() > until:
-            logger.warning("The demo's session %s is still at it.", session.pk)
+            logger.warning("The demo's session %s is still running.", session.pk)
             return
         time.sleep(0.05)
 
@@ -264,14 +264,14 @@ def _last_call(session: Session, tool: str) -> ToolCall:
 
 
 def _actor(role: str) -> Actor:
-    """The demo user of that name, if there is one."""
+    """The demo user of that name; without one, the demo itself."""
     user = User.objects.filter(username=role).first()
     return Actor.of(user) if user else Actor.system("demo")
 
 
 @contextmanager
 def _without_delay() -> Iterator[None]:
-    """The demo's model and tools answer at once, in this process and for as long as this lasts."""
+    """Let the demo's model and tools answer at once, in this process, until the block ends."""
     before = os.environ.get("AGENTSTATE_DEMO_DELAY")
     os.environ["AGENTSTATE_DEMO_DELAY"] = "0"
     try:

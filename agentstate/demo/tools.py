@@ -1,6 +1,7 @@
-"""What the demo agents can do. Plain functions; `agents.py` makes Haystack tools of them.
+"""The tools of the demo agents, as plain functions; `agents.py` makes Haystack tools of them.
 
-Names, types and docstrings are what a model is shown. A function that raises makes a message for the model.
+Names, types and docstrings are shown to the model, and are part of the definition of the agents: changing one makes
+open sessions of the demo wait for a person. A function that raises makes a message for the model.
 """
 
 import os
@@ -12,7 +13,7 @@ from agentstate.demo import ledger, records
 if TYPE_CHECKING:
     from haystack import Document
 
-# A letter takes milliseconds; one that is not confirmed within the limit may or may not be in the post.
+# A letter takes milliseconds; one that is not confirmed within the limit may or may not have been posted.
 LETTER_SECONDS = 2.0
 PRINTER_HANGS_SECONDS = 20.0
 
@@ -76,7 +77,7 @@ def search_knowledge(
 
 
 def documents_as_text(documents: "list[Document]") -> str:
-    """What the model reads of the documents that a search found."""
+    """The text that the model reads of the documents that a search found."""
     if not documents:
         return "Nothing in the knowledge base matches."
     return "\n\n".join(f"[{found.id}] {found.meta['title']}\n{found.content}" for found in documents)
@@ -107,8 +108,8 @@ def send_letter(
     again = ledger.written_before("letters")
     letter = {"policy_number": policy["number"], "to": policy["holder"], "address": policy["address"]}
     number = ledger.append("letters", **letter, subject=subject, text=text)
-    # The service takes a letter without a ZIP code and falls silent. A repeated request it answers, and then
-    # prints the letter a second time.
+    # The service accepts a letter without a ZIP code and does not answer. It answers a repeated request, and prints the
+    # letter a second time.
     if not _has_zip_code(policy["address"]) and not again:
         time.sleep(PRINTER_HANGS_SECONDS)
     return {"letter": f"LT-{number:04}", "to": policy["holder"], "status": "handed to the printing service"}

@@ -1,6 +1,8 @@
-"""What an agent's state is: phases, messages, memory, and their forms for a model and for a disk.
+"""A stand-alone value model of an agent's state, of which the product uses only the state machine in `phases`.
 
-Pure Python: it knows nothing of Django, Celery, Haystack or a database, and everything may use it.
+It also has messages, working memory, their form for a chat API, and a lossless file format. A durable run keeps its
+state in Haystack's State and in a journal instead, and its working memory by `agentstate.durable.working_memory`. Pure
+Python: it imports neither Django, Celery, Haystack nor a database, and everything may import it.
 """
 
 from agentstate.domain.checkpoints import load_checkpoint, save_checkpoint

@@ -1,6 +1,6 @@
-"""An agent's state in a file of its own, one per session: the domain's only room that touches a disk.
+"""An agent's state in a file of its own, one per session: the only module of the domain that uses files.
 
-A checkpoint is replaced whole or not at all: whoever reads, also after a crash, finds the last one saved.
+A checkpoint is replaced as a whole or not at all: a reader finds the last one saved, also after a crash.
 """
 
 import os
@@ -14,7 +14,7 @@ from agentstate.domain.state import AgentState, check_session_id
 def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Path:
     """Write the state to `directory`/`session_id`.json and return that path. The directory need not exist.
 
-    When this returns, the checkpoint survives a power cut. If it raises, the previous one is still there.
+    When this returns, the checkpoint survives a power failure. If it raises, the previous one is still there.
     """
     path = _path(state.session_id, directory)
     data = encode_state(state).encode("utf-8", "surrogatepass")
@@ -36,7 +36,7 @@ def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Pat
 def load_checkpoint(session_id: str, directory: str | os.PathLike[str]) -> AgentState | None:
     """The state last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` goes on or begins.
 
-    :raises ValueError: if `session_id` is not one.
+    :raises ValueError: for an invalid `session_id`.
     :raises UnreadableState: naming the file, if it is damaged, of a newer version, or another session's.
     """
     path = _path(session_id, directory)
@@ -58,7 +58,7 @@ def _path(session_id: str, directory: str | os.PathLike[str]) -> Path:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the new name durable as well; Windows has no such thing for directories."""
+    """Make the new name durable as well. Windows cannot sync directories."""
     if os.name == "nt":
         return
     descriptor = os.open(directory, os.O_RDONLY)

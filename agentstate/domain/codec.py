@@ -1,8 +1,8 @@
 """An agent's state as versioned JSON, lossless both ways.
 
-A document is `{"format": "agentstate", "version": N, "state": {...}}`. Old versions are read for ever: who
-changes the shape raises `VERSION` and adds to `MIGRATIONS` what turns the previous version's `state` into the
-new one's. Whatever cannot be read in full is an error; nothing is dropped in silence.
+A document is `{"format": "agentstate", "version": N, "state": {...}}`. All old versions can be read: a change of the
+shape raises `VERSION` and adds to `MIGRATIONS` a function that turns the previous version's `state` into the new one's.
+A document that cannot be read in full is an error; nothing is dropped silently.
 """
 
 import json
@@ -18,13 +18,13 @@ from agentstate.domain.state import AgentState, WorkingMemory
 FORMAT = "agentstate"
 VERSION = 1
 MIGRATIONS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {}
-"""Version -> what makes a `state` of that version one of the next version."""
+"""By version, the function that turns a `state` of that version into one of the next."""
 
 _TIMES = {"timestamp", "created_at", "updated_at"}
 
 
 class UnreadableState(ValueError):
-    """Not a state that this version can read; the message says where and why."""
+    """A document that this version cannot read; the message says where and why."""
 
 
 def encode_state(state: AgentState) -> str:
@@ -34,9 +34,9 @@ def encode_state(state: AgentState) -> str:
 
 
 def decode_state(text: str | bytes) -> AgentState:
-    """The state that `encode_state` was given, equal in every field.
+    """The state that was encoded, equal in every field.
 
-    :raises UnreadableState: if the text is damaged, is something else, or was written by a newer version.
+    :raises UnreadableState: if the text is damaged, is not a state, or was written by a newer version.
     """
     try:
         if isinstance(text, bytes):
@@ -70,7 +70,7 @@ def _upgrade(state: Json, version: Json) -> Json:
 
 
 def _plain(record: Any) -> Json:
-    """A record of the domain as a dict of its fields, all the way down."""
+    """A record of the domain as a dict of its fields, recursively."""
     return {field.name: _plain_value(getattr(record, field.name)) for field in fields(record)}
 
 
@@ -109,7 +109,10 @@ def _tool_call(data: Json, path: str) -> ToolCall:
 
 
 def _values(record: type, data: Json, path: str) -> dict[str, Json]:
-    """The values of one record, which has exactly the record's fields; its times are times again."""
+    """The values of one record, with its times as `datetime`.
+
+    :raises UnreadableState: unless the data has exactly the record's fields.
+    """
     names = {field.name for field in fields(record)}
     if not isinstance(data, dict):
         raise UnreadableState(f"{path} is a {type(data).__name__}, not an object.")

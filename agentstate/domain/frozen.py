@@ -1,4 +1,4 @@
-"""What the domain's records are made of: plain JSON that nobody can change in place, tuples, times in UTC."""
+"""The parts of the domain's records: immutable plain JSON, tuples, and times in UTC."""
 
 import json
 import math
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class FrozenDict(Mapping[str, Json]):
-    """A mapping that stays as it was made: hashable, ordered, equal to any mapping that is the same JSON."""
+    """An immutable mapping: hashable, ordered, equal to any mapping that is the same JSON."""
 
     __slots__ = ("_items",)
     _items: dict[str, Json]
@@ -54,9 +54,9 @@ class FrozenDict(Mapping[str, Json]):
 
 
 def freeze(value: Json, path: str = "the value") -> Json:
-    """The value with mappings as `FrozenDict` and lists as tuples; nothing in it is shared with the original.
+    """The value with mappings as `FrozenDict` and lists as tuples; it shares nothing with the original.
 
-    :raises TypeError: naming the place, for what plain JSON cannot hold.
+    :raises TypeError: naming the place, for a value that is not plain JSON.
     :raises ValueError: for NaN and the infinities, which JSON lacks.
     """
     if value is None or isinstance(value, bool | FrozenDict):
@@ -80,7 +80,7 @@ def freeze(value: Json, path: str = "the value") -> Json:
 
 
 def thaw(value: Json) -> Json:
-    """A copy in dicts and lists, for `json.dumps` and for whoever wants to change it."""
+    """A copy in dicts and lists, for `json.dumps` and for callers that want to change it."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -89,7 +89,7 @@ def thaw(value: Json) -> Json:
 
 
 def to_json(value: Json) -> str:
-    """The value as JSON text, keys in their own order."""
+    """The value as JSON text, its keys in their order."""
     return json.dumps(thaw(value), ensure_ascii=False, allow_nan=False)
 
 
@@ -106,7 +106,7 @@ def utc_now() -> datetime:
 def as_utc(moment: datetime) -> datetime:
     """The same moment in UTC.
 
-    :raises ValueError: for a time without a time zone, whose moment nobody knows.
+    :raises ValueError: for a time without a time zone.
     """
     if moment.utcoffset() is None:
         raise ValueError(
@@ -118,14 +118,14 @@ def as_utc(moment: datetime) -> datetime:
 def tuple_of(kind: type[T], items: Iterable[T], name: str) -> tuple[T, ...]:
     """The items as a tuple.
 
-    :raises TypeError: naming them, if one is of another type.
+    :raises TypeError: naming the field, if an item is of another type.
     """
     if isinstance(items, str):
         raise TypeError(f"{name} is one text: give a list of them.")
-    found = tuple(items)
-    if not all(isinstance(item, kind) for item in found):
+    values = tuple(items)
+    if not all(isinstance(item, kind) for item in values):
         raise TypeError(f"{name} holds something else than {kind.__name__}.")
-    return found
+    return values
 
 
 def require(kind: type | UnionType, **values: object) -> None:
@@ -139,6 +139,6 @@ def require(kind: type | UnionType, **values: object) -> None:
 
 
 def set_fields(record: object, **values: object) -> None:
-    """Let a frozen dataclass, while it is made, keep the frozen form of what it was given."""
+    """Set fields of a frozen dataclass while it is being created: the frozen form of its arguments."""
     for name, value in values.items():
         object.__setattr__(record, name, value)

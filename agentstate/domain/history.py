@@ -1,8 +1,8 @@
-"""A conversation in the form that a chat API takes, cut to what the model can read.
+"""A conversation in the form that a chat API takes, truncated to what the model can read.
 
-Chat APIs refuse a list in which a tool's result does not stand right behind the assistant message that asked
-for it, or in which a call has no result. `history_to_messages` never makes such a list, and
-`truncate_history` never makes one of a list that was right.
+Chat APIs refuse a list in which a tool's result does not follow directly after the assistant message that asked
+for it, or in which a call has no result. `history_to_messages` never returns such a list, and `truncate_history` never
+makes one of a valid list.
 """
 
 import json
@@ -16,17 +16,17 @@ ChatMessage = dict[str, Any]
 TokenCounter = Callable[[str], int]
 
 OVERHEAD = 4
-"""Tokens that a message costs beyond its text: its role and the marks around it."""
+"""Tokens of a message in addition to its text: its role and the delimiters."""
 
 
 class InconsistentHistory(ValueError):
-    """A tool result that no message asked for, or a call without its one result."""
+    """A tool result that no message asked for, or a call that has not exactly one result."""
 
 
 def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
     """The history as OpenAI chat messages: `role`, `content`, `tool_calls`, `tool_call_id`.
 
-    The results of a message's calls stand right behind it, in the order in which it asked.
+    The results of a message's calls follow directly after it, in the order of the calls.
 
     :raises InconsistentHistory: naming the call that lacks its request, or has not exactly one result.
     """
@@ -40,8 +40,8 @@ def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
         if not calls:
             messages.append({"role": message.role.value, "content": message.content})
             continue
-        asked = [_openai_call(call) for call in calls]
-        messages.append({"role": "assistant", "content": message.content or None, "tool_calls": asked})
+        openai_calls = [_openai_call(call) for call in calls]
+        messages.append({"role": "assistant", "content": message.content or None, "tool_calls": openai_calls})
         for call in calls:
             result = results.get((index, call["id"]))
             if result is None:
@@ -69,19 +69,19 @@ def _calls(message: Message) -> Sequence[Any]:
 def _results_by_request(history: Sequence[Message]) -> dict[tuple[int, str], Message]:
     """Each tool message, by the index of the message that asked for it and the call's id.
 
-    Some models use an id again in a later reply: a result belongs to the latest request before it.
+    Some models reuse an id in a later reply: a result belongs to the latest request before it.
     """
-    asked: dict[str, int] = {}
+    requests: dict[str, int] = {}
     results: dict[tuple[int, str], Message] = {}
     for index, message in enumerate(history):
-        asked |= {call["id"]: index for call in _calls(message)}
+        requests |= {call["id"]: index for call in _calls(message)}
         if message.role is Role.TOOL:
             call_id = message.metadata.get("tool_call_id")
-            if call_id not in asked:
+            if call_id not in requests:
                 raise InconsistentHistory(
-                    f"A tool's result answers the call {call_id!r}, which nobody asked for."
+                    f"A tool's result answers the call {call_id!r}, which no message asked for."
                 )
-            key = (asked[call_id], call_id)
+            key = (requests[call_id], call_id)
             if key in results:
                 raise InconsistentHistory(f"The call {call_id!r} has two results.")
             results[key] = message
@@ -103,7 +103,7 @@ def truncate_history(
     """The messages that fit into `max_tokens`, in their order: all system messages and the newest turns.
 
     A turn is one reply of the model, with the user's messages before it and the results of its tool calls.
-    It is kept or dropped whole. The last `keep_last_turns` are kept even if they exceed the budget.
+    It is kept or dropped as a whole. The last `keep_last_turns` are kept even if they exceed the budget.
 
     :param count_tokens: the tokens of a text. For exact counts pass a tokenizer, such as tiktoken's
         `lambda text: len(encoding.encode(text))`.
@@ -145,13 +145,13 @@ def _turns(messages: Sequence[ChatMessage]) -> Iterator[list[int]]:
 
 def _last_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
     """For each message that asked for tools, the index of the last of their results."""
-    asked: dict[str, int] = {}
+    requests: dict[str, int] = {}
     last: dict[int, int] = {}
     for index, message in enumerate(messages):
         for call in message.get("tool_calls") or ():
-            asked[call["id"]] = index
-        if message["role"] == "tool" and message.get("tool_call_id") in asked:
-            last[asked[message["tool_call_id"]]] = index
+            requests[call["id"]] = index
+        if message["role"] == "tool" and message.get("tool_call_id") in requests:
+            last[requests[message["tool_call_id"]]] = index
     return last
 
 

@@ -1,4 +1,4 @@
-"""What is said in a session: messages, and the tool calls that ended. Values, frozen all the way down."""
+"""Messages, and tool calls that have ended: immutable values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that ended. `arguments` and `result` are JSON; `error` says why it failed, or is None."""
+    """A tool call that has ended. `arguments` and `result` are JSON; `error` says why it failed, or is None."""
 
     call_id: str
     tool_name: str
@@ -47,7 +47,7 @@ class ToolCall:
         return self.error is None
 
     def to_observation(self) -> str:
-        """What the model is shown: the result's text (JSON, if it is not text), or the error."""
+        """The text that the model is shown: the result (as JSON, if it is not text), or the error."""
         if not self.succeeded:
             return f"[Tool Error] {self.tool_name} failed: {self.error}"
         return self.result if isinstance(self.result, str) else to_json(self.result)
@@ -79,11 +79,13 @@ class Message:
     @classmethod
     def asking(cls, thought: str, calls: Iterable[ToolCall], timestamp: datetime) -> Self:
         """The assistant's message that asks for these calls."""
-        asked = [{"id": call.call_id, "name": call.tool_name, "arguments": call.arguments} for call in calls]
-        return cls(Role.ASSISTANT, thought, timestamp, {"tool_calls": asked})
+        tool_calls = [
+            {"id": call.call_id, "name": call.tool_name, "arguments": call.arguments} for call in calls
+        ]
+        return cls(Role.ASSISTANT, thought, timestamp, {"tool_calls": tool_calls})
 
     @classmethod
     def answering(cls, call: ToolCall, timestamp: datetime) -> Self:
-        """The tool's message with what the call gave."""
+        """The tool's message with the call's result or error."""
         metadata = {"tool_call_id": call.call_id, "tool_name": call.tool_name}
         return cls(Role.TOOL, call.to_observation(), timestamp, metadata)

@@ -1,7 +1,7 @@
-"""What an agent is doing, and what it may do next.
+"""The state machine: the phases of an agent, and which may follow which.
 
-This table is the only place that knows the state machine: the domain, the durable run and the database's own
-constraint all read it. A forbidden change is an exception, never an `assert`: it holds under `python -O` too.
+This table is the only definition of the state machine: the domain, the durable runs and the database constraint all use
+it. A forbidden change raises an exception, never an `assert`: it is refused under `python -O` too.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The state of one agent, as a value.
 
-Everything here is frozen all the way down: a transition returns a new state and leaves the old one as it was,
-and what two states share nobody can change. Each transition is checked against the state machine, raises
-`iteration` by one and sets `updated_at`. Time is timezone-aware UTC, read from the `clock` that is passed in.
+Everything here is immutable: a transition returns a new state and leaves the old one unchanged. Each transition is
+checked against the state machine, raises `iteration` by one and sets `updated_at`. Time is timezone-aware UTC, read
+from the `clock` that is passed in.
 """
 
 import re
@@ -21,9 +21,9 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 
 
 def check_session_id(session_id: object) -> str:
-    """The id, if it is one, and so is safe as a file name.
+    """The id, if it is valid, and so safe as a file name.
 
-    :raises ValueError: if it is not.
+    :raises ValueError: for any other value.
     """
     if not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id):
         raise ValueError(
@@ -35,7 +35,7 @@ def check_session_id(session_id: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkingMemory:
-    """What the agent keeps in mind: its goal, its plan, its notes, and every tool call that it made."""
+    """The agent's goal, plan and notes, and every tool call that it made."""
 
     current_goal: str = ""
     plan_steps: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class WorkingMemory:
 
     @property
     def pending_steps(self) -> tuple[str, ...]:
-        """The steps not completed yet, in the plan's order; a step planned twice is due twice."""
+        """The steps not completed yet, in the plan's order; a step that is planned twice is to be done twice."""
         completed = Counter(self.completed_steps)
         pending = []
         for step in self.plan_steps:
@@ -66,7 +66,7 @@ class WorkingMemory:
         return replace(self, current_goal=goal, plan_steps=(), completed_steps=())
 
     def plan(self, steps: Iterable[str]) -> Self:
-        """A new plan for the same goal; what is completed stays completed."""
+        """A new plan for the same goal; completed steps stay completed."""
         return replace(self, plan_steps=tuple_of(str, steps, "steps"))
 
     def complete_step(self, step: str) -> Self:
@@ -115,7 +115,7 @@ class AgentState:
         system_prompt: str | None = None,
         clock: Clock = utc_now,
     ) -> Self:
-        """A session that starts in planning, with what the user wrote as its goal."""
+        """A session that starts in planning, with the user's message as its goal."""
         now = clock()
         prompt = () if system_prompt is None else (Message(Role.SYSTEM, system_prompt, now),)
         return cls(
@@ -130,8 +130,8 @@ class AgentState:
     def to_planning(self, message: str | None = None, *, clock: Clock = utc_now) -> Self:
         """Plan: again after reflecting, for a follow-up message, or because a person resumes after an error.
 
-        A message joins the conversation; to an idle or done agent it is the new goal. What the last turn
-        ended with, its answer or error, is cleared.
+        A message joins the conversation; to an idle or done agent it is the new goal. The answer or error of the last
+        turn is cleared.
         """
         now = clock()
         history, memory = self.history, self.memory
@@ -150,7 +150,7 @@ class AgentState:
         return self._to(AgentPhase.REFLECTING, clock())
 
     def to_done(self, answer: str, *, clock: Clock = utc_now) -> Self:
-        """The answer is the last message too, so that a follow-up can refer to it."""
+        """The answer becomes the last message too, so that a follow-up can refer to it."""
         now = clock()
         history = (*self.history, Message(Role.ASSISTANT, answer, now))
         return self._to(AgentPhase.DONE, now, history=history, final_answer=answer)
@@ -161,16 +161,16 @@ class AgentState:
     def record_observation(
         self, thought: str, call: ToolCall, *more: ToolCall, clock: Clock = utc_now
     ) -> Self:
-        """Add one reply of the model: its thought, the tools it called, what they gave. The phase stays.
+        """Add one reply of the model: its thought, the tools it called, and their results. The phase stays.
 
         :raises ValueError: if two of the calls have the same id.
         """
         calls = (call, *more)
-        ids = [one.call_id for one in calls]
+        ids = [call.call_id for call in calls]
         if len(set(ids)) < len(ids):
             raise ValueError(f"Each call of one reply needs an id of its own; these are {', '.join(ids)}.")
         now = clock()
-        added = (Message.asking(thought, calls, now), *(Message.answering(one, now) for one in calls))
+        added = (Message.asking(thought, calls, now), *(Message.answering(call, now) for call in calls))
         memory = replace(self.memory, tool_calls=(*self.memory.tool_calls, *calls))
         return self._next(now, history=self.history + added, memory=memory)
 

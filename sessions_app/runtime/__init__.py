@@ -1,1 +1,1 @@
-"""What workers do: claim a session, drive its agent, and write the journal under the lease."""
+"""What workers do: claim sessions, drive their agents, and write their journals."""

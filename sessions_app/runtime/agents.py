@@ -1,6 +1,6 @@
-"""What the workers tell the desk of the agents they can run.
+"""Publishes the agents that the workers can run, for processes that import neither agents nor Haystack.
 
-Only processes that run agents call this: it builds every registered agent, and so imports Haystack.
+Only processes that run agents call `publish_agents`: it builds every registered agent, and so imports Haystack.
 """
 
 from django.conf import settings
@@ -14,26 +14,26 @@ from sessions_app.models import RegisteredAgent, Session
 def publish_agents() -> list[str]:
     """Bring `RegisteredAgent` up to date with the registry.
 
-    An agent that cannot be built is published with the problem. One that is no longer registered goes, unless it has
-    sessions or a module is broken; then it stays, with the problem.
+    An agent that cannot be built is published with the problem. One that is no longer registered is deleted, unless it
+    has sessions or a module cannot be imported; then its row stays, with the problem.
 
-    :returns: What is wrong with the modules of AGENTSTATE_AGENTS, a sentence each; the others are published.
+    :returns: For each module of AGENTSTATE_AGENTS that cannot be imported, a sentence that says why.
     """
     from agentstate.durable.agent import describe
 
     problems = load_agents()
     rows = []
     for registration in registry.all():
-        told = describe(registration)
+        description = describe(registration)
         rows.append(
             RegisteredAgent(
                 key=registration.key,
                 title=registration.title[:200],
                 description=registration.description,
-                model=told.model[:200],
-                definition=told.definition,
-                tools=told.tools,
-                problem=told.problem,
+                model=description.model[:200],
+                definition=description.definition,
+                tools=description.tools,
+                problem=description.problem,
                 published_at=timezone.now(),
             )
         )
@@ -44,10 +44,10 @@ def publish_agents() -> list[str]:
             unique_fields=["key"],
             update_fields=["title", "description", "model", "definition", "tools", "problem", "published_at"],
         )
-        gone = RegisteredAgent.objects.exclude(key__in=[row.key for row in rows])
+        unregistered = RegisteredAgent.objects.exclude(key__in=[row.key for row in rows])
         if not problems:
-            gone.exclude(key__in=Session.objects.values("agent")).delete()
-        gone.update(
+            unregistered.exclude(key__in=Session.objects.values("agent")).delete()
+        unregistered.update(
             problem=" ".join(
                 ["It is not registered any more: add its module to AGENTSTATE_AGENTS.", *problems]
             )
@@ -56,7 +56,7 @@ def publish_agents() -> list[str]:
 
 
 def load_agents() -> list[str]:
-    """Import the modules of AGENTSTATE_AGENTS, as far as they can be; what is wrong with the others."""
+    """Import the modules of AGENTSTATE_AGENTS; for each that cannot be imported, returns a sentence that says why."""
     problems = []
     for module in settings.AGENTSTATE_AGENTS:
         try:

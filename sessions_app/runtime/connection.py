@@ -1,7 +1,7 @@
-"""One database connection for a run and its tool threads.
+"""One database connection that a run shares with its tool threads.
 
 Haystack runs each tool call in a thread of its own. A connection for each of them would cost more than the call's
-commits, so the run lends its own: one thread at a time, for the length of one transaction, never while a tool runs.
+commits, so they share the run's: one thread at a time, for one transaction, never while a tool runs.
 """
 
 import threading
@@ -14,7 +14,7 @@ from agentstate.durable.port import JournalUnavailable
 
 
 class RunConnection:
-    """The connection of the thread that makes it."""
+    """The connection of the thread that creates it. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._connection = connections[DEFAULT_DB_ALIAS]
@@ -23,11 +23,11 @@ class RunConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction on the run's connection, whichever thread this is.
+        """A transaction on the run's connection. Other threads wait until it ends.
 
-        :raises JournalUnavailable: if the database does not answer, or is busy for too long.
+        :raises JournalUnavailable: if the database is unavailable, or locked for too long.
         """
-        with self.lock, self._lent():
+        with self.lock, self._shared():
             try:
                 with transaction.atomic():
                     yield
@@ -35,12 +35,13 @@ class RunConnection:
                 raise JournalUnavailable(str(error)) from error
 
     def close_others(self) -> None:
-        """Close what a tool opened for itself in its own thread."""
+        """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""
         if threading.get_ident() != self._thread:
             connections.close_all()
 
     @contextmanager
-    def _lent(self) -> Iterator[None]:
+    def _shared(self) -> Iterator[None]:
+        """Use the run's connection in this thread."""
         if threading.get_ident() == self._thread:
             yield
             return

@@ -1,7 +1,7 @@
-"""A Celery worker, the sweep and the web server in threads of one process: what `manage.py up` is made of.
+"""A Celery worker, the sweep and the web server in threads of one process: the parts of `manage.py up`.
 
 Each is a context manager or a call that the main thread leaves within a few seconds. Work that does not end
-by then is left behind as a crash would leave it, which loses nothing: the next start carries on from the journal.
+by then is interrupted as by a crash, which loses nothing: the next start resumes it from the journal.
 """
 
 import logging
@@ -32,9 +32,9 @@ class PortTaken(Exception):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; connections wait in it until `serve` answers them.
+    """A listening socket. It accepts connections at once; `serve` answers them.
 
-    :raises PortTaken: if another process has the port, or this one may not have it.
+    :raises PortTaken: if another process uses the port, or this one may not use it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -44,7 +44,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
-    """Answer requests until SystemExit or KeyboardInterrupt is raised in this thread; then finish what is begun."""
+    """Answer requests until SystemExit or KeyboardInterrupt is raised in this thread; then finish those begun."""
     behind_proxy = (
         {"trusted_proxy": "*", "trusted_proxy_headers": "x-forwarded-proto"} if settings.HTTPS else {}
     )
@@ -81,9 +81,9 @@ class _Worker(WorkController):
 
 @contextmanager
 def worker() -> Iterator[threading.Thread]:
-    """Run sessions in this process. On leaving, no step starts, and what runs gets GRACE_SECONDS to reach its end.
+    """Run sessions in this process. On leaving, no step starts, and steps that run have GRACE_SECONDS to end.
 
-    The thread that is handed out is alive afterwards if something did not end.
+    Yields the worker's thread. It is still alive afterwards if a step did not end in time.
     """
     from sessions_app.runtime.worker import stopping
 
@@ -97,11 +97,10 @@ def worker() -> Iterator[threading.Thread]:
         yield thread
     finally:
         stopping.set()
-        # Celery's loop leaves by itself, in its own thread, when it looks at this or gets the message.
+        # Celery's loop ends in its own thread, when it next reads this or gets the message.
         state.should_stop = 0  # type: ignore[assignment]
-        logging.getLogger("celery.worker.control").setLevel(
-            logging.ERROR
-        )  # It would warn of just that message.
+        # It would log a warning about that message.
+        logging.getLogger("celery.worker.control").setLevel(logging.ERROR)
         with suppress(OperationalError):
             app.control.shutdown(destination=[controller.hostname])
         thread.join(GRACE_SECONDS)
@@ -109,16 +108,14 @@ def worker() -> Iterator[threading.Thread]:
 
 @contextmanager
 def sweeping(sweep: Callable[[], object]) -> Iterator[None]:
-    """Call `sweep` at once and then each AGENTSTATE_SWEEP_SECONDS. Celery's own beat would fork."""
+    """Call `sweep` at once and then every AGENTSTATE_SWEEP_SECONDS. Celery's own beat would fork."""
     stopped = threading.Event()
 
     def loop() -> None:
         while True:
             try:
                 sweep()
-            except (
-                Exception
-            ):  # Whatever it was, the next sweep must come: without it, what lost its worker stays lost.
+            except Exception:  # without the next sweep, sessions that lost their worker are not recovered
                 logger.exception(
                     "The sweep failed; the next one is due in %g s.", settings.AGENTSTATE_SWEEP_SECONDS
                 )

@@ -1,4 +1,4 @@
-"""This worker process: its name, its heartbeat, and what it does when Celery starts and ends it.
+"""This worker process: its name, its heartbeat, and the handlers of Celery's signals when it starts and ends.
 
 Celery's signals are connected when `sessions_app.tasks` is imported, which every Celery worker does.
 """
@@ -20,12 +20,12 @@ _starting = threading.Lock()
 
 
 def worker_name() -> str:
-    """This process, as sessions and `Worker` rows name it."""
+    """The name of this process in sessions and `Worker` rows."""
     return f"{socket.gethostname()}:{os.getpid()}"[:200]
 
 
 def heartbeat() -> Heartbeat:
-    """This process's heartbeat: it begins at the first call, also after a fork, and lasts as long as the process."""
+    """This process's heartbeat. It starts with the first call, also after a fork, and lasts as long as the process."""
     name = worker_name()
     with _starting:
         if name not in _heartbeats:
@@ -35,7 +35,7 @@ def heartbeat() -> Heartbeat:
 
 @signals.worker_ready.connect
 def _publish_agents(**kwargs: Any) -> None:
-    """The desk shows the agents that workers publish."""
+    """Web processes show the agents that workers publish."""
     for problem in publish_agents():
         logger.error(problem)
 

@@ -1,7 +1,7 @@
 """The tool cache on Redis, or in the database where there is none.
 
-Values are JSON, never pickles, so Django's cache framework is not used. A cache that is away is an empty one: a tool
-then runs, as it would without.
+Values are JSON, never pickles, so Django's cache framework is not used. An unavailable Redis counts as an empty cache:
+the tool then runs.
 """
 
 import json
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class RedisToolCache:
-    """STRINGs with a time limit that is set in the same command."""
+    """One STRING per result; its time limit is set in the same command."""
 
     def __init__(self, url: str) -> None:
         self._redis = redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=5)
@@ -42,7 +42,7 @@ class RedisToolCache:
 
 
 class DatabaseToolCache:
-    """Rows of `ToolResult`, by the run's own connection: tools ask in threads of their own."""
+    """One row of `ToolResult` per result. Uses the run's connection, since it is called in tool threads."""
 
     def __init__(self, connection: RunConnection) -> None:
         self._connection = connection
@@ -71,5 +71,5 @@ def _redis(url: str) -> RedisToolCache:
 
 
 def forget_expired() -> int:
-    """Delete what has expired from the database; Redis does so by itself. Returns how many there were."""
+    """Delete the expired results from the database, and return their number. Redis deletes its own."""
     return ToolResult.objects.filter(expires_at__lte=timezone.now()).delete()[0]
