@@ -5,12 +5,15 @@ The layers themselves are contracts of import-linter in pyproject.toml.
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tools import module_map
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -114,3 +117,32 @@ def test_a_worker_imports_haystack() -> None:
     assert loaded("import django; django.setup(); import sessions_app.runtime.worker", "haystack") == [
         "haystack"
     ]
+
+
+def test_the_list_of_modules_is_up_to_date() -> None:
+    assert module_map.TARGET.read_text() == module_map.module_map(), "Run python -m tools.module_map"
+
+
+def test_the_architecture_names_every_package_and_only_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {
+        f"{package}/{path.name}/"
+        for package in ("agentstate", "sessions_app")
+        for path in (ROOT / package).iterdir()
+        if (path / "__init__.py").exists()
+    }
+    table = set(re.findall(r"^\| `([a-z_/]+/)` \|", text, re.MULTILINE))
+    assert packages - table == {
+        "sessions_app/management/",
+        "sessions_app/migrations/",
+        "sessions_app/templatetags/",
+    }
+    for name in re.findall(r"`([a-z_/]+\.(?:py|html))`", text):
+        assert any((ROOT / folder / name).exists() for folder in ("", "agentstate", "sessions_app")), name
+
+
+def test_no_module_is_longer_than_350_lines() -> None:
+    lengths = {
+        name: path.read_text().count("\n") for name, path in MODULES.items() if ".migrations." not in name
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
