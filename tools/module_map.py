@@ -13,8 +13,8 @@ TARGET = ROOT / "docs" / "modules.md"
 PACKAGES = ("agentstate", "sessions_app", "tools", "benchmarks")
 HEAD = """# Modules
 
-Every module with its purpose, made from their docstrings by `python -m tools.module_map`. [architecture.md](architecture.md) says
-how they work together.
+Every module with its purpose, made from their docstrings by `python -m tools.module_map`.
+[architecture.md](architecture.md) says how they work together.
 """
 
 
