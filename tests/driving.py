@@ -21,12 +21,17 @@ from tests.builders import SYSTEM, branch_of
 KEY = "made-for-a-test"
 
 
+def unregister(key: str) -> None:
+    """Remove an agent from the registry, if it is there."""
+    registry._by_key.pop(key, None)
+
+
 class Desk:
     """One agent, and what people and workers do with its sessions."""
 
     def agent(self, build: Callable[[], Agent], **options: Any) -> None:
         """Register the agent, in place of the one before it, and publish it."""
-        registry.remove(KEY)
+        unregister(KEY)
         agent(KEY, **options)(build)
         publish_agents()
 
@@ -87,5 +92,5 @@ def desk(**settings: Any) -> Iterator[Desk]:
         with override_settings(AGENTSTATE_AGENTS=["tests.sample_registry"], **settings):
             yield Desk()
     finally:
-        registry.remove(KEY)
+        unregister(KEY)
         sample_agents.effects.clear()

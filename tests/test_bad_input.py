@@ -19,7 +19,6 @@ from haystack.hooks import hook
 from haystack.tools import Tool, tool
 
 from agentstate import ToolPolicy
-from agentstate.durable.registry import registry
 from sessions_app import actions
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, WaitingFor
@@ -94,7 +93,7 @@ def stopped_after_a_step(desk: Desk) -> Session:
 def test_an_agent_that_is_gone_from_the_registry(desk: Desk, begun: bool) -> None:
     desk.agent(sample_agents.refunds)
     session = stopped_after_a_step(desk) if begun else desk.start()
-    registry.remove(KEY)
+    driving.unregister(KEY)
     waits_for_its_agent(
         desk, session, f"No agent is registered as '{KEY}'", "Add its module to AGENTSTATE_AGENTS"
     )

@@ -89,9 +89,6 @@ class Registry:
     def all(self) -> list[Registration]:
         return sorted(self._by_key.values(), key=lambda registration: registration.key)
 
-    def remove(self, key: str) -> None:
-        self._by_key.pop(key, None)
-
 
 registry = Registry()
 
