@@ -382,6 +382,8 @@ def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(cli
     assert act(client, session, "reuse", call_id=approval.call_id).status_code == 302
     call = ToolCall.objects.get(pk=approval.call_id)
     assert (call.status, call.result) == ("done", "refunded 120 EUR")
+    # Where the result came from is no session that the audit trail could lead to.
+    assert client.get(f"/sessions/{session.pk}/audit/").status_code == 200
 
 
 def held(status: str = "done") -> Session:

@@ -132,7 +132,7 @@ class Postgres:
             if user:
                 shutil.chown(self._data.parent, user)
             initdb = [
-                _postgres_program("initdb"),
+                postgres_program("initdb"),
                 "-D",
                 str(self._data),
                 "-U",
@@ -143,7 +143,7 @@ class Postgres:
             ]
             _run([*initdb, "--no-sync", "--no-locale"], self._data.parent, user)
         server = [
-            _postgres_program("postgres"),
+            postgres_program("postgres"),
             "-D",
             str(self._data),
             "-p",
@@ -236,7 +236,7 @@ def _other_user() -> str | None:
     raise Missing("postgresql")
 
 
-def _postgres_program(name: str) -> str:
+def postgres_program(name: str) -> str:
     """The newest one: Debian keeps the server programs out of the path."""
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
     if path := shutil.which(name) or (str(versions[-1]) if versions else None):
