@@ -129,6 +129,7 @@ def _fill() -> None:
     from agentstate.demo import seed
     from sessions_app.models import Session
     from sessions_app.runtime.agents import publish_agents
+    from tests.upgrade import sessions
 
     sessions.people()
     publish_agents()
@@ -201,6 +202,7 @@ def _check_that_all_is_there() -> None:
     :raises AssertionError: naming a value that no row has.
     """
     from sessions_app import models
+    from sessions_app.action_list import ACTIONS
 
     session, approval, item = models.Session, models.Approval, models.BulkItem
     checkpoint, call = models.Checkpoint, models.ToolCall
