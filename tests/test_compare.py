@@ -4,12 +4,18 @@ import pytest
 
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.desk.pages.compare import MOST, compare
+from sessions_app.desk.pages import compare as compare_page
+from sessions_app.desk.pages.compare import MOST
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, Message, Session, StateValue
 from tests import builders
 
 pytestmark = pytest.mark.django_db
+NOTHING_HIDDEN = Mask.none()
+
+
+def compare(left, right, mask=NOTHING_HIDDEN):
+    return compare_page.compare(left, right, mask)
 
 
 def last(session_or_branch):

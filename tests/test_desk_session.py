@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.session import timeline
 from sessions_app.desk.pages.session.timeline_items import GapItem, MessageItem, StepItem, TailItem
@@ -34,7 +35,7 @@ def page_of(session: Session, desk: Client, rest: str = "") -> str:
 
 def shown(session: Session, **given):
     session = Session.objects.select_related("branch").get(pk=session.pk)
-    return timeline.page(session, builders.branch_of(session), now=timezone.now(), **given)
+    return timeline.page(session, builders.branch_of(session), now=timezone.now(), mask=Mask.none(), **given)
 
 
 @pytest.mark.parametrize("state", builders.STATES)

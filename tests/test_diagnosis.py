@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import diagnosis, secrets
 from sessions_app.desk.pages.session.diagnosis import diagnose
 from sessions_app.desk.pages.session.header import header
@@ -303,7 +304,7 @@ def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_q
     session = Session.objects.select_related("branch").get(pk=session.pk)
     assert session.next_run_at
     now = session.next_run_at + 2 * MINUTE
-    top = header(session, builders.SYSTEM, now)
+    top = header(session, builders.SYSTEM, now, Mask.none())
     with django_assert_num_queries(8):
         hints = diagnose(session, now)
     with django_assert_num_queries(7):

@@ -1,10 +1,11 @@
-"""Hiding values that not everybody should read: by the names of keys, and by patterns in texts.
+"""Hiding values that not every member of staff may read: by the names of keys, and by patterns in texts.
 
-Which those are is configured: AGENTSTATE_MASK_KEYS and AGENTSTATE_MASK_PATTERNS. They are hidden from everybody until
-somebody who may (`reveal_values`) asks to see them, which `sessions_app.actions.reveal` writes into the audit trail.
-Every page and file that shows values of a session sends them through a `Mask`.
+Which those are is configured: AGENTSTATE_MASK_KEYS and AGENTSTATE_MASK_PATTERNS. They are hidden from everybody. A
+person with the permission `reveal_values` may ask to see them, which `sessions_app.actions.reveal` writes into the
+audit trail. Every page and file that shows values of a session sends them through a `Mask`.
 
-Hiding is a matter of showing only: agents, tools and the database work with the values themselves.
+Hiding is a matter of showing only: agents, tools and the database work with the values themselves, and no row that was
+read from the database is changed.
 """
 
 import json
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model
 
 from sessions_app.access.errors import Invalid
+from sessions_app.access.masked_copy import masked_copy
 from sessions_app.models import (
     Approval,
+    Branch,
     Checkpoint,
     Event,
     InboxMessage,
@@ -34,9 +36,10 @@ Json = Any
 Row = TypeVar("Row", bound=Model)
 HIDDEN = "••••"
 TAG = "$type"
-# What of a row may hold a hidden value. A state value is hidden by the name of its key, too.
-_SHOWN: dict[type[Model], tuple[str, ...]] = {
+# The fields of each model that may hold a hidden value. A state value is hidden by the name of its key, too.
+_MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     Approval: ("arguments", "edited", "message"),
+    Branch: ("reason", "left_state"),
     Checkpoint: ("outcome",),
     Event: ("reason", "data"),
     InboxMessage: ("text",),
@@ -44,8 +47,10 @@ _SHOWN: dict[type[Model], tuple[str, ...]] = {
     ModelCall: ("aside", "error"),
     Session: ("title", "customer", "why", "error", "final_answer", "inputs"),
     StateValue: ("value",),
-    ToolCall: ("arguments", "sent", "result", "error", "state"),
+    ToolCall: ("arguments", "sent", "result", "error", "state", "small", "beginning"),
 }
+# Annotations of `calls_of` that hold the result or a part of it.
+_FIELD_OF = {"small": "result", "beginning": "result"}
 # A value in a text: quoted (the quotes themselves may be escaped), or else to the end of the line or the list.
 _VALUE = re.compile(
     r"""\\"[\s\S]*?(?:\\"|$)|'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|(?:[^\n,;&})\]"']|,(?=\S))+"""
@@ -55,33 +60,24 @@ _JSON = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is hidden from somebody. ``may_reveal`` says whether to offer them to look.
-
-    The empty mask hides nothing.
-    """
+    """What is hidden. The empty mask, `none`, hides nothing."""
 
     keys: frozenset[str] = frozenset()
     patterns: tuple[re.Pattern[str], ...] = ()
-    may_reveal: bool = False
 
     @classmethod
-    def for_user(cls, user: AbstractBaseUser | AnonymousUser) -> Self:
-        """What is hidden from this person, as configured. No query beyond the user's permissions."""
-        return cls.configured(may_reveal=user.has_perm("sessions_app.reveal_values"))  # type: ignore[union-attr]
+    def configured(cls) -> Self:
+        """What is hidden from everybody who has not asked to see it."""
+        return cls.of(settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS)
 
     @classmethod
-    def configured(cls, *, may_reveal: bool = False) -> Self:
-        """What is hidden from everybody."""
-        return cls.of(settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS, may_reveal=may_reveal)
-
-    @classmethod
-    def of(cls, keys: Iterable[str], patterns: Iterable[str], *, may_reveal: bool = False) -> Self:
-        """:raises re.error: for a pattern that is none."""
-        return cls(frozenset(map(_folded, keys)), tuple(map(re.compile, patterns)), may_reveal)
+    def of(cls, keys: Iterable[str], patterns: Iterable[str]) -> Self:
+        """:raises re.error: for an invalid pattern."""
+        return cls(frozenset(map(_folded, keys)), tuple(map(re.compile, patterns)))
 
     @classmethod
     def none(cls) -> Self:
-        """For what has been revealed."""
+        """Hides nothing: for what has been revealed, for the command line, and for the search index."""
         return cls()
 
     @property
@@ -127,17 +123,21 @@ class Mask:
         return self.hides_anything and self.json(value) != value
 
     def row(self, row: Row) -> Row:
-        """The row with its values hidden, in memory only: it is for showing, never save it. No query."""
-        if not self.hides_anything:
-            return row
-        for name in _SHOWN[type(row)]:
-            if (value := row.__dict__.get(name)) is not None:
-                key = row.key if isinstance(row, StateValue) else name
-                setattr(row, name, HIDDEN if value and self.hides_key(key) else self.json(value))
-        return row
+        """A copy of the row for showing, with its values and those of its loaded related rows hidden. No query.
+
+        The row itself stays as it is; where nothing is hidden, it is returned. See `masked_copy` for what the copy
+        refuses.
+        """
+        return self.rows([row])[0]
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
-        return [self.row(row) for row in rows]
+        """The same for each of the rows. No query of its own."""
+        if not self.hides_anything:
+            return list(rows)
+        memo: dict[int, Model] = {}
+        # The rows must live as long as the memo, which knows them by their ids.
+        originals = list(rows)
+        return [masked_copy(row, _MASKED_FIELDS, self._field, memo) for row in originals]
 
     def restore(self, typed: Json, original: Json) -> Json:
         """What was meant by values that were edited where some were hidden: what was left hidden is as it was.
@@ -164,24 +164,29 @@ class Mask:
             return [_meant(item, original, shown) for item in typed]
         return _whole(typed)
 
+    def _field(self, row: Model, name: str, value: Json) -> Json:
+        key = row.key if isinstance(row, StateValue) else _FIELD_OF.get(name, name)
+        return HIDDEN if value and self.hides_key(key) else self.json(value)
+
     def _pair(self, key: Json, item: Json) -> Json:
         return [self.json(key), HIDDEN if isinstance(key, str) and self.hides_key(key) else self.json(item)]
 
     def _patterned(self, text: str) -> str:
         for pattern in self.patterns:
-            text = pattern.sub(lambda found: HIDDEN if found.group() else "", text)
+            text = pattern.sub(lambda match: HIDDEN if match.group() else "", text)
         return text
 
     def _named_in(self, text: str) -> str:
         pieces: list[str] = []
         place = 0
-        for found in _naming(self.keys).finditer(text):
-            if found.start() < place:
+        for name in _naming(self.keys).finditer(text):
+            if name.start() < place:
                 continue
-            end = _end_of_value(text, found.end())
-            if end > found.end():
-                quote = text[found.end()] if text[found.end()] in "'\"" else ""
-                pieces += [text[place : found.end()], quote, HIDDEN, quote]
+            start = name.end()
+            end = _end_of_value(text, start)
+            if end > start:
+                quote = text[start] if text[start] in "'\"" else ""
+                pieces += [text[place:start], quote, HIDDEN, quote]
                 place = end
         return "".join([*pieces, text[place:]])
 
@@ -207,8 +212,8 @@ def _end_of_value(text: str, start: int) -> int:
     else:
         if isinstance(value, dict | list | str) or not text[end:] or text[end] in ",}]\n":
             return end
-    found = _VALUE.match(text, start)
-    return found.end() if found else start
+    match = _VALUE.match(text, start)
+    return match.end() if match else start
 
 
 def _meant(item: Json, original: Sequence[Json], shown: Sequence[Json]) -> Json:

@@ -61,11 +61,8 @@ def desk(
     return cast("Callable[Concatenate[HttpRequest, P], HttpResponse]", guarded)
 
 
-def find(session_id: UUID, mask: Mask | None = None) -> tuple[Session, Branch]:
-    """The session and its present branch, or a 404. It is for showing: what the mask hides of it is gone.
-
-    ``mask`` is what is configured if not given.
-    """
+def find(session_id: UUID, mask: Mask) -> tuple[Session, Branch]:
+    """The session and its present branch, or a 404. It is for showing: what the mask hides of it is hidden in it."""
     session = (
         Session.objects.select_related("branch", "assignee", "forked_from__branch")
         .filter(pk=session_id)
@@ -73,13 +70,13 @@ def find(session_id: UUID, mask: Mask | None = None) -> tuple[Session, Branch]:
     )
     if session is None or session.branch is None:
         raise Http404("There is no such session.")
-    return (mask or Mask.configured()).row(session), session.branch
+    return mask.row(session), session.branch
 
 
 def mask_of(request: Request, session_id: UUID, what: str) -> Mask:
     """What is hidden on this page. Who may, and asks for it by a POST, sees all of it, and that is on record then."""
     if request.method != "POST":
-        return Mask.for_user(request.user)
+        return Mask.configured()
     actions.reveal(actor=Actor.of(request.user), session_id=session_id, what=what)
     return Mask.none()
 

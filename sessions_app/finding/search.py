@@ -151,12 +151,11 @@ def plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def call_text(call: ToolCall, mask: Mask | None = None) -> str:
+def call_text(call: ToolCall, mask: Mask) -> str:
     """All that a call is found by."""
-    hide = mask or Mask.none()
-    asked, sent, result = (hide.json(value) for value in (call.arguments, call.sent, call.result))
+    asked, sent, result = (mask.json(value) for value in (call.arguments, call.sent, call.result))
     return " ".join(
-        filter(None, [call.tool, plain(asked), plain(sent), hide.text(call.error), plain(result)])
+        filter(None, [call.tool, plain(asked), plain(sent), mask.text(call.error), plain(result)])
     )
 
 
@@ -234,7 +233,7 @@ def _hit(
     if isinstance(row, Message):
         whole, shown = row.text, mask.text(row.text)
     else:
-        whole, shown = call_text(row), call_text(row, mask)
+        whole, shown = call_text(row, Mask.none()), call_text(row, mask)
     parts = _snippet(shown, phrases)
     if shown != whole and not any(found for _, found in parts):
         return None

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.db.models import Model
 from django.db.models.expressions import RawSQL
 
+from sessions_app.access.masking import Mask
 from sessions_app.finding.search import CALLS, MESSAGES, OPEN_CALLS, SAID, call_text, tokens
 from sessions_app.models import Message, ToolCall
 from sessions_app.models.toolcall import ENDED
@@ -156,8 +157,10 @@ def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
         calls = list(ToolCall.objects.filter(pk__in=keys))
-        ended = [(call.pk, tokens(call_text(call))) for call in calls if call.status in ENDED]
-        still_open = [(call.pk, tokens(call_text(call))) for call in calls if call.status not in ENDED]
+        ended = [(call.pk, tokens(call_text(call, Mask.none()))) for call in calls if call.status in ENDED]
+        still_open = [
+            (call.pk, tokens(call_text(call, Mask.none()))) for call in calls if call.status not in ENDED
+        ]
         with transaction.atomic():
             index.add(ToolCall, mark, keys[-1], ended, still_open)
     return bool(keys)
@@ -168,7 +171,9 @@ def _close_calls(index: _Index) -> bool:
     statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
     over = list(islice((pk for pk in known if statuses.get(pk, ENDED[0]) in ENDED), index.batch))
     if over:
-        words = {call.pk: tokens(call_text(call)) for call in ToolCall.objects.filter(pk__in=over)}
+        words = {
+            call.pk: tokens(call_text(call, Mask.none())) for call in ToolCall.objects.filter(pk__in=over)
+        }
         with transaction.atomic():
             for pk in over:
                 index.close(pk, words.get(pk))

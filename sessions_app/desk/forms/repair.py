@@ -168,7 +168,7 @@ class StepForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = repairs.unfinished(repairs.branch_of(self.session))
+        self.calls = repairs.unfinished(repairs.branch_of(self.session), Mask.configured())
         if not self.calls:
             self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
         for call in self.calls:

@@ -60,20 +60,14 @@ def number(now: datetime) -> int:
     return waiting(now).count()
 
 
-def page(
-    now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE, mask: Mask | None = None
-) -> Page:
-    """The approvals asked first. Two queries. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
+def page(now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE, mask: Mask) -> Page:
+    """The approvals asked first. Two queries."""
     rows = waiting(now).select_related("call", "session", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
         rows = rows.filter(call__tool=tool)
-    found = [masked(approval, mask) for approval in rows[: limit + 1]]
-    for approval in found:
-        mask.row(approval.call)
-        mask.row(approval.session)
+    found = mask.rows(rows[: limit + 1])
     agents = {
         agent.key: agent for agent in RegisteredAgent.objects.filter(key__in={a.session.agent for a in found})
     }
@@ -101,13 +95,6 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
 
 def _repeated(call: ToolCall) -> Repeated:
     return Repeated(call, show(call.result) if call.status == CallStatus.DONE else None)
-
-
-def masked(approval: Approval, mask: Mask) -> Approval:
-    """With what is hidden of it, and of the call that it repeats, hidden."""
-    if approval.repeats is not None:
-        mask.row(approval.repeats)
-    return mask.row(approval)
 
 
 def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:

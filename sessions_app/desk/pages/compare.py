@@ -79,17 +79,16 @@ class Comparison:
         return [("State", self.keys), ("Numbers", self.numbers)]
 
 
-def compare(left: Checkpoint, right: Checkpoint, mask: Mask | None = None) -> Comparison:
+def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
     """The number of queries does not depend on how long either history is. Reads the checkpoints' branches."""
-    mask = mask or Mask.none()
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
     mine = _sides(left.branch, [pk for ours, _ in _differing(spans) for pk in ours][:MOST], mask)
     theirs = _sides(right.branch, [pk for _, ours in _differing(spans) for pk in ours][:MOST], mask)
     return Comparison(
-        left,
-        right,
+        mask.row(left),
+        mask.row(right),
         shared,
         [line for span in spans for line in _lines(span, mine, theirs)],
         max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,

@@ -30,13 +30,12 @@ class Seen:
     holds: list[Session]
 
 
-def workers(now: datetime, limit: int = 200) -> list[Seen]:
+def workers(now: datetime, mask: Mask, limit: int = 200) -> list[Seen]:
     """The workers heard of last, with the sessions that each holds. Two queries."""
     rows = list(Worker.objects.order_by("-beat_at")[:limit])
     held: dict[str, list[Session]] = {}
-    mask = Mask.configured()
-    for session in Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")[:1000]:
-        held.setdefault(session.worker, []).append(mask.row(session))
+    for session in mask.rows(Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")[:1000]):
+        held.setdefault(session.worker, []).append(session)
     since = alive_since(now)
     return [
         Seen(row, row.stopped_at is None and row.beat_at >= since, held.get(row.name, [])) for row in rows

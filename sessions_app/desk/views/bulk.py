@@ -56,9 +56,9 @@ def begin(request: Request) -> HttpResponse:
             problem, status = str(error), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
-    mask = Mask.for_user(request.user)
+    mask = Mask.configured()
     for refusal in estimate.refused if estimate else []:
-        mask.rows(refusal.examples)
+        refusal.examples = mask.rows(refusal.examples)
     context = {
         "kind": kind,
         "kinds": [(value, label.capitalize()) for value, label in BulkAct.Kind.choices],
@@ -85,7 +85,7 @@ def act(request: Request, act_id: int) -> HttpResponse:
     found = get_object_or_404(BulkAct.objects.select_related("assignee"), pk=act_id)
     failures = bulk.failures(found, after=number(request.GET.get("after")) or 0)
     for item in failures.items:
-        Mask.for_user(request.user).row(item.session)
+        item.session = Mask.configured().row(item.session)
     context = {
         "act": found,
         "progress": bulk.progress(found),

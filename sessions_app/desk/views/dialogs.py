@@ -88,7 +88,7 @@ def act(request: Request, session_id: UUID, name: str) -> HttpResponse:
     form_class = FORMS.get(name) or REPAIRS.get(name)
     if form_class is None:
         raise Http404("There is no such act.")
-    session, branch = find(session_id)
+    session, branch = find(session_id, Mask.configured())
     if request.method == "GET":
         return _sheet(
             request, session, branch, form_class(session=session, initial=_initial(request, session, branch))
@@ -144,7 +144,7 @@ def _initial(request: Request, session: Session, branch: Branch) -> dict[str, An
         "tool": request.GET.get("tool", ""),
     }
     if request.resolver_match is not None and (name := request.resolver_match.kwargs["name"]) in REPAIRS:
-        initial |= repairs.initial(branch, name, request.GET)
+        initial |= repairs.initial(branch, name, request.GET, Mask.configured())
     if initial["call_id"] is not None:
         approval = Approval.objects.filter(call_id=initial["call_id"], call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
@@ -180,10 +180,10 @@ def _sheet(
     elif isinstance(form, CallForm):
         context |= _about_call(request, session, form)
         if form.act == "decide":
-            context["consequences"] = consequences.of_resume(session, branch)
+            context["consequences"] = consequences.of_resume(session, branch, Mask.configured())
         facts = _facts_of(form.rule or form.act, context)
     elif form.act == "resume":
-        context["consequences"] = consequences.of_resume(session, branch)
+        context["consequences"] = consequences.of_resume(session, branch, Mask.configured())
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
         if discarded.made_by_repair(branch):
@@ -224,26 +224,26 @@ def _about_checkpoint(
         }
     about: dict[str, Any] = {"checkpoint": chosen}
     if not isinstance(form, ForkForm):
-        about["consequences"] = consequences.of_rewind(session, branch, chosen)
+        about["consequences"] = consequences.of_rewind(session, branch, chosen, Mask.configured())
     return about
 
 
 def _about_call(request: Request, session: Session, form: CallForm) -> dict[str, Any]:
     call_id = form["call_id"].value()
     call = (
-        ToolCall.objects.filter(branch__session=session, pk=call_id).select_related("approval").first()
+        ToolCall.objects.filter(branch__session=session, pk=call_id)
+        .select_related("approval__repeats__branch")
+        .first()
         if str(call_id or "").isdecimal()
         else None
     )
     if call is None:
         raise Http404("This session has no such call.")
-    mask = Mask.configured()
-    mask.row(call)
+    call = Mask.configured().row(call)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
     approval = getattr(call, "approval", None)
     card = None
     if approval is not None:
-        approvals.masked(approval, mask)
         approval.call, approval.session = call, session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
         card = approvals.card(approval, agent, typed)

@@ -30,9 +30,9 @@ def sessions(request: Request) -> HttpResponse:
     key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
     sieve = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
-    mask = Mask.for_user(request.user)
+    mask = Mask.configured()
     found = queues.page(key, now=now, where=sieve.where(), after=after)
-    mask.rows(found.sessions)
+    shown = mask.rows(found.sessions)
     titles = dict(RegisteredAgent.objects.values_list("key", "title"))
     kept = request.GET.copy()
     for name in ("seen", "after", "queue"):
@@ -40,10 +40,10 @@ def sessions(request: Request) -> HttpResponse:
     sought = str(sieve.cleaned_data.get("q") or "")
     context = {
         "sought": sought,
-        "hits": search.first_hits(found.sessions, sought, mask=mask),
+        "hits": search.first_hits(shown, sought, mask=mask),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
-        "rows": [_row(session, titles, now) for session in found.sessions],
+        "rows": [_row(session, titles, now) for session in shown],
         "next": found.next,
         "after": after,
         "filter": sieve,

@@ -18,8 +18,11 @@ MOST = 50
 @require_GET
 def found(request: Request, session_id: UUID) -> HttpResponse:
     """The messages and calls in which the words of ``q`` occur, newest first."""
-    session, branch = find(session_id)
+    mask = Mask.configured()
+    session, branch = find(session_id, mask)
     sought = request.GET.get("q", "").strip()[:200]
-    hits = search.hits(session, sought, mask=Mask.for_user(request.user), limit=MOST)
+    hits = search.hits(session, sought, mask=mask, limit=MOST)
     context = {"tab": "find", "sought": sought, "hits": hits, "cut": len(hits) == MOST}
-    return page(request, "session/find.html", top_of(request, session, branch, timezone.now()) | context)
+    return page(
+        request, "session/find.html", top_of(request, session, branch, timezone.now(), mask) | context
+    )

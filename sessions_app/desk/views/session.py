@@ -65,13 +65,15 @@ def earlier(request: Request, session_id: UUID) -> HttpResponse:
     """The page of steps before ``before``, to go in front of those shown; without htmx, a page of its own."""
     if not wants_part(request):
         return session(request, session_id)
-    found, branch = find(session_id)
+    mask = Mask.configured()
+    found, branch = find(session_id, mask)
     shown = timeline.page(
         found,
         branch,
         now=timezone.now(),
         before=number(request.GET.get("before")),
         only=timeline_filter.parse(request.GET),
+        mask=mask,
     )
     context = {
         "session": found,
@@ -90,21 +92,24 @@ def earlier(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def tail(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
     """The steps that a rewind left behind on a branch, dimmed: in place with htmx, else as a page."""
-    found, branch = find(session_id)
+    mask = Mask.configured()
+    found, branch = find(session_id, mask)
     now = timezone.now()
-    left = next((one for one in discarded.left_behind(found, branch) if one.branch == branch_number), None)
+    left = next(
+        (one for one in discarded.left_behind(found, branch, mask=mask) if one.branch == branch_number), None
+    )
     if left is None:
         raise Http404("No steps were left behind on that branch.")
     other = Branch.objects.get(session=found, number=branch_number)
     context = {
         "session": found,
         "tail": left,
-        "items": timeline.tail(other, left.left_at, now=now),
+        "items": timeline.tail(other, left.left_at, now=now, mask=mask),
         "gone": True,
     }
     if wants_part(request):
         return page(request, "session/tail.html#tail", context | {"queue": queue_of(request)})
-    return page(request, "session/tail.html", top_of(request, found, branch, now) | context)
+    return page(request, "session/tail.html", top_of(request, found, branch, now, mask) | context)
 
 
 def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
@@ -124,12 +129,17 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
 @require_GET
 def _news(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""
-    found, branch = find(session_id)
+    mask = Mask.configured()
+    found, branch = find(session_id, mask)
     now = timezone.now()
     first, shown = number(request.GET.get("from")) or 0, number(request.GET.get("shown")) or 0
-    top = top_of(request, found, branch, now)
+    top = top_of(request, found, branch, now, mask)
     moved = request.GET.get("branch") != str(branch.number)
-    fresh = timeline.page(found, branch, now=now) if moved else timeline.since(found, branch, first, now=now)
+    fresh = (
+        timeline.page(found, branch, now=now, mask=mask)
+        if moved
+        else timeline.since(found, branch, first, now=now, mask=mask)
+    )
     context = top | {
         "page": fresh,
         "moved": moved,
@@ -153,7 +163,7 @@ def _beside(session: Session, branch: Branch, top: Header, now: datetime, mask: 
     last = restore.last_visible(Checkpoint, branch)
     return {
         "last_audit": audit.page(session, limit=8, mask=mask).events,
-        "memory": state.memory(branch, last, mask) if last else None,
+        "memory": state.memory(branch, last, mask=mask) if last else None,
         "allowances": list(session.allowances.order_by("tool")),
         "repair_from": last.position if last else 0,
         "hints": [
@@ -181,11 +191,8 @@ def sentinel(
     }
 
 
-def top_of(
-    request: Request, session: Session, branch: Branch, now: datetime, mask: Mask | None = None
-) -> dict[str, Any]:
+def top_of(request: Request, session: Session, branch: Branch, now: datetime, mask: Mask) -> dict[str, Any]:
     """What every page of a session shows above its tab."""
-    mask = mask or Mask.for_user(request.user)
     actor = Actor.of(request.user)
     queue = queue_of(request)
     return {
@@ -198,6 +205,7 @@ def top_of(
         "queue": queue,
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": queues.neighbours(session, queue, now=now) if queue else None,
+        "may_reveal": actor.may("reveal"),
         "message_why_not": why_not(session, actor, "message"),
         "may_approve": why_not(session, actor, "approve"),
         "may_decide": why_not(session, actor, "decide"),

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.availability import shows
+from sessions_app.access.masking import Mask
 from sessions_app.desk.context import Request, desk, find, mask_of, number, page
 from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session import audit, checkpoints, conversation, json_page, repairs, state
@@ -44,7 +45,11 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
         if checkpoint is None:
             raise Http404("This session has no such checkpoint.")
         branch_there = branch if shows(branch, checkpoint) else checkpoint.branch
-    context = {"tab": "state", "state": state.state(branch_there, checkpoint, mask), "chosen": checkpoint}
+    context = {
+        "tab": "state",
+        "state": state.state(branch_there, checkpoint, mask=mask),
+        "chosen": checkpoint,
+    }
     return page(
         request, "session/state.html", top_of(request, session, branch, timezone.now(), mask) | context
     )
@@ -53,13 +58,14 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @desk
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
-    session, branch = find(session_id)
+    mask = Mask.configured()
+    session, branch = find(session_id, mask)
     context = {
         "tab": "checkpoints",
         "page": checkpoints.page(branch, before=number(request.GET.get("before"))),
     }
     return page(
-        request, "session/checkpoints.html", top_of(request, session, branch, timezone.now()) | context
+        request, "session/checkpoints.html", top_of(request, session, branch, timezone.now(), mask) | context
     )
 
 
@@ -96,15 +102,15 @@ def json_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def call(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     """One call in full, however big its result. It may lie on any branch that the session shows or has left."""
-    session, branch = find(session_id)
+    session, branch = find(session_id, Mask.configured())
     row = ToolCall.objects.select_related("approval", "branch").filter(pk=call_id).first()
     if row is None or not (row.branch.session_id == session.pk or shows(branch, row)):
         raise Http404("This session has no such call.")
     mask = mask_of(request, session_id, f"call {row.position} of {row.tool}")
-    approval = getattr(row, "approval", None)
+    row = mask.row(row)
     item = CallItem(
-        mask.row(row),
-        mask.row(approval) if approval is not None else None,
+        row,
+        getattr(row, "approval", None),
         values.show(row.result) if row.result is not None else None,
         0,
         "",

@@ -14,10 +14,10 @@ class Page:
     earlier: int | None
 
 
-def page(session: Session, *, before: int | None = None, limit: int = PAGE, mask: Mask | None = None) -> Page:
-    """One query. ``mask`` is what is configured if not given."""
+def page(session: Session, *, before: int | None = None, limit: int = PAGE, mask: Mask) -> Page:
+    """One query."""
     rows = Event.objects.filter(session=session).select_related("branch").order_by("-position")
     if before is not None:
         rows = rows.filter(position__lt=before)
-    found = (mask or Mask.configured()).rows(rows[: limit + 1])
+    found = mask.rows(rows[: limit + 1])
     return Page(found[:limit], found[limit - 1].position if len(found) > limit else None)

@@ -39,14 +39,12 @@ class CallItem:
     def of(cls, row: ToolCall, mask: Mask) -> "CallItem":
         """``row`` is one of `calls_of`. What the mask hides is hidden in it, too."""
         annotated: Any = mask.row(row)
-        approval = getattr(row, "approval", None)
-        annotated.small = mask.json(annotated.small)
         return cls(
-            row=row,
-            approval=mask.row(approval) if approval is not None else None,
+            row=annotated,
+            approval=getattr(annotated, "approval", None),
             shown=values.show(annotated.small) if annotated.small is not None else None,
             size=annotated.size or 0,
-            beginning=mask.text(annotated.beginning),
+            beginning=annotated.beginning,
         )
 
     @property

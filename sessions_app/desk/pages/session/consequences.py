@@ -32,9 +32,8 @@ class Consequences:
         return count(self.left_steps, "step")
 
 
-def of_resume(session: Session, branch: Branch) -> Consequences:
+def of_resume(session: Session, branch: Branch, mask: Mask) -> Consequences:
     """What a run finds in the unfinished step, and does with it."""
-    mask = Mask.configured()
     found = Consequences(inbox=session.inbox.count())
     start = (
         Checkpoint.objects.visible_on(branch)
@@ -49,10 +48,8 @@ def of_resume(session: Session, branch: Branch) -> Consequences:
     found.reply_kept = (
         ModelCall.objects.visible_on(branch, after=start).filter(error="", aside__isnull=True).exists()
     )
-    for call in (
-        ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")[:SHOWN]
-    ):
-        mask.row(call)
+    calls = ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")
+    for call in mask.rows(calls[:SHOWN]):
         match call.status:
             case CallStatus.DOUBT:
                 found.doubt.append(call)
@@ -65,7 +62,7 @@ def of_resume(session: Session, branch: Branch) -> Consequences:
     return found
 
 
-def of_rewind(session: Session, branch: Branch, checkpoint: Checkpoint) -> Consequences:
+def of_rewind(session: Session, branch: Branch, checkpoint: Checkpoint, mask: Mask) -> Consequences:
     """What lies after the checkpoint in the present history: its side effects have happened, whatever becomes of it."""
     found = Consequences(inbox=session.inbox.count())
     found.left_steps = (
@@ -82,7 +79,7 @@ def of_rewind(session: Session, branch: Branch, checkpoint: Checkpoint) -> Conse
         .exclude(tool__in=harmless)
     )
     rows = effects.defer("result", "state").order_by("-position")
-    found.effects = Mask.configured().rows(rows[: SHOWN + 1])
+    found.effects = mask.rows(rows[: SHOWN + 1])
     if len(found.effects) > SHOWN:
         found.more = effects.count() - SHOWN
         found.effects = found.effects[:SHOWN]

@@ -19,10 +19,9 @@ class Page:
     replaced: Replacements
 
 
-def page(branch: Branch, *, before: int | None = None, limit: int = PAGE, mask: Mask | None = None) -> Page:
+def page(branch: Branch, *, before: int | None = None, limit: int = PAGE, mask: Mask) -> Page:
     """The newest messages before a position, oldest first. One query, and two for what was replaced."""
     upto = None if before is None else before - 1
-    mask = mask or Mask.configured()
     replaced = replacements.on(branch, mask)
     rows = (
         Message.objects.visible_on(branch, upto=upto)

@@ -10,10 +10,9 @@ from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session
 
 
 def left_behind(
-    session: Session, branch: Branch, *, mask: Mask | None = None, after: int = 0, upto: int | None = None
+    session: Session, branch: Branch, *, mask: Mask, after: int = 0, upto: int | None = None
 ) -> list[TailItem]:
     """The tails that left what ``branch`` shows at ``after < position <= upto``: four queries, or one."""
-    hide = mask or Mask.configured()
     branches = {b.pk: b for b in Branch.objects.filter(session=session).select_related("created_by")}
     if len(branches) < 2:
         return []
@@ -52,7 +51,7 @@ def left_behind(
             steps=steps.get(pk, 0),
             newest=newest.get(pk),
             by=str(by.created_by or ""),
-            why=hide.text(by.reason),
+            why=mask.text(by.reason),
             at=by.created_at,
             can_undo=branch.undo_to_id == pk,
             undone=undone,

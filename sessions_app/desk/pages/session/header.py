@@ -9,7 +9,6 @@ from django.db.models import Q
 from sessions_app.access import availability
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.desk.pages import approvals
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -70,22 +69,17 @@ class Header:
         return {button.act: button.why_not for button in self.buttons}
 
 
-def header(session: Session, actor: Actor, now: datetime, mask: Mask | None = None) -> Header:
-    """Two queries: the agent, and the calls that wait for a person. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
+def header(session: Session, actor: Actor, now: datetime, mask: Mask) -> Header:
+    """Two queries: the agent, and the calls that wait for a person."""
     tone, label = condition(session, now)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
-    waiting = list(
+    waiting = mask.rows(
         ToolCall.objects.filter(branch=session.branch)
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
         .select_related("approval__repeats__branch")
         .defer("result", "state")
         .order_by("position")
     )
-    for call in waiting:
-        mask.row(call)
-        if (approval := getattr(call, "approval", None)) is not None:
-            approvals.masked(approval, mask)
     return Header(
         tone=tone,
         label=label,

@@ -18,7 +18,7 @@ FACTS = (
 
 
 def session_json(
-    session: Session, branch: Branch, *, before: int | None = None, mask: Mask | None = None
+    session: Session, branch: Branch, *, before: int | None = None, mask: Mask
 ) -> dict[str, Any]:
     """Plain values only, of the session as it was read. ``history`` is one page, oldest first.
 

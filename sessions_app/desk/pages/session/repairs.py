@@ -21,18 +21,18 @@ def branch_of(session: Session) -> Branch:
     return session.branch
 
 
-def initial(branch: Branch, name: str, query: Mapping[str, str]) -> dict[str, Any]:
+def initial(branch: Branch, name: str, query: Mapping[str, str], mask: Mask) -> dict[str, Any]:
     """The fields of the repair ``name``, by what ``query`` names: a state key, a message's position, or a call."""
     match name:
         case "memory":
-            return _memory(state.memory(branch) or state.Memory())
+            return _memory(state.memory(branch, mask=mask) or state.Memory())
         case "state-value":
             return {"key": query.get("key", "")}
         case "words":
             position = _message(branch, query)
             if position is None:
                 return {}
-            return {"position": position, "text": Mask.configured().text(words(branch, position))}
+            return {"position": position, "text": mask.text(words(branch, position))}
     return {}
 
 
@@ -48,13 +48,13 @@ def value(branch: Branch, key: str) -> Any:
     return restore.state_of(branch, at).get(key) if at is not None else None
 
 
-def unfinished(branch: Branch) -> list[ToolCall]:
+def unfinished(branch: Branch, mask: Mask) -> list[ToolCall]:
     """The calls of the newest step that have not ended."""
     at = restore.last_visible(Checkpoint, branch)
     if at is None:
         return []
     calls = ToolCall.objects.visible_on(branch, after=at.position).exclude(status__in=ENDED)
-    return Mask.configured().rows(calls.defer("result", "state").order_by("position"))
+    return mask.rows(calls.defer("result", "state").order_by("position"))
 
 
 def steps_of(plan: str) -> list[tuple[str, bool]]:

@@ -34,9 +34,8 @@ class State:
         return MEMORY_KEY not in self.values and "make_plan" in self.tools
 
 
-def state(branch: Branch, checkpoint: Checkpoint | None = None, mask: Mask | None = None) -> State:
-    """The state at the checkpoint, or at the newest one. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
+def state(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) -> State:
+    """The state at the checkpoint, or at the newest one."""
     at = checkpoint or restore.last_visible(Checkpoint, branch)
     if at is None:
         return State()
@@ -53,9 +52,8 @@ def state(branch: Branch, checkpoint: Checkpoint | None = None, mask: Mask | Non
     )
 
 
-def memory(branch: Branch, at: Checkpoint | None = None, mask: Mask | None = None) -> Memory | None:
+def memory(branch: Branch, at: Checkpoint | None = None, *, mask: Mask) -> Memory | None:
     """The working memory at the newest checkpoint, which is ``at``. Two queries, however long the history."""
-    mask = mask or Mask.configured()
     at = at or restore.last_visible(Checkpoint, branch)
     if at is None or MEMORY_KEY not in at.keys:
         return None

@@ -52,13 +52,9 @@ def page(
     before: int | None = None,
     only: Only | None = None,
     limit: int = PAGE,
-    mask: Mask | None = None,
+    mask: Mask,
 ) -> Page:
-    """The newest ``limit`` steps that start before position ``before``, and what lies between them.
-
-    ``mask`` is what is configured if not given; the same holds for all that this room reads.
-    """
-    mask = mask or Mask.configured()
+    """The newest ``limit`` steps that start before position ``before``, and what lies between them."""
     upto = None if before is None else before - 1
     if only is not None:
         return _chosen(session, branch, now=now, before=before, only=only, limit=limit, mask=mask)
@@ -81,11 +77,8 @@ def page(
     )
 
 
-def since(
-    session: Session, branch: Branch, position: int, *, now: datetime, mask: Mask | None = None
-) -> Page:
+def since(session: Session, branch: Branch, position: int, *, now: datetime, mask: Mask) -> Page:
     """The items from the step that starts at ``position`` on: what a live page draws again."""
-    mask = mask or Mask.configured()
     found = _between(
         session, branch, now=now, after=max(0, position - 1), upto=None, with_tails=False, mask=mask
     )
@@ -104,9 +97,7 @@ def around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def tail(
-    branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE, mask: Mask | None = None
-) -> list[Item]:
+def tail(branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE, mask: Mask) -> list[Item]:
     """The steps of ``branch`` itself after ``left_at``: what a rewind left behind. The first ``limit`` of them."""
     ends = list(
         Checkpoint.objects.filter(branch=branch, position__gt=left_at, kind__in=STEP_KINDS)
@@ -114,7 +105,6 @@ def tail(
         .values_list("position", flat=True)[:limit]
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
-    mask = mask or Mask.configured()
     rows = _Rows.read(branch, after=max(0, left_at - 1), upto=upto, mask=mask)
     found = timeline_items.with_replacements(rows.assemble(None, now, mask), replacements.on(branch, mask))
     return [item for item in found if not isinstance(item, StepItem) or item.begun]
