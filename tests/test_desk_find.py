@@ -80,12 +80,12 @@ def test_a_text_that_cannot_be_searched_for_is_said_to_be_wrong(desk):
     assert "That was not said here." not in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=" ")
 
 
-def test_what_a_rewind_left_behind_is_found_and_leads_to_the_tail(desk):
+def test_what_a_rewind_discarded_is_found_and_leads_to_it(desk):
     session = letters(title="Roof")
     start = Checkpoint.objects.filter(branch=session.branch).earliest("position")
     actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
     text = page(desk, "/", q="roof", queue="all")
-    assert f'href="/sessions/{session.pk}/tails/1/#c' in text
+    assert f'href="/sessions/{session.pk}/branches/1/#c' in text
     assert "on steps that were left behind" in text
 
 

@@ -99,14 +99,14 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
     seen: list[str] = []
     after = ""
     while True:
-        page = queues.page("paused", now=now, after=after, limit=3)
+        page = queues.read_page("paused", now=now, after=after, limit=3)
         seen += [session.title for session in page.sessions]
         if not page.next:
             break
         after = page.next
     assert len(seen) == 7
     assert set(seen) == made
-    assert queues.page("paused", now=now, after="nonsense", limit=3).sessions
+    assert queues.read_page("paused", now=now, after="nonsense", limit=3).sessions
 
 
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):

@@ -108,7 +108,7 @@ def pages(session: Session) -> list[str]:
         f"{here}?show=people",
         f"{here}earlier/?before=100",
         f"{here}live/?from=1&shown=0&branch=0",
-        f"{here}tails/1/",
+        f"{here}branches/1/",
         f"{here}conversation/",
         f"{here}state/",
         f"{here}state/?checkpoint={first}",

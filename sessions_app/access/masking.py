@@ -49,7 +49,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     StateValue: ("value",),
     ToolCall: ("arguments", "sent", "result", "error", "state", "small", "beginning"),
 }
-# Annotations of `calls_of` that hold the result or a part of it.
+# Annotations of `history.call_rows` that hold the result or a part of it.
 _FIELD_OF = {"small": "result", "beginning": "result"}
 # A value in a text: quoted (the quotes themselves may be escaped), or else to the end of the line or the list.
 _VALUE = re.compile(

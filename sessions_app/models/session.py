@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import models
@@ -16,6 +17,9 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
+
+if TYPE_CHECKING:
+    from sessions_app.models.branch import Branch
 
 
 def uuid7() -> uuid.UUID:
@@ -203,6 +207,16 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return self.title or f"{self.agent} {str(self.id)[:13]}"
+
+    @property
+    def current_branch(self) -> "Branch":
+        """The branch whose history the session shows. One query if ``branch`` is not loaded.
+
+        :raises RuntimeError: for a session without one, which exists only while its row is being made.
+        """
+        if self.branch is None:
+            raise RuntimeError(f"Session {self.pk} has no branch.")
+        return self.branch
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
         """Seconds since the worker last renewed its lease, or None while nobody holds the session."""

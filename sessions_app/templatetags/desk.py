@@ -1,4 +1,4 @@
-"""How times, values and calls are written in templates."""
+"""Template filters for times, values and calls."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def between(start: datetime, end: datetime | None) -> str:
 
 @register.filter
 def clock(at: datetime | None) -> SafeString | str:
-    """The time of day, with the day where that is not today."""
+    """A ``time`` element with the time of day, and with the date where that is not today."""
     if at is None:
         return ""
     local = timezone.localtime(at)
@@ -73,7 +73,7 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def size(characters: int) -> str:
-    """``812 characters``, ``24 KB``, ``9.8 MB``: how long a text is."""
+    """The length of a text: ``812 characters``, ``24 KB``, ``9.8 MB``."""
     if characters < 10_000:
         return f"{characters:,} characters"
     if characters < 1_000_000:

@@ -240,7 +240,7 @@ class ForkForm(CheckpointForm):
 
     def perform(self, **given: Any) -> Session:
         if (replaced := given.get("replace")) is not None and self.session.branch is not None:
-            said = checkpoints.words_at(self.session.branch, replaced)
+            said = checkpoints.user_text_at(self.session.branch, replaced)
             given["message"] = Mask.configured().restore(given["message"], said)
         return super().perform(**given)
 

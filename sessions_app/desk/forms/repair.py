@@ -81,7 +81,7 @@ class MemoryForm(ReasonForm):
     field_order = ("version", "goal", "plan", "notes", "reason")
 
     def perform(self, **given: Any) -> Session:
-        present = state.memory(repairs.branch_of(self.session), mask=Mask.none()) or state.Memory()
+        present = state.memory(self.session.current_branch, mask=Mask.none()) or state.Memory()
         steps = repairs.steps_of(given["plan"])
         typed = {
             "goal": given["goal"],
@@ -109,7 +109,7 @@ class StateForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         key = str(self["key"].value() or "")
-        self.present = repairs.value(repairs.branch_of(self.session), key)
+        self.present = repairs.value(self.session.current_branch, key)
         value = Mask.configured().json({key: self.present})[key]
         what = kind(self.present)
         # What is hidden may be of another type than what it hides.
@@ -140,7 +140,7 @@ class WordsForm(ReasonForm):
     field_order = ("version", "position", "text", "reason")
 
     def perform(self, **given: Any) -> Session:
-        present = repairs.words(repairs.branch_of(self.session), given["position"])
+        present = repairs.message_text(self.session.current_branch, given["position"])
         given["text"] = Mask.configured().restore(given["text"], present)
         return actions.replace_message(**given)
 
@@ -168,7 +168,7 @@ class StepForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = repairs.unfinished(repairs.branch_of(self.session), Mask.configured())
+        self.calls = repairs.unfinished(self.session.current_branch, Mask.configured())
         if not self.calls:
             self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
         for call in self.calls:

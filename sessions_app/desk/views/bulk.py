@@ -12,10 +12,10 @@ from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.desk.context import Request, desk, number, page, queue_of, wants_part
+from sessions_app.desk.context import Request, desk, number, queue_of, render_page, wants_part
 from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk
-from sessions_app.desk.pages.session.header import NOT_ALLOWED
+from sessions_app.desk.pages.why_not import NOT_ALLOWED, WhyNot
 from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAct
@@ -30,7 +30,7 @@ def begin(request: Request) -> HttpResponse:
     kind = kind if kind in BulkAct.Kind.values else BulkAct.Kind.PAUSE.value
     sieve = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    chosen = queues.chosen(queue_of(request) or "all", timezone.now(), sieve.where())
+    chosen = queues.select(queue_of(request) or "all", timezone.now(), sieve.where())
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, kind=kind)
     if not sieve.is_valid():
@@ -68,14 +68,14 @@ def begin(request: Request) -> HttpResponse:
         "problem": problem,
         "form": form,
     }
-    return page(request, "desk/bulk_new.html", context, status=status)
+    return render_page(request, "desk/bulk_new.html", context, status=status)
 
 
 @desk
 @require_GET
 def acts(request: Request) -> HttpResponse:
     """The newest bulk acts."""
-    return page(request, "desk/bulk_acts.html", {"acts": bulk.acts()})
+    return render_page(request, "desk/bulk_acts.html", {"acts": bulk.acts()})
 
 
 @desk
@@ -91,9 +91,9 @@ def act(request: Request, act_id: int) -> HttpResponse:
         "progress": bulk.progress(found),
         "failures": failures,
         "filtered": told(found.query),
-        "may_stop": Actor.of(request.user).may(found.kind),
+        "why_not": {"stop": WhyNot(Actor.of(request.user))[found.kind]},
     }
-    return page(
+    return render_page(
         request, "desk/bulk_act.html#progress" if wants_part(request) else "desk/bulk_act.html", context
     )
 
@@ -106,7 +106,7 @@ def stop(request: Request, act_id: int) -> HttpResponse:
         actions.bulk_stop(actor=Actor.of(request.user), act_id=act_id)
     except ActionError as error:
         context = {"title": "It was not stopped", "text": str(error)}
-        return page(request, "desk/problem.html", context, status=error.status)
+        return render_page(request, "desk/problem.html", context, status=error.status)
     messages.success(request, "Stopped. What was done stays done.")
     return redirect("bulk_act", act_id)
 

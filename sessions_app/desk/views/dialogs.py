@@ -10,13 +10,21 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.desk.context import Request, desk, find, number, page, queue_of, session_url, wants_part
+from sessions_app.desk.context import (
+    Request,
+    desk,
+    number,
+    queue_of,
+    render_page,
+    session_context,
+    session_url,
+    wants_part,
+)
 from sessions_app.desk.forms.actions import (
     FORMS,
     ActForm,
@@ -30,8 +38,9 @@ from sessions_app.desk.forms.repair import REPAIRS
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.arguments import PREFIX, WrongValue, read
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
-from sessions_app.desk.pages.session.header import why_not
-from sessions_app.models import Approval, Branch, Checkpoint, RegisteredAgent, Session, ToolCall
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.why_not import WhyNot
+from sessions_app.models import Approval, Checkpoint, RegisteredAgent, Session, ToolCall
 
 TITLES = {
     "pause": "Pause",
@@ -77,8 +86,8 @@ def start(request: Request) -> HttpResponse:
             else:
                 messages.success(request, "Started. A worker takes it in a moment.")
                 return redirect("session", session.pk)
-    context = {"form": form, "agents": form.agents, "may_start": actor.may("start")}
-    return page(request, "desk/start.html", context, status=status)
+    context = {"form": form, "agents": form.agents, "why_not": WhyNot(actor)}
+    return render_page(request, "desk/start.html", context, status=status)
 
 
 @desk
@@ -88,19 +97,18 @@ def act(request: Request, session_id: UUID, name: str) -> HttpResponse:
     form_class = FORMS.get(name) or REPAIRS.get(name)
     if form_class is None:
         raise Http404("There is no such act.")
-    session, branch = find(session_id, Mask.configured())
+    about = session_context(request, session_id)
+    session = about.session_row
     if request.method == "GET":
-        return _sheet(
-            request, session, branch, form_class(session=session, initial=_initial(request, session, branch))
-        )
+        return _sheet(request, about, form_class(session=session, initial=_initial(request, about)))
     form = form_class(request.POST, session=session)
     if not form.is_valid():
-        return _sheet(request, session, branch, form, status=400)
+        return _sheet(request, about, form, status=400)
     try:
         after = _edited(form, request) if isinstance(form, ApproveForm) else form.run(Actor.of(request.user))
     except ActionError as error:
         form.add_error(None, str(error))
-        return _sheet(request, session, branch, form, status=error.status, moved=isinstance(error, Moved))
+        return _sheet(request, about, form, status=error.status, moved=isinstance(error, Moved))
     messages.success(request, form.done)
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
@@ -131,20 +139,21 @@ def _edited(form: ApproveForm, request: Request) -> Session:
     )
 
 
-def _initial(request: Request, session: Session, branch: Branch) -> dict[str, Any]:
+def _initial(request: Request, about: SessionContext) -> dict[str, Any]:
+    session = about.session_row
     initial: dict[str, Any] = {
         "version": session.version,
         "checkpoint": number(request.GET.get("checkpoint")),
         "call_id": number(request.GET.get("call")),
         "assignee": session.assignee,
         "replace": (replace := number(request.GET.get("replace"))),
-        "message": Mask.configured().text(checkpoints.words_at(branch, replace))
+        "message": about.mask.text(checkpoints.user_text_at(about.branch, replace))
         if replace is not None
         else "",
         "tool": request.GET.get("tool", ""),
     }
     if request.resolver_match is not None and (name := request.resolver_match.kwargs["name"]) in REPAIRS:
-        initial |= repairs.initial(branch, name, request.GET, Mask.configured())
+        initial |= repairs.initial(about, name, request.GET)
     if initial["call_id"] is not None:
         approval = Approval.objects.filter(call_id=initial["call_id"], call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
@@ -153,18 +162,17 @@ def _initial(request: Request, session: Session, branch: Branch) -> dict[str, An
 
 def _sheet(
     request: Request,
-    session: Session,
-    branch: Branch,
+    about: SessionContext,
     form: ActForm,
     *,
     status: int = 200,
     moved: bool = False,
 ) -> HttpResponse:
     """The act's page; with htmx, only its sheet. After a refusal the person sees the session as it is now."""
-    actor = Actor.of(request.user)
-    now = timezone.now()
+    session = about.session_row
+    branch = session.current_branch
     context: dict[str, Any] = {
-        "session": session,
+        "session": about.session,
         "branch": branch,
         "form": form,
         "title": TITLES[form.act],
@@ -175,60 +183,63 @@ def _sheet(
     }
     facts: dict[str, Any] = {}
     if isinstance(form, CheckpointForm):
-        facts["checkpoint"] = chosen = _checkpoint(session, branch, form.chosen)
-        context |= _about_checkpoint(session, branch, form, chosen)
+        facts["checkpoint"] = chosen = _checkpoint(about, form.chosen)
+        context |= _about_checkpoint(about, form, chosen)
     elif isinstance(form, CallForm):
-        context |= _about_call(request, session, form)
+        context |= _about_call(request, about, form)
         if form.act == "decide":
-            context["consequences"] = consequences.of_resume(session, branch, Mask.configured())
+            context["consequences"] = consequences.of_resume(about)
         facts = _facts_of(form.rule or form.act, context)
     elif form.act == "resume":
-        context["consequences"] = consequences.of_resume(session, branch, Mask.configured())
+        context["consequences"] = consequences.of_resume(about)
     elif form.act == "undo" and branch.undo_to is not None:
         context["undo_to"] = branch.undo_to
         if discarded.made_by_repair(branch):
             context["title"] = form.button = "Undo the repair"
-    context["why_not"] = why_not(session, actor, form.rule or form.act, now=now, **facts) or form.impossible
+    context["why_not"] = about.why_not.about(form.rule or form.act, **facts) or form.impossible
     if moved:
         # What was typed stays; what is now is shown beside it, and sending it again is a decision about that.
         typed = request.POST.copy()
         typed["version"] = str(session.version)
         form.data = typed
     part = wants_part(request) and request.method == "GET"
-    return page(request, "session/act.html#sheet" if part else "session/act.html", context, status=status)
+    return render_page(
+        request, "session/act.html#sheet" if part else "session/act.html", context, status=status
+    )
 
 
-def _checkpoint(session: Session, branch: Branch, pk: int | None) -> Checkpoint | None:
+def _checkpoint(about: SessionContext, pk: int | None) -> Checkpoint | None:
     if pk is None:
         return None
-    found = checkpoints.find(session, branch, pk)
+    found = checkpoints.find(about, pk)
     if found is None:
         raise Http404("This session has no such checkpoint.")
     return found
 
 
 def _about_checkpoint(
-    session: Session, branch: Branch, form: CheckpointForm, chosen: Checkpoint | None
+    about: SessionContext, form: CheckpointForm, chosen: Checkpoint | None
 ) -> dict[str, Any]:
     if chosen is None:
         return {
             "suggestions": [
-                *checkpoints.suggestions(session, branch),
+                *checkpoints.suggestions(about),
                 *(
                     [other]
-                    if isinstance(form, ForkForm) and (other := checkpoints.replaceable(branch))
+                    if isinstance(form, ForkForm) and (other := checkpoints.replaceable(about))
                     else []
                 ),
             ],
-            "newest": checkpoints.page(branch, limit=15).checkpoints,
+            "newest": checkpoints.read_page(about, limit=15).checkpoints,
         }
-    about: dict[str, Any] = {"checkpoint": chosen}
+    values: dict[str, Any] = {"checkpoint": chosen}
     if not isinstance(form, ForkForm):
-        about["consequences"] = consequences.of_rewind(session, branch, chosen, Mask.configured())
-    return about
+        values["consequences"] = consequences.of_rewind(about, chosen)
+    return values
 
 
-def _about_call(request: Request, session: Session, form: CallForm) -> dict[str, Any]:
+def _about_call(request: Request, about: SessionContext, form: CallForm) -> dict[str, Any]:
+    session = about.session
     call_id = form["call_id"].value()
     call = (
         ToolCall.objects.filter(branch__session=session, pk=call_id)
@@ -239,7 +250,7 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
     )
     if call is None:
         raise Http404("This session has no such call.")
-    call = Mask.configured().row(call)
+    call = about.mask.row(call)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
     approval = getattr(call, "approval", None)
     card = None
@@ -264,4 +275,4 @@ def _facts_of(act: str, context: dict[str, Any]) -> dict[str, Any]:
 @require_GET
 def keys(request: Request) -> HttpResponse:
     """The keyboard help, as a page."""
-    return page(request, "desk/keys.html#help" if wants_part(request) else "desk/keys.html", {})
+    return render_page(request, "desk/keys.html#help" if wants_part(request) else "desk/keys.html", {})

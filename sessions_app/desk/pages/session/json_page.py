@@ -3,12 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from django.utils import timezone
-
-from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import timeline
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import EndItem, EventItem, Item, MessageItem, StepItem
-from sessions_app.models import Branch, Session
 
 FACTS = (
     "agent", "title", "customer", "phase", "phase_since", "status", "waiting_for", "why", "error", "final_answer",
@@ -17,14 +14,13 @@ FACTS = (
 )  # fmt: skip
 
 
-def session_json(
-    session: Session, branch: Branch, *, before: int | None = None, mask: Mask
-) -> dict[str, Any]:
+def session_json(context: SessionContext, *, before: int | None = None) -> dict[str, Any]:
     """Plain values only, of the session as it was read. ``history`` is one page, oldest first.
 
     ``earlier`` is the ``before`` of the page before it.
     """
-    page = timeline.page(session, branch, now=timezone.now(), before=before, mask=mask)
+    session, branch = context.session, context.branch
+    page = timeline.read_page(context, before=before)
     return {
         "id": str(session.pk),
         **{name: _plain(getattr(session, name)) for name in FACTS},
