@@ -311,9 +311,39 @@ def test_the_json_is_complete_and_can_be_had_as_a_file(desk):
     assert data["id"] == str(session.pk)
     assert data["status"] == "idle"
     assert data["final_answer"] == "Yes, POL-7 covers your windscreen."
-    steps = [entry for entry in data["history"] if "step" in entry]
-    assert [call["tool"] for call in steps[0]["tool_calls"]] == ["lookup_policy"]
-    assert steps[0]["tool_calls"][0]["result"] == {"policy": "POL-7", "status": "active"}
+    assert [call["tool"] for call in data["tool_calls"]] == ["lookup_policy"]
+    assert data["tool_calls"][0]["result"] == {"policy": "POL-7", "status": "active"}
+    assert [message["role"] for message in data["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert [checkpoint["kind"] for checkpoint in data["checkpoints"]] == ["start", "step", "end"]
+    assert [event["kind"] for event in data["events"]] == ["started", "finished"]
+    assert len(data["model_calls"]) == 2
+    assert data["earlier"] is None
+
+
+def test_a_page_of_the_json_leaves_out_big_results_and_says_how_big_they_are(desk):
+    history = builders.asked()
+    for number in range(101):
+        history.lookup(f"POL-{number}")
+    history.reply(calls=[("search_knowledge", {"query": "everything"})])
+    call = history.finish(history.calls[-1], "x" * 300_000)
+    history.checkpoint("step")
+    data = desk.get(f"/sessions/{history.session.pk}/json/?raw").json()
+    assert (data["tool_calls"][-1]["result"], data["tool_calls"][-1]["result_size"]) == (None, 300_002)
+    assert data["messages"][-1] == {**data["messages"][-1], "role": "tool", "text": None}
+    before = desk.get(f"/sessions/{history.session.pk}/json/?raw&before={data['earlier']}").json()
+    calls = [call["call_id"] for page in (before, data) for call in page["tool_calls"]]
+    assert calls == list(ToolCall.objects.order_by("position").values_list("call_id", flat=True))
+    assert before["earlier"] is None
+    # The page of the call has all of it, in the same shape.
+    whole = desk.get(f"/sessions/{history.session.pk}/calls/{call.pk}/?raw").json()
+    assert whole["result"] == "x" * 300_000
+    assert whole.keys() == data["tool_calls"][0].keys()
 
 
 def test_a_session_whose_agent_is_gone_says_so(desk):

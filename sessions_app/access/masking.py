@@ -115,6 +115,10 @@ class Mask:
             return HIDDEN if any(pattern.search(str(value)) for pattern in self.patterns) else value
         return value
 
+    def named(self, name: str, value: Json) -> Json:
+        """The value under this name: all of it is hidden if the name is a hidden key, unless it is empty."""
+        return HIDDEN if value and self.hides_key(name) else self.json(value)
+
     def hides_key(self, name: str) -> bool:
         return _folded(name) in self.keys
 
@@ -165,8 +169,7 @@ class Mask:
         return _whole(typed)
 
     def _field(self, row: Model, name: str, value: Json) -> Json:
-        key = row.key if isinstance(row, StateValue) else _FIELD_OF.get(name, name)
-        return HIDDEN if value and self.hides_key(key) else self.json(value)
+        return self.named(row.key if isinstance(row, StateValue) else _FIELD_OF.get(name, name), value)
 
     def _pair(self, key: Json, item: Json) -> Json:
         return [self.json(key), HIDDEN if isinstance(key, str) and self.hides_key(key) else self.json(item)]

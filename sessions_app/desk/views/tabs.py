@@ -13,6 +13,7 @@ from sessions_app.desk.pages.session import audit, checkpoints, conversation, js
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
+from sessions_app.history.export import call_json
 from sessions_app.models import ToolCall
 
 MOST_HITS = 50
@@ -80,7 +81,7 @@ def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
 def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The session as JSON: to read, or with ``raw`` as a file for a program."""
     context = session_context(request, session_id, reveals="the JSON")
-    data = json_page.session_json(context, before=number(request.GET.get("before")))
+    data = json_page.read_page(context, before=number(request.GET.get("before")))
     if "raw" in request.GET:
         return JsonResponse(data)
     return render_page(
@@ -118,12 +119,10 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     if row is None or not (row.branch.session_id == session_id or shows(context.branch, row)):
         raise Http404("This session has no such call.")
     context = revealed(request, context, f"call {row.position} of {row.tool}")
+    if "raw" in request.GET:
+        return JsonResponse(call_json(row, mask=context.mask))
     item = CallItem.whole(row, context.mask)
     call = item.row
-    if "raw" in request.GET:
-        return JsonResponse(
-            {"arguments": call.arguments, "sent": call.sent, "result": call.result, "error": call.error}
-        )
     return render_page(
         request,
         "session/call.html",
