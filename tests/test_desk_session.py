@@ -39,6 +39,10 @@ def shown(session: Session, **given):
     return timeline.read_page(builders.context_of(session), **given)
 
 
+def steps_of(page: timeline.TimelinePage) -> list[StepItem]:
+    return [item for item in page.items if isinstance(item, StepItem)]
+
+
 @pytest.mark.parametrize("state", builders.STATES)
 @pytest.mark.parametrize("tab", TABS)
 def test_every_tab_shows_every_state(desk, state, tab):
@@ -159,11 +163,11 @@ def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     for number in range(230):
         history.lookup(f"POL-{number}")
     newest = shown(history.session)
-    assert [step.number for step in newest.steps] == list(range(132, 232))
+    assert [step.number for step in steps_of(newest)] == list(range(132, 232))
     before = shown(history.session, before=newest.earlier)
-    assert [step.number for step in before.steps] == list(range(32, 132))
+    assert [step.number for step in steps_of(before)] == list(range(32, 132))
     first = shown(history.session, before=before.earlier)
-    assert [step.number for step in first.steps] == list(range(1, 32))
+    assert [step.number for step in steps_of(first)] == list(range(1, 32))
     assert first.earlier is None
     # Nothing is lost or shown twice where pages meet.
     positions = [
@@ -226,8 +230,7 @@ def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
 
 def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
     fork = builders.forked()
-    steps = [item for item in shown(fork).items if isinstance(item, StepItem)]
-    assert [step.number for step in steps] == [1, 2]
+    assert [step.number for step in steps_of(shown(fork))] == [1, 2]
     text = page_of(fork, desk)
     assert "forked from" in text
     assert fork.forked_from is not None
@@ -346,7 +349,7 @@ def test_a_page_of_the_json_leaves_out_big_results_and_says_how_big_they_are(des
     assert whole.keys() == data["tool_calls"][0].keys()
 
 
-def test_a_session_whose_agent_is_gone_says_so(desk):
+def test_a_session_names_its_agent_that_is_not_registered(desk):
     session = builders.paused()
     session.agent = "gone"
     session.save()

@@ -95,7 +95,7 @@ def test_edges_and_nodes_carry_counts_and_times(drawn):
     assert notes["done"] == ""
 
 
-def test_it_is_told_in_words_too(drawn):
+def test_it_has_a_description_in_words(drawn):
     assert drawn.description == (
         "Waiting for approval. The agent is executing. "
         "Visited: planning 6 times, executing 6 times, reflecting 5 times. "

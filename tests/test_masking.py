@@ -1,4 +1,4 @@
-"""Hidden values are hidden everywhere in what is shown, and whoever reveals them is on record."""
+"""Hidden values are hidden in whatever is shown, rows are never changed for it, and revealing is in the audit trail."""
 
 import json
 
@@ -111,7 +111,7 @@ def test_it_says_whether_there_is_something_to_reveal():
     assert not MASK.hides({"a": ["b"]})
 
 
-def test_what_was_left_hidden_in_a_form_is_as_it_was():
+def test_values_left_hidden_in_a_form_are_unchanged():
     original = {"iban": "DE89", "amount": 12, "to": ["ada@example.org", "Ada"], "note": "x"}
     typed = {"iban": HIDDEN, "amount": 20, "to": [HIDDEN, "Bob"], "new": 1}
     assert MASK.restore(typed, original) == {
@@ -147,7 +147,7 @@ def test_a_hidden_value_is_never_stored_as_its_mask(typed, original):
 
 
 @given(JSON)
-def test_a_form_that_nobody_touched_changes_nothing(value):
+def test_an_untouched_form_changes_nothing(value):
     secret = {"iban": value, "list": [value, {"iban": value}], "to": "ada@example.org"}
     assert MASK.restore(MASK.json(secret), secret) == secret
 
@@ -221,7 +221,7 @@ def test_a_masked_copy_loads_nothing_that_would_have_to_be_hidden(django_assert_
             _ = shown.approval
         with pytest.raises(MaskedCopyError, match="branch of this masked ToolCall"):
             _ = shown.branch
-    # Who a session is assigned to is hidden from nobody, and no relation that is empty needs a query.
+    # A user is never masked, and an empty relation needs no query.
     session = MASK.row(Session.objects.get())
     assert (session.assignee, session.forked_from) == (None, None)
     assert call.approval.call == call
@@ -238,7 +238,7 @@ def test_a_session_is_hidden_by_the_names_of_its_fields_too():
 
 
 @pytest.mark.django_db
-def test_values_are_hidden_from_all_and_only_some_are_offered_to_look(settings):
+def test_values_are_hidden_from_every_role_and_only_supervisors_may_reveal_them(settings):
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     settings.AGENTSTATE_MASK_PATTERNS = ["s3cr[e3]t"]
     assert Mask.configured().json({"iban": 1, "b": "s3cret"}) == {"iban": HIDDEN, "b": HIDDEN}
@@ -247,7 +247,7 @@ def test_values_are_hidden_from_all_and_only_some_are_offered_to_look(settings):
 
 
 @pytest.mark.django_db
-def test_revealing_is_on_record_and_disturbs_nobody():
+def test_revealing_is_in_the_audit_trail_and_makes_no_page_out_of_date():
     actor = builders.actor("supervisor")
     before = builders.running()
     actions.reveal(actor=actor, session_id=before.pk, what="call 17", reason="Customer asked on the phone")

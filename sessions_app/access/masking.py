@@ -60,20 +60,20 @@ _JSON = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is hidden. The empty mask, `none`, hides nothing."""
+    """What is hidden: values under some names of keys, and what matches patterns. The empty mask hides nothing."""
 
     keys: frozenset[str] = frozenset()
     patterns: tuple[re.Pattern[str], ...] = ()
 
     @classmethod
     def configured(cls) -> Self:
-        """What is hidden from everybody who has not asked to see it."""
+        """What is hidden from everybody until they ask to see it."""
         return cls.of(settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS)
 
     @classmethod
     def of(cls, keys: Iterable[str], patterns: Iterable[str]) -> Self:
         """:raises re.error: for an invalid pattern."""
-        return cls(frozenset(map(_folded, keys)), tuple(map(re.compile, patterns)))
+        return cls(frozenset(map(_normalized, keys)), tuple(map(re.compile, patterns)))
 
     @classmethod
     def none(cls) -> Self:
@@ -92,7 +92,7 @@ class Mask:
         if not self.hides_anything or not text:
             return text
         # Names first: what a pattern takes out of a JSON text may leave no JSON.
-        return self._patterned(self._named_in(text) if self.keys else text)
+        return self._without_matches(self._without_named_values(text) if self.keys else text)
 
     def json(self, value: Json) -> Json:
         """The same for plain JSON, however deep: the whole value of a hidden key, and patterns in every text."""
@@ -103,7 +103,7 @@ class Mask:
                 # A mapping whose keys are not all text, stored as pairs.
                 return {**value, "value": [self._pair(*pair) for pair in value["value"]]}
             return {
-                self._patterned(key): HIDDEN if self.hides_key(key) else self.json(item)
+                self._without_matches(key): HIDDEN if self.hides_key(key) else self.json(item)
                 for key, item in value.items()
             }
         if isinstance(value, list):
@@ -111,7 +111,7 @@ class Mask:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            # A card's number is one, even where it is stored as a number.
+            # A card number may be stored as a number.
             return HIDDEN if any(pattern.search(str(value)) for pattern in self.patterns) else value
         return value
 
@@ -120,7 +120,7 @@ class Mask:
         return HIDDEN if value and self.hides_key(name) else self.json(value)
 
     def hides_key(self, name: str) -> bool:
-        return _folded(name) in self.keys
+        return _normalized(name) in self.keys
 
     def hides(self, value: Json) -> bool:
         """Whether anything in the value (JSON or text) is hidden: then there is something to reveal."""
@@ -144,7 +144,7 @@ class Mask:
         return [masked_copy(row, _MASKED_FIELDS, self._field, memo) for row in originals]
 
     def restore(self, typed: Json, original: Json) -> Json:
-        """What was meant by values that were edited where some were hidden: what was left hidden is as it was.
+        """The values that a person meant who edited them while some were hidden: those left hidden are the originals.
 
         :raises Invalid: for a text of which a part is still hidden and another part was changed.
         """
@@ -157,16 +157,16 @@ class Mask:
             return original
         if isinstance(typed, dict) and isinstance(original, dict) and isinstance(shown, dict):
             return {
-                _whole(key): self._restore(item, original[key], shown[key])
+                _refuse_hidden(key): self._restore(item, original[key], shown[key])
                 if key in original and key in shown
-                else _whole(item)
+                else _refuse_hidden(item)
                 for key, item in typed.items()
             }
         if isinstance(typed, list) and isinstance(original, list) and isinstance(shown, list):
             if len(typed) == len(original):
                 return [self._restore(*items) for items in zip(typed, original, shown, strict=True)]
-            return [_meant(item, original, shown) for item in typed]
-        return _whole(typed)
+            return [_original_item(item, original, shown) for item in typed]
+        return _refuse_hidden(typed)
 
     def _field(self, row: Model, name: str, value: Json) -> Json:
         return self.named(row.key if isinstance(row, StateValue) else _FIELD_OF.get(name, name), value)
@@ -174,15 +174,15 @@ class Mask:
     def _pair(self, key: Json, item: Json) -> Json:
         return [self.json(key), HIDDEN if isinstance(key, str) and self.hides_key(key) else self.json(item)]
 
-    def _patterned(self, text: str) -> str:
+    def _without_matches(self, text: str) -> str:
         for pattern in self.patterns:
             text = pattern.sub(lambda match: HIDDEN if match.group() else "", text)
         return text
 
-    def _named_in(self, text: str) -> str:
+    def _without_named_values(self, text: str) -> str:
         pieces: list[str] = []
         place = 0
-        for name in _naming(self.keys).finditer(text):
+        for name in _name_pattern(self.keys).finditer(text):
             if name.start() < place:
                 continue
             start = name.end()
@@ -194,22 +194,22 @@ class Mask:
         return "".join([*pieces, text[place:]])
 
 
-def _folded(key: str) -> str:
-    """``iban``, ``IBAN`` and ``I-Ban`` are the same name to whoever has something to hide."""
+def _normalized(key: str) -> str:
+    """``iban``, ``IBAN`` and ``I-Ban`` are the same name."""
     return re.sub(r"[\s_-]+", "", key).casefold()
 
 
-def _naming(keys: frozenset[str]) -> re.Pattern[str]:
+def _name_pattern(keys: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(r"[\s_-]?".join(map(re.escape, key)) for key in sorted(keys, key=len, reverse=True))
     return re.compile(rf"(?<![\w-])(?:{names})\\?[\"']?\s*[:=]\s*", re.IGNORECASE)
 
 
 def _end_of_value(text: str, start: int) -> int:
-    """Where the value ends that begins there. In doubt, more is hidden rather than less."""
+    """Where the value that begins at ``start`` ends. In doubt, more is hidden rather than less."""
     try:
         value, end = _JSON.raw_decode(text, start)
     except ValueError:
-        # Cut off, or no JSON: what belongs to it cannot be told, so nothing that follows is shown.
+        # Cut off, or not JSON: where it ends is unknown, so nothing that follows is shown.
         if text.startswith(("{", "["), start):
             return len(text)
     else:
@@ -219,14 +219,18 @@ def _end_of_value(text: str, start: int) -> int:
     return match.end() if match else start
 
 
-def _meant(item: Json, original: Sequence[Json], shown: Sequence[Json]) -> Json:
-    """An item of a list that has become longer or shorter: the one that looked like it, if there is no other."""
-    alike = [before for before, look in zip(original, shown, strict=True) if look == item]
-    return alike[0] if alike and all(before == alike[0] for before in alike) else _whole(item)
+def _original_item(item: Json, original: Sequence[Json], shown: Sequence[Json]) -> Json:
+    """The original of an item in a list that has become longer or shorter, if only one can be meant."""
+    candidates = [value for value, masked in zip(original, shown, strict=True) if masked == item]
+    same = candidates and all(value == candidates[0] for value in candidates)
+    return candidates[0] if same else _refuse_hidden(item)
 
 
-def _whole(typed: Json) -> Json:
-    """:raises Invalid: if a part of it is still hidden."""
+def _refuse_hidden(typed: Json) -> Json:
+    """The value as typed.
+
+    :raises Invalid: if a part of it is still hidden.
+    """
     if HIDDEN in json.dumps(typed, ensure_ascii=False):
         raise Invalid(
             f"A hidden value ({HIDDEN}) cannot be changed in part. Write the whole of it, or leave it."

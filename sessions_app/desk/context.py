@@ -89,7 +89,7 @@ def session_context(request: Request, session_id: UUID, *, reveals: str = "") ->
 def revealed(request: Request, context: SessionContext, what: str) -> SessionContext:
     """The context with nothing hidden, if the request is a POST; the same context otherwise.
 
-    That somebody has seen ``what`` is then in the audit trail.
+    The audit trail then says that the user has seen ``what``.
 
     :raises Forbidden: if the user may not see hidden values.
     """

@@ -22,19 +22,12 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def age(since: datetime | None, now: datetime | None = None) -> str:
-    return wording.age(since, now or timezone.now()) if since else ""
-
-
-@register.filter
 def ago(since: datetime | None, now: datetime | None = None) -> str:
-    text = age(since, now)
-    return text if text in ("", "just now") else f"{text} ago"
-
-
-@register.filter
-def between(start: datetime, end: datetime | None) -> str:
-    return wording.duration((end - start).total_seconds()) if end else ""
+    """``just now``, ``14 min ago``; "" for None."""
+    if since is None:
+        return ""
+    text = wording.age(since, now or timezone.now())
+    return text if text == "just now" else f"{text} ago"
 
 
 @register.filter

@@ -34,7 +34,6 @@ class Card:
     session: Session
     agent_title: str
     effect: str
-    description: str
     fields: list[Field]
     editable: bool
     repeats: RepeatedCall | None = None
@@ -93,7 +92,6 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
         session=approval.session,
         agent_title=agent.title if agent else approval.session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
-        description=str(tool.get("description") or ""),
         fields=fields(approval.arguments, schema, typed),
         editable=bool(tool),
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,

@@ -86,13 +86,13 @@ def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
-    mine = _sides(left.branch, [pk for ours, _ in _differing(spans) for pk in ours][:MOST], mask)
-    theirs = _sides(right.branch, [pk for _, ours in _differing(spans) for pk in ours][:MOST], mask)
+    left_sides = _sides(left.branch, [pk for keys, _ in _differing(spans) for pk in keys][:MOST], mask)
+    right_sides = _sides(right.branch, [pk for _, keys in _differing(spans) for pk in keys][:MOST], mask)
     return Comparison(
         mask.row(left),
         mask.row(right),
         shared,
-        [line for span in spans for line in _lines(span, mine, theirs)],
+        [line for span in spans for line in _lines(span, left_sides, right_sides)],
         max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,
         _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), mask),
         _keys(_numbers(left), _numbers(right), Mask.none()),
@@ -103,7 +103,7 @@ def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
 
 
 def _whole_history(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
-    """The model sees all that is visible: both see the same rows up to where their histories part."""
+    """The model sees all visible messages: both contexts have the same rows up to where their histories part."""
     ends = [dict(_segments(checkpoint.branch, checkpoint.position)) for checkpoint in (left, right)]
     fork = max((min(ends[0][pk], ends[1][pk]) for pk in ends[0].keys() & ends[1].keys()), default=0)
     shared = Message.objects.visible_on(left.branch, upto=fork).count() if fork else 0
@@ -121,18 +121,21 @@ def _after(checkpoint: Checkpoint, position: int) -> list[int]:
 
 
 def _context(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
-    """The context of one was rewritten: which rows are the same can only be seen row by row."""
-    mine, theirs = (
+    """The context of one was rewritten, so the rows of both must be compared."""
+    left_keys, right_keys = (
         [message.pk for message in restore.context_of(side.branch, side, only=("branch",))]
         for side in (left, right)
     )
     shared = next(
-        (i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs))
+        (i for i, (a, b) in enumerate(zip(left_keys, right_keys, strict=False)) if a != b),
+        min(len(left_keys), len(right_keys)),
     )
-    mine, theirs = mine[shared:], theirs[shared:]
+    left_keys, right_keys = left_keys[shared:], right_keys[shared:]
     spans: list[Span | int] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
-        spans.append(b - a if kind == "equal" else (mine[a:b], theirs[c:d]))
+    for kind, a, b, c, d in difflib.SequenceMatcher(
+        None, left_keys, right_keys, autojunk=False
+    ).get_opcodes():
+        spans.append(b - a if kind == "equal" else (left_keys[a:b], right_keys[c:d]))
     return shared, spans
 
 
@@ -170,11 +173,12 @@ def _side(row: Message, result: str, mask: Mask) -> Side:
     return Side(row.role, text, row.position, hash(tuple(content)))
 
 
-def _lines(span: Span | int, mine: dict[int, Side], theirs: dict[int, Side]) -> Iterator[Line]:
+def _lines(span: Span | int, left_sides: dict[int, Side], right_sides: dict[int, Side]) -> Iterator[Line]:
     if isinstance(span, int):
         yield Line(SAME, folded=span)
         return
-    left, right = [mine[pk] for pk in span[0] if pk in mine], [theirs[pk] for pk in span[1] if pk in theirs]
+    left = [left_sides[pk] for pk in span[0] if pk in left_sides]
+    right = [right_sides[pk] for pk in span[1] if pk in right_sides]
     for kind, a, b, c, d in _opcodes([side.digest for side in left], [side.digest for side in right]):
         if kind == "equal":
             yield from (Line(SAME, *pair) for pair in zip(left[a:b], right[c:d], strict=True))

@@ -19,7 +19,6 @@ class RetrievedDocument:
     title: str
     content: str
     score: float | None
-    meta: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +75,4 @@ def _document(data: dict[str, Any]) -> RetrievedDocument:
         or str(data.get("id", ""))[:12]
     )
     score = data.get("score")
-    return RetrievedDocument(title, content, score if isinstance(score, int | float) else None, meta)
+    return RetrievedDocument(title, content, score if isinstance(score, int | float) else None)

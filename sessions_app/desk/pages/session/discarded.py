@@ -22,22 +22,24 @@ def discarded_branches(
     if len(branches) < 2:
         return []
     visible = dict(branch.segments())
-    # By the branch's key: where it was left, the branch that was made then, and whether that was an undo.
-    left: dict[int, tuple[int, Branch, bool]] = {}
+    # By the branch's key: the position where the history left it, the branch made then, and whether by undoing.
+    departures: dict[int, tuple[int, Branch, bool]] = {}
     for other in branches.values():
         if other.pk in visible:
             last = visible[other.pk]
             if last is not None:
-                left[other.pk] = (last, _successor(other, branches.values(), visible), False)
+                departures[other.pk] = (last, _successor(other, branches.values(), visible), False)
         elif other.parent_id in visible and _reaches(visible[other.parent_id], other.left_at):
-            left[other.pk] = (other.left_at, other, True)
-    left = {
-        pk: place for pk, place in left.items() if after < place[0] and (upto is None or place[0] <= upto)
+            departures[other.pk] = (other.left_at, other, True)
+    departures = {
+        pk: place
+        for pk, place in departures.items()
+        if after < place[0] and (upto is None or place[0] <= upto)
     }
-    if not left:
+    if not departures:
         return []
     beyond = Q(pk__in=[])
-    for pk, (left_at, _, _) in left.items():
+    for pk, (left_at, _, _) in departures.items():
         beyond |= Q(branch_id=pk, position__gte=left_at)
     # A step that has started has one reply of the agent's own generator.
     replies = ModelCall.objects.filter(beyond, error="", aside__isnull=True).order_by().values("branch_id")
@@ -65,7 +67,7 @@ def discarded_branches(
             undone=undone,
             repaired=not undone and successor.pk in repaired,
         )
-        for pk, (left_at, successor, undone) in left.items()
+        for pk, (left_at, successor, undone) in departures.items()
     ]
 
 

@@ -39,7 +39,7 @@ class State:
 def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) -> State:
     """The state at the checkpoint, or at the newest one.
 
-    At most two queries, and for the newest checkpoint one for each segment of the branch until it is found.
+    One query for the values; for the newest checkpoint, and for the tools, one for each segment until they are found.
     """
     branch = context.branch
     if checkpoint is None:

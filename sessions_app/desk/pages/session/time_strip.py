@@ -1,4 +1,4 @@
-"""Where the time went: model, tools, waiting and idle time of the newest steps, as bars on one axis."""
+"""Model, tool, waiting and idle time of the newest steps, as bars on one axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

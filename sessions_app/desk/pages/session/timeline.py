@@ -5,7 +5,7 @@ is: each query is a range scan on ``(branch, position)``. Big results are not re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sessions_app.desk.pages.session import discarded, replacements, timeline_items
 from sessions_app.desk.pages.session.calls import CallItem
@@ -38,7 +38,6 @@ class TimelinePage:
     earlier: int | None = None
     later: int | None = None
     last_step: int = 0
-    steps: list[StepItem] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class PageBounds:
 
 
 def page_bounds(branch: Branch, *, before: int | None, limit: int = PAGE) -> PageBounds:
-    """Those of the newest ``limit`` steps that start before position ``before``. One query."""
+    """The bounds of the newest ``limit`` steps that start before position ``before``. One query."""
     upto = None if before is None else before - 1
     starts = list(
         Checkpoint.objects.visible_on(branch, upto=upto)
@@ -73,24 +72,22 @@ def read_page(
 ) -> TimelinePage:
     """The newest ``limit`` steps that start before position ``before``, and what lies between them.
 
-    At most thirteen queries: one for the bounds, five for the rows, two for replacements, four for discarded branches.
+    At most twelve queries: one for the bounds, five for the rows, two for replacements, four for discarded branches.
     """
     if only is not None:
         return _read_matching(context, before=before, only=only, limit=limit)
     bounds = page_bounds(context.branch, before=before, limit=limit)
     items = _read_items(context, after=bounds.after, upto=bounds.upto)
-    left = discarded.discarded_branches(context, after=bounds.after, upto=bounds.upto)
-    items = _with_discarded(items, left)
-    return TimelinePage(
-        items, earlier=bounds.earlier, later=before, last_step=bounds.last_step, steps=_steps_of(items)
-    )
+    branches = discarded.discarded_branches(context, after=bounds.after, upto=bounds.upto)
+    items = _with_discarded(items, branches)
+    return TimelinePage(items, earlier=bounds.earlier, later=before, last_step=bounds.last_step)
 
 
 def read_since(context: SessionContext, position: int) -> TimelinePage:
     """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries."""
     items = _read_items(context, after=max(0, position - 1), upto=None)
     steps = _steps_of(items)
-    return TimelinePage(items, last_step=steps[-1].position if steps else position, steps=steps)
+    return TimelinePage(items, last_step=steps[-1].position if steps else position)
 
 
 def before_of_page_around(branch: Branch, position: int) -> int | None:
@@ -150,10 +147,10 @@ def _steps_of(items: Sequence[Item]) -> list[StepItem]:
     return [item for item in items if isinstance(item, StepItem)]
 
 
-def _with_discarded(items: list[Item], left: Sequence[DiscardedItem]) -> list[Item]:
-    """Each discarded branch goes before the step at which it was left: that step began again after it."""
+def _with_discarded(items: list[Item], branches: Sequence[DiscardedItem]) -> list[Item]:
+    """Each discarded branch goes before the step that began again when the branch was left."""
     merged: list[Item] = []
-    waiting = sorted(left, key=lambda item: (item.left_at, item.position))
+    waiting = sorted(branches, key=lambda item: (item.left_at, item.position))
     for item in items:
         while waiting and waiting[0].left_at <= item.position:
             merged.append(waiting.pop(0))

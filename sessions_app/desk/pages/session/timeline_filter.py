@@ -76,7 +76,7 @@ def matching_steps(
 ) -> tuple[list[tuple[int, int | None]], list[Event], bool]:
     """``(first, last)`` positions of the newest steps that match, or the matching events, and whether there are more.
 
-    At most six queries.
+    At most four queries.
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
