@@ -113,7 +113,7 @@ def measure(where: str, messages: int) -> None:
     )
     print(f"{'sought':26} {'sessions':>8} {'first page':>11} {'in one':>11}")
     for what, text in SOUGHT.items():
-        found = search.sessions(Session.objects.order_by("-updated_at", "-id"), text)
+        found = Session.objects.order_by("-updated_at", "-id").filter(search.history_contains(text))
         session = found.select_related("branch").first()
         page = best(partial(_first_page, found))
         within = best(partial(search.hits, session, text, mask=Mask.none())) if session else ""

@@ -23,7 +23,7 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
 from sessions_app.actions import BY_REASON
-from sessions_app.finding import queues
+from sessions_app.finding import queues, stuck
 from sessions_app.models import (
     Approval,
     Branch,
@@ -38,7 +38,7 @@ from sessions_app.models import (
     ToolCall,
     Worker,
 )
-from sessions_app.wording import condition
+from sessions_app.wording import status_label
 
 # Django's own classes take no type arguments when they run.
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class QueueFilter(admin.SimpleListFilter):
         now = timezone.now()
         key = self.value()
         if key == "stuck":
-            return queryset.filter(queues.stuck(now))
-        return queryset.filter(queues.condition(key, now)) if key else queryset
+            return queryset.filter(stuck.not_moving(now))
+        return queryset.filter(queues.queue_filter(key, now)) if key else queryset
 
 
 class ReasonForm(forms.Form):
@@ -152,7 +152,7 @@ class SessionAdmin(ReadOnly):
 
     @admin.display(description="State")
     def said(self, session: Session) -> str:
-        return condition(session, timezone.now())[1]
+        return status_label(session, timezone.now())[1]
 
     @admin.display(description="Desk")
     def desk(self, session: Session) -> str:

@@ -1,4 +1,4 @@
-"""How times, values and states are put into words: the same on every page."""
+"""Times, values and states as text: the same on every page."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
 
 
 def duration(seconds: float | None) -> str:
-    """``0.21 s``, ``11.2 s``, ``14 min``, ``2 h 14 min``, ``3 d``; nothing for None."""
+    """``0.21 s``, ``11.2 s``, ``14 min``, ``2 h 14 min``, ``3 d``; "" for None."""
     if seconds is None:
         return ""
     seconds = max(0.0, float(seconds))
@@ -28,35 +28,36 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d"
 
 
-def roughly(seconds: float) -> str:
-    """A duration without seconds where it is more than a minute."""
+def rough_duration(seconds: float) -> str:
+    """Like `duration`, without the seconds of a minute or more."""
     return duration(seconds if seconds < 60 else seconds // 60 * 60)
 
 
 def age(since: datetime, now: datetime) -> str:
-    """How long ago, without false precision: ``just now``, ``40 s``, ``14 min``."""
+    """How long ago, rounded: ``just now``, ``40 s``, ``14 min``."""
     seconds = (now - since).total_seconds()
     if seconds < 5:
         return "just now"
     if seconds < 60:
         return f"{int(seconds)} s"
-    return roughly(seconds)
+    return rough_duration(seconds)
 
 
 def arguments(values: Any, limit: int = 200) -> str:
     """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``."""
     if not isinstance(values, dict):
-        return short(json.dumps(values, ensure_ascii=False), limit)
-    return short(
+        return shorten(json.dumps(values, ensure_ascii=False), limit)
+    return shorten(
         ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()), limit
     )
 
 
-def short(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
+    """At most ``limit`` characters, the last of them ``…`` where something was cut off."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     *first, last = [*names] or [""]
     return f"{', '.join(first)} and {last}" if first else last
@@ -67,7 +68,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-_WAITS = {
+_WAITING_LABELS = {
     WaitingFor.APPROVAL: ("waiting", "Waiting for approval"),
     WaitingFor.DOUBT: ("doubt", "Call in doubt"),
     WaitingFor.RETRIES: ("error", "Gave up retrying"),
@@ -75,11 +76,11 @@ _WAITS = {
 }
 
 
-def condition(session: Session, now: datetime) -> tuple[str, str]:
-    """``(tone, label)``: the one thing to say about a session, and the colour in which it is said."""
+def status_label(session: Session, now: datetime) -> tuple[str, str]:
+    """``(tone, label)`` of a session: what it is doing or waiting for; the tone is a class of the stylesheet."""
     match session.status:
         case Status.WAITING:
-            return _WAITS[WaitingFor(session.waiting_for)]
+            return _WAITING_LABELS[WaitingFor(session.waiting_for)]
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
             return "error", "Lost its worker"
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:

@@ -26,7 +26,9 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor, give_role
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Approval,
@@ -102,6 +104,14 @@ def agent(key: str = "claims", **fields: Any) -> RegisteredAgent:
 def branch_of(session: Session) -> Branch:
     assert session.branch is not None
     return session.branch
+
+
+def context_of(
+    session: Session, *, now: datetime | None = None, mask: Mask | None = None, actor: Actor | None = None
+) -> SessionContext:
+    """What the read models of the session's pages are given, as it is stored now; nothing is hidden by default."""
+    row = Session.objects.select_related("branch").get(pk=session.pk)
+    return SessionContext.of(row, actor=actor or SYSTEM, now=now or timezone.now(), mask=mask or Mask.none())
 
 
 class History:

@@ -1,15 +1,21 @@
-"""Any two checkpoints can be laid beside each other, also across branches, forks and rewritten contexts."""
+"""Any two checkpoints can be compared, also across branches, forks and rewritten contexts."""
 
 import pytest
 
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.desk.pages.compare import MOST, compare
+from sessions_app.desk.pages import compare as compare_page
+from sessions_app.desk.pages.compare import MOST
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, Message, Session, StateValue
 from tests import builders
 
 pytestmark = pytest.mark.django_db
+NOTHING_HIDDEN = Mask.none()
+
+
+def compare(left, right, mask=NOTHING_HIDDEN):
+    return compare_page.compare(left, right, mask)
 
 
 def last(session_or_branch):
@@ -30,9 +36,9 @@ def shown(comparison):
 
 
 def parts(line, side):
-    found = getattr(line, side)
-    assert found is not None
-    return found.parts
+    message = getattr(line, side)
+    assert message is not None
+    return message.parts
 
 
 def by_name(keys):
@@ -72,11 +78,11 @@ def replied(session, *replies):
     return history.checkpoint("step")
 
 
-def test_a_rewound_branch_and_the_tail_that_was_left():
+def test_a_rewound_branch_and_the_discarded_one():
     session = builders.rewound()
-    tail = last(Branch.objects.get(session=session, number=1))
+    discarded = last(Branch.objects.get(session=session, number=1))
     again = replied(session, "No, POL-7 covers your windscreen only in summer.", "Is it summer?")
-    comparison = compare(tail, again)
+    comparison = compare(discarded, again)
     assert comparison.shared == 4
     changed, added = comparison.lines
     assert (changed.kind, added.kind) == ("changed", "added")
@@ -104,7 +110,7 @@ def test_a_fork_and_its_source():
     assert shown(comparison) == [("changed", "Yes, POL-7 covers your windscreen.", "It does not.")]
 
 
-def test_sessions_that_share_nothing_are_aligned_by_their_words():
+def test_sessions_that_share_nothing_are_aligned_by_their_text():
     left, right = builders.looked_up(), builders.looked_up()
     right.user("And my mirror?")
     right.checkpoint("step")
@@ -169,9 +175,9 @@ def test_a_compacted_context_is_compared_as_the_model_sees_it():
     before = last(history.session)
     system = Message.objects.get(role="system").position
     summary = history.user("Summary: four policies were looked up.")
-    kept = Message.objects.filter(role="tool").latest("position").position
+    last_result = Message.objects.filter(role="tool").latest("position").position
     place = history.session.position + 1
-    spans = restore.ranges([system, summary.position, kept])
+    spans = restore.ranges([system, summary.position, last_result])
     after = history.checkpoint("step", context=spans, context_at=place)
     comparison = compare(before, after)
     assert comparison.shared == 1
@@ -206,7 +212,7 @@ def checkpoint(history, values):
     return history.checkpoint("step", keys=dict.fromkeys(values, place), counters={"context_tokens": 70})
 
 
-def test_what_is_hidden_stays_hidden_and_is_still_seen_to_differ():
+def test_hidden_values_stay_hidden_and_still_count_as_different():
     left, right = builders.asked(), builders.asked()
     for history, iban in ((left, "DE11"), (right, "DE22")):
         history.reply("Paid to " + iban, [("send_letter", {"iban": iban})])
@@ -248,7 +254,7 @@ def test_it_costs_the_same_however_long_the_histories_are(rewritten, django_asse
         assert len(comparison.lines) <= 5
 
 
-def test_more_than_can_be_shown_is_cut_and_said_so():
+def test_more_than_can_be_shown_is_cut_and_marked_as_cut():
     left, right = builders.asked(), builders.asked()
     rows = [Message(branch=right.branch, position=100 + n, role="user", text=f"{n}") for n in range(MOST + 5)]
     Message.objects.bulk_create(rows)

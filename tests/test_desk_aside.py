@@ -54,7 +54,7 @@ def test_a_fork_is_compared_with_its_source(supervisor):
 
 def test_the_page_says_where_the_session_stands_in_its_queue(supervisor, monkeypatch):
     three = [builders.paused(title=str(n)) for n in range(3)]
-    order = [row.pk for row in queues.page("paused", now=three[0].created_at).sessions]
+    order = [row.pk for row in queues.read_page("paused", now=three[0].created_at).sessions]
     for place, pk in enumerate(order, start=1):
         assert f"{place} of 3<" in supervisor.get(f"/sessions/{pk}/?queue=paused").content.decode()
     monkeypatch.setattr(queues, "COUNTED", 1)

@@ -212,7 +212,7 @@ def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, sc
         f"/sessions/{session.pk}/",
         f"/sessions/{doubt.pk}/",
         f"/sessions/{rewound.pk}/",
-        f"/sessions/{rewound.pk}/tails/1/",
+        f"/sessions/{rewound.pk}/branches/1/",
         f"/sessions/{rewound.pk}/rewind/",
         f"/sessions/{rewound.pk}/rewind/?checkpoint={first}",
         f"/sessions/{rewound.pk}/checkpoints/",

@@ -1,4 +1,4 @@
-"""Search on the desk: sessions by what was said, with the places; and the places within one session."""
+"""Search on the desk: sessions by the text of their history, with the matches; and the matches in one session."""
 
 import re
 from uuid import uuid4
@@ -42,7 +42,7 @@ def page(desk: Client, address: str, **query: str) -> str:
     return re.sub(r"\s+", " ", answer.content.decode())
 
 
-def test_a_search_shows_where_it_was_said_and_leads_there(desk):
+def test_a_search_shows_the_matches_and_links_to_them(desk):
     session = letters(title="Roof")
     builders.done(title="Other")
     text = page(desk, "/", q="roof covered")
@@ -74,18 +74,18 @@ def test_any_text_may_be_searched_for(desk, text):
     assert "That was not said here." in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=text)
 
 
-def test_a_text_that_cannot_be_searched_for_is_said_to_be_wrong(desk):
+def test_a_text_that_cannot_be_searched_for_shows_an_error(desk):
     letters(title="Roof")
     assert "Null characters are not allowed." in page(desk, "/", q="\x00")
     assert "That was not said here." not in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=" ")
 
 
-def test_what_a_rewind_left_behind_is_found_and_leads_to_the_tail(desk):
+def test_discarded_steps_are_found_and_linked_to(desk):
     session = letters(title="Roof")
     start = Checkpoint.objects.filter(branch=session.branch).earliest("position")
     actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
     text = page(desk, "/", q="roof", queue="all")
-    assert f'href="/sessions/{session.pk}/tails/1/#c' in text
+    assert f'href="/sessions/{session.pk}/branches/1/#c' in text
     assert "on steps that were left behind" in text
 
 

@@ -1,4 +1,4 @@
-"""The queues, the filters, and the rooms beside the sessions."""
+"""The queues, the filters, and the pages for approvals, agents and workers."""
 
 import re
 from datetime import timedelta
@@ -37,10 +37,10 @@ def counts(desk: Client) -> dict[str, int]:
     }
 
 
-def test_each_session_is_in_the_queues_where_one_looks_for_it(desk):
+def test_each_session_is_in_the_queues_of_its_state(desk):
     for state, build in builders.STATES.items():
         build(title=state)
-    # A worker that is gone is the only thing wrong with this one.
+    # The lost worker is the only thing wrong with this one.
     Session.objects.filter(title="done (fork)").delete()
     assert set(listed(desk, "queue=waiting")) == {
         "waiting_for_approval",
@@ -77,7 +77,7 @@ def test_the_counts_are_those_of_the_lists(desk):
         assert numbers[queue.title] == len(listed(desk, f"queue={queue.key}")), queue.title
 
 
-def test_a_queued_session_that_nobody_takes_needs_attention(desk):
+def test_a_queued_session_that_no_worker_takes_needs_attention(desk):
     session = builders.queued(title="Forgotten")
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))
     assert listed(desk) == ["Forgotten"]
@@ -96,17 +96,17 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
     same = timezone.now() - timedelta(minutes=3)
     made = {builders.paused(created_at=same, title=f"Session {number}").title for number in range(7)}
     now = timezone.now()
-    seen: list[str] = []
+    titles: list[str] = []
     after = ""
     while True:
-        page = queues.page("paused", now=now, after=after, limit=3)
-        seen += [session.title for session in page.sessions]
+        page = queues.read_page("paused", now=now, after=after, limit=3)
+        titles += [session.title for session in page.sessions]
         if not page.next:
             break
         after = page.next
-    assert len(seen) == 7
-    assert set(seen) == made
-    assert queues.page("paused", now=now, after="nonsense", limit=3).sessions
+    assert len(titles) == 7
+    assert set(titles) == made
+    assert queues.read_page("paused", now=now, after="nonsense", limit=3).sessions
 
 
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
@@ -150,7 +150,7 @@ def test_filters_narrow_a_list_and_stay_in_its_links(desk):
     assert "?queue=all&amp;tag=glass" in text.replace("&tag", "&amp;tag")
 
 
-def test_a_wrong_filter_is_said_and_the_rest_holds(desk):
+def test_an_invalid_filter_shows_its_error_and_the_others_still_filter(desk):
     builders.failed(title="One", tags=["glass"])
     builders.failed(title="Two")
     text = desk.get("/?status=bogus&tag=glass").content.decode()
@@ -166,7 +166,7 @@ def test_sessions_are_found_by_title_customer_and_id(desk):
     assert listed(desk, "queue=all&q=%25") == []
 
 
-def test_a_live_list_is_told_nothing_while_nothing_has_changed(desk):
+def test_a_live_list_gets_204_while_nothing_has_changed(desk):
     builders.failed()
     text = desk.get("/").content.decode()
     poll = re.search(r'hx-get="([^"]+seen=[^"]+)"', text)
@@ -276,7 +276,7 @@ def test_agents_are_shown_with_tools_policies_and_the_phases_of_all_their_sessio
     assert desk.get("/agents/nobody/").status_code == 404
 
 
-def test_workers_are_shown_with_what_they_hold(desk):
+def test_workers_are_shown_with_their_running_sessions(desk):
     Worker.objects.create(name="host:1")
     Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
     builders.running(title="Held")

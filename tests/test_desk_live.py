@@ -1,4 +1,4 @@
-"""A page that is being watched: told nothing while nothing happens, and only what is new when something does."""
+"""A live page: its polls get 204 while nothing happens, and only what is new when something does."""
 
 import re
 
@@ -19,9 +19,9 @@ def desk(client: Client) -> Client:
 
 
 def poll_of(text: str) -> str:
-    found = re.search(r'id="sentinel"\s+hx-get="([^"]+)"', text)
-    assert found is not None
-    return found[1].replace("&amp;", "&")
+    poll = re.search(r'id="sentinel"\s+hx-get="([^"]+)"', text)
+    assert poll is not None
+    return poll[1].replace("&amp;", "&")
 
 
 def watched(desk: Client, session: Session) -> str:
@@ -47,8 +47,8 @@ def ask(desk: Client, address: str):
 )
 def test_how_often_a_page_asks_depends_on_the_state_and_a_closed_one_never_asks(desk, state, seconds):
     text = desk.get(f"/sessions/{builders.STATES[state]().pk}/").content.decode()
-    found = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s"', text, re.DOTALL)
-    assert (int(found[1]) if found else 0) == seconds
+    trigger = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s"', text, re.DOTALL)
+    assert (int(trigger[1]) if trigger else 0) == seconds
 
 
 def test_nothing_new_is_204_and_one_small_query(desk, django_assert_num_queries):

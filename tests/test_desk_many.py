@@ -283,7 +283,7 @@ def test_a_view_is_deleted_by_its_owner_or_a_supervisor(operator):
     save(operator, shared="on")
     view = SavedView.objects.get()
     operator.force_login(builders.user("viewer"))
-    assert "only anna or a supervisor deletes it" in plain(operator.get("/views/"))
+    assert "Only anna or a supervisor can delete" in plain(operator.get("/views/"))
     answer = operator.post(f"/views/{view.pk}/delete/")
     assert answer.status_code == 403
     assert "Only anna or a supervisor" in plain(answer)

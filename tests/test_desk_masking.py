@@ -1,4 +1,4 @@
-"""What is configured as hidden is on no page, until somebody who may asks for it; and nothing is lost by an edit."""
+"""What is configured as hidden is on no page until a person with the permission reveals it; edits keep it."""
 
 import re
 from typing import Any
@@ -41,7 +41,7 @@ def supervisor(client: Client) -> Client:
 
 
 def confidential() -> Session:
-    """A session with the secret wherever one can be; it waits for an approval, and has left a tail behind."""
+    """A session with the secret wherever one can be; it waits for an approval, and has a discarded branch."""
     history = builders.History(title=f"About {SECRET}", customer=f"Ada {SECRET}", tags=["glass"])
     history.system(f"Never tell {SECRET}.")
     history.user(f"My account is {SECRET}.")
@@ -108,7 +108,7 @@ def pages(session: Session) -> list[str]:
         f"{here}?show=people",
         f"{here}earlier/?before=100",
         f"{here}live/?from=1&shown=0&branch=0",
-        f"{here}tails/1/",
+        f"{here}branches/1/",
         f"{here}conversation/",
         f"{here}state/",
         f"{here}state/?checkpoint={first}",
@@ -166,7 +166,7 @@ def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
         assert SECRET not in supervisor.get(address).content.decode()
 
 
-def test_without_configuration_nothing_is_hidden_and_no_look_is_offered(supervisor, settings):
+def test_without_configuration_nothing_is_hidden_and_revealing_is_not_offered(supervisor, settings):
     settings.AGENTSTATE_MASK_PATTERNS = settings.AGENTSTATE_MASK_KEYS = []
     text = supervisor.get(f"/sessions/{confidential().pk}/").content.decode()
     assert SECRET in text
@@ -185,7 +185,7 @@ def test_without_configuration_nothing_is_hidden_and_no_look_is_offered(supervis
         ("calls/{call}/", "call {position} of lookup_policy"),
     ],
 )
-def test_who_may_looks_at_it_and_that_is_on_record(supervisor, tab, what):
+def test_revealing_needs_the_permission_and_is_in_the_audit_trail(supervisor, tab, what):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
     address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
@@ -205,7 +205,7 @@ def test_who_may_looks_at_it_and_that_is_on_record(supervisor, tab, what):
 @pytest.mark.parametrize(
     "tab", ["", "conversation/", "state/", "audit/", "json/", "json/?raw", "calls/{call}/"]
 )
-def test_nobody_else_looks_at_it(client, tab):
+def test_no_other_role_can_reveal_it(client, tab):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
     address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
@@ -221,17 +221,17 @@ def test_nobody_else_looks_at_it(client, tab):
     assert forger.post(address).status_code == 403
 
 
-def test_a_look_does_not_make_anybodys_page_out_of_date(supervisor):
+def test_revealing_makes_no_page_out_of_date(supervisor):
     session = confidential()
     supervisor.post(f"/sessions/{session.pk}/state/")
     assert Session.objects.get(pk=session.pk).version == session.version
 
 
-def test_a_session_that_there_is_not_is_not_found(supervisor):
+def test_an_unknown_session_is_not_found(supervisor):
     assert supervisor.post("/sessions/00000000-0000-7000-8000-000000000000/state/").status_code == 404
 
 
-def test_a_call_is_approved_with_what_is_hidden_as_it_was(supervisor):
+def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
     session = confidential()
     approval = Approval.objects.get(session=session)
     approval.repeats = None
@@ -253,7 +253,7 @@ def test_a_call_is_approved_with_what_is_hidden_as_it_was(supervisor):
     assert approval.edited == {"claim": SECRET, "amount": 99}
 
 
-def test_a_call_is_approved_as_asked_from_a_page_on_which_it_was_revealed(supervisor):
+def test_a_call_is_approved_unchanged_from_a_page_on_which_it_was_revealed(supervisor):
     session = confidential()
     approval = Approval.objects.get(session=session)
     page = supervisor.post(f"/sessions/{session.pk}/").content.decode()
@@ -325,7 +325,7 @@ def test_repairs_keep_what_was_left_hidden(supervisor):
     assert latest(session, "pin") == 1234
 
 
-def test_a_fork_with_other_words_does_not_send_the_placeholder(supervisor):
+def test_a_fork_with_another_message_does_not_send_the_placeholder(supervisor):
     session = confidential()
     start = Checkpoint.objects.filter(branch__session=session).earliest("position")
     message = Branch.objects.get(session=session, number=1).messages.get(role="user")
@@ -340,6 +340,6 @@ def test_a_fork_with_other_words_does_not_send_the_placeholder(supervisor):
 def test_the_command_line_and_the_actions_see_everything():
     """Hiding is a matter of the desk's pages."""
     session = confidential()
-    found = actions.assign(actor=Actor.system("x"), session_id=session.pk, assignee=None)
-    assert SECRET in found.title
-    assert timezone.now() > found.created_at
+    assigned = actions.assign(actor=Actor.system("x"), session_id=session.pk, assignee=None)
+    assert SECRET in assigned.title
+    assert timezone.now() > assigned.created_at

@@ -542,7 +542,7 @@ def test_lost_workers_old_approvals_slow_calls_and_forgotten_sessions_are_told(s
     assert "slow call" in hints(supervisor, slow)
     forgotten = builders.queued()
     Session.objects.filter(pk=forgotten.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))
-    assert "nobody comes" in hints(supervisor, forgotten)
+    assert "not taken" in hints(supervisor, forgotten)
     assert "many attempts" in hints(supervisor, builders.retries_used_up())
 
 

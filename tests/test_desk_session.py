@@ -5,13 +5,17 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.template import Context, Template
 from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import NOT_ALLOWED
 from sessions_app.desk.pages.session import timeline
-from sessions_app.desk.pages.session.timeline_items import GapItem, MessageItem, StepItem, TailItem
+from sessions_app.desk.pages.session.timeline_items import DiscardedItem, GapItem, MessageItem, StepItem
+from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
 from sessions_app.models import Checkpoint, Session, ToolCall
 from tests import builders
 
@@ -33,8 +37,11 @@ def page_of(session: Session, desk: Client, rest: str = "") -> str:
 
 
 def shown(session: Session, **given):
-    session = Session.objects.select_related("branch").get(pk=session.pk)
-    return timeline.page(session, builders.branch_of(session), now=timezone.now(), **given)
+    return timeline.read_page(builders.context_of(session), **given)
+
+
+def steps_of(page: timeline.TimelinePage) -> list[StepItem]:
+    return [item for item in page.items if isinstance(item, StepItem)]
 
 
 @pytest.mark.parametrize("state", builders.STATES)
@@ -157,11 +164,11 @@ def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     for number in range(230):
         history.lookup(f"POL-{number}")
     newest = shown(history.session)
-    assert [step.number for step in newest.steps] == list(range(132, 232))
+    assert [step.number for step in steps_of(newest)] == list(range(132, 232))
     before = shown(history.session, before=newest.earlier)
-    assert [step.number for step in before.steps] == list(range(32, 132))
+    assert [step.number for step in steps_of(before)] == list(range(32, 132))
     first = shown(history.session, before=before.earlier)
-    assert [step.number for step in first.steps] == list(range(1, 32))
+    assert [step.number for step in steps_of(first)] == list(range(1, 32))
     assert first.earlier is None
     # Nothing is lost or shown twice where pages meet.
     positions = [
@@ -192,18 +199,25 @@ def test_a_deep_link_opens_the_page_that_shows_its_place(desk):
     assert f'id="c{call.position}"' in page_of(history.session, desk, f"?at={call.position}")
 
 
-def test_a_rewound_tail_is_dimmed_and_told_with_who_and_why(desk):
+def test_discarded_steps_are_dimmed_and_shown_with_who_and_why(desk):
     session = builders.rewound()
-    tails = [item for item in shown(session).items if isinstance(item, TailItem)]
-    assert [(tail.steps, tail.why, tail.can_undo) for tail in tails] == [
+    discarded = [item for item in shown(session).items if isinstance(item, DiscardedItem)]
+    assert [(item.steps, item.why, item.can_undo) for item in discarded] == [
         (1, "It looked at the wrong policy", True)
     ]
     text = page_of(session, desk)
     assert "Yes, POL-7 covers your windscreen." not in text
     assert "It looked at the wrong policy" in text
-    tail = page_of(session, desk, "tails/1/")
-    assert "Yes, POL-7 covers your windscreen." in tail
-    assert 'class="timeline gone"' in tail
+    steps = page_of(session, desk, "branches/1/")
+    assert "Yes, POL-7 covers your windscreen." in steps
+    assert 'class="timeline gone"' in steps
+
+
+def test_the_former_address_of_discarded_steps_still_leads_to_them(desk):
+    session = builders.rewound()
+    answer = desk.get(f"/sessions/{session.pk}/tails/1/?queue=paused")
+    assert answer.status_code == 301
+    assert answer["Location"] == f"/sessions/{session.pk}/branches/1/?queue=paused"
 
 
 def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
@@ -211,14 +225,13 @@ def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
     session = builders.rewound()
     actions.undo(actor=operator, session_id=session.pk, reason="It was right")
     items = shown(session).items
-    assert [(item.undone, item.branch) for item in items if isinstance(item, TailItem)] == [(True, 2)]
+    assert [(item.undone, item.branch) for item in items if isinstance(item, DiscardedItem)] == [(True, 2)]
     assert "Yes, POL-7 covers your windscreen." in page_of(session, desk)
 
 
 def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
     fork = builders.forked()
-    steps = [item for item in shown(fork).items if isinstance(item, StepItem)]
-    assert [step.number for step in steps] == [1, 2]
+    assert [step.number for step in steps_of(shown(fork))] == [1, 2]
     text = page_of(fork, desk)
     assert "forked from" in text
     assert fork.forked_from is not None
@@ -302,12 +315,42 @@ def test_the_json_is_complete_and_can_be_had_as_a_file(desk):
     assert data["id"] == str(session.pk)
     assert data["status"] == "idle"
     assert data["final_answer"] == "Yes, POL-7 covers your windscreen."
-    steps = [entry for entry in data["history"] if "step" in entry]
-    assert [call["tool"] for call in steps[0]["tool_calls"]] == ["lookup_policy"]
-    assert steps[0]["tool_calls"][0]["result"] == {"policy": "POL-7", "status": "active"}
+    assert [call["tool"] for call in data["tool_calls"]] == ["lookup_policy"]
+    assert data["tool_calls"][0]["result"] == {"policy": "POL-7", "status": "active"}
+    assert [message["role"] for message in data["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert [checkpoint["kind"] for checkpoint in data["checkpoints"]] == ["start", "step", "end"]
+    assert [event["kind"] for event in data["events"]] == ["started", "finished"]
+    assert len(data["model_calls"]) == 2
+    assert data["earlier"] is None
 
 
-def test_a_session_whose_agent_is_gone_says_so(desk):
+def test_a_page_of_the_json_leaves_out_big_results_and_says_how_big_they_are(desk):
+    history = builders.asked()
+    for number in range(101):
+        history.lookup(f"POL-{number}")
+    history.reply(calls=[("search_knowledge", {"query": "everything"})])
+    call = history.finish(history.calls[-1], "x" * 300_000)
+    history.checkpoint("step")
+    data = desk.get(f"/sessions/{history.session.pk}/json/?raw").json()
+    assert (data["tool_calls"][-1]["result"], data["tool_calls"][-1]["result_size"]) == (None, 300_002)
+    assert data["messages"][-1] == {**data["messages"][-1], "role": "tool", "text": None}
+    before = desk.get(f"/sessions/{history.session.pk}/json/?raw&before={data['earlier']}").json()
+    calls = [call["call_id"] for page in (before, data) for call in page["tool_calls"]]
+    assert calls == list(ToolCall.objects.order_by("position").values_list("call_id", flat=True))
+    assert before["earlier"] is None
+    # The page of the call has all of it, in the same shape.
+    whole = desk.get(f"/sessions/{history.session.pk}/calls/{call.pk}/?raw").json()
+    assert whole["result"] == "x" * 300_000
+    assert whole.keys() == data["tool_calls"][0].keys()
+
+
+def test_a_session_names_its_agent_that_is_not_registered(desk):
     session = builders.paused()
     session.agent = "gone"
     session.save()
@@ -321,3 +364,55 @@ def test_previous_and_next_follow_the_queue(desk):
     # The newest come first.
     assert f'href="/sessions/{three[2].pk}/?queue=paused" data-key="p"' in text
     assert f'href="/sessions/{three[0].pk}/?queue=paused" data-key="n"' in text
+
+
+def test_a_pages_context_hides_values_and_leaves_the_row_for_the_actions_as_it_is(django_assert_num_queries):
+    session = builders.done(title="Of ada@example.org")
+    mask = Mask.of([], [r"\S+@\S+"])
+    with django_assert_num_queries(1):
+        context = builders.context_of(session, mask=mask)
+    assert (context.session.title, context.session_row.title) == (f"Of {HIDDEN}", "Of ada@example.org")
+    assert context.branch == context.session_row.branch == session.branch
+    context.session_row.save()
+    assert Session.objects.get().title == "Of ada@example.org"
+
+
+def test_a_session_without_a_branch_has_no_page(desk):
+    session = Session.objects.create(agent="claims")
+    assert desk.get(f"/sessions/{session.pk}/").status_code == 404
+    with pytest.raises(RuntimeError, match=f"Session {session.pk} has no branch"):
+        builders.context_of(session)
+
+
+@pytest.mark.parametrize(
+    "role, state, allowed, forbidden",
+    [
+        ("viewer", "waiting_for_approval", "view", "approve"),
+        ("operator", "waiting_for_approval", "approve", "repair"),
+        ("operator", "done", "message", "reveal"),
+        ("supervisor", "running", "release", ""),
+    ],
+)
+def test_why_an_action_is_not_allowed(role, state, allowed, forbidden, django_assert_num_queries):
+    context = builders.context_of(builders.STATES[state](), actor=builders.actor(role))
+    assert context.why_not[allowed] == ""
+    if forbidden:
+        assert context.why_not[forbidden] == NOT_ALLOWED
+    with django_assert_num_queries(0):
+        assert getattr(context.why_not, allowed) == ""
+
+
+def test_why_an_action_is_impossible_in_the_sessions_state():
+    why_not = builders.context_of(builders.running(), actor=builders.actor("supervisor")).why_not
+    assert why_not.repair == "It is running: pause it first."
+    assert why_not.undo == "There is no rewind to undo."
+    assert WhyNot(builders.actor("supervisor")).repair == ""
+
+
+def test_an_unknown_action_is_an_error_and_never_a_possible_one():
+    why_not = WhyNot(builders.actor("supervisor"))
+    for ask in (lambda: why_not["reapir"], lambda: why_not.reapir):
+        with pytest.raises(UnknownActionError, match="'reapir' is not an action"):
+            ask()
+    with pytest.raises(UnknownActionError):
+        Template("{% if why_not.reapir %}{% endif %}").render(Context({"why_not": why_not}))

@@ -1,4 +1,4 @@
-"""What is wrong with a session is said in a sentence, with a place to look at, and said no longer once it is right."""
+"""What may be wrong with a session is a hint with a sentence and a row, which disappears once it is right."""
 
 from datetime import timedelta
 
@@ -18,21 +18,20 @@ MINUTE = timedelta(minutes=1)
 
 
 def hints(session, now=None):
-    session = Session.objects.select_related("branch").get(pk=session.pk)
-    return diagnose(session, now or timezone.now())
+    return diagnose(builders.context_of(session, now=now))
 
 
-def told(session, rule, now=None):
+def of_rule(session, rule, now=None):
     return [hint for hint in hints(session, now) if hint.rule == rule]
 
 
 def only(session, rule, now=None):
-    (hint,) = told(session, rule, now)
+    (hint,) = of_rule(session, rule, now)
     return hint
 
 
 @pytest.mark.parametrize("state", ["done", "paused", "running", "pausing", "cancelled", "rewound", "forked"])
-def test_there_is_nothing_to_say_about_a_healthy_session(state):
+def test_a_healthy_session_has_no_hints(state):
     session = builders.STATES[state]()
     Worker.objects.create(name="host:1")
     assert hints(session, session.updated_at) == []
@@ -47,14 +46,14 @@ def test_a_call_in_doubt(settings):
     actions.decide(
         actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked", result="done"
     )
-    assert told(session, "in doubt") == []
+    assert of_rule(session, "in doubt") == []
 
 
 def test_an_approval_that_waits_for_long_or_has_lapsed():
     session = builders.waiting_for_approval()
     now = timezone.now()
     Approval.objects.update(asked_at=now, expires_at=now + 20 * MINUTE)
-    assert told(session, "old approval", now + 9 * MINUTE) == []
+    assert of_rule(session, "old approval", now + 9 * MINUTE) == []
     late = only(session, "old approval", now + 11 * MINUTE)
     assert (late.tone, late.text) == ("waiting", "issue_refund has waited for an approval for 11 min.")
     assert late.anchor == f"c{ToolCall.objects.latest('position').position}"
@@ -63,12 +62,12 @@ def test_an_approval_that_waits_for_long_or_has_lapsed():
     assert "is over" in lapsed.text
 
 
-def test_a_worker_that_went_quiet(settings):
+def test_a_worker_without_heartbeat(settings):
     settings.AGENTSTATE_LEASE_SECONDS, settings.AGENTSTATE_HEARTBEAT_SECONDS = 12, 5
     session = builders.running()
     assert session.lease_expires_at
     beat = session.lease_expires_at - timedelta(seconds=12)
-    assert told(session, "stale heartbeat", beat + timedelta(seconds=10)) == []
+    assert of_rule(session, "stale heartbeat", beat + timedelta(seconds=10)) == []
     late = only(session, "stale heartbeat", beat + timedelta(seconds=11))
     assert (late.tone, late.text) == (
         "waiting",
@@ -81,18 +80,18 @@ def test_a_worker_that_went_quiet(settings):
     )
 
 
-def test_nobody_listens():
+def test_no_worker_is_online():
     session = builders.queued()
     due = session.next_run_at
     assert due
-    assert told(session, "nobody comes", due + timedelta(seconds=10)) == []
-    hint = only(session, "nobody comes", due + 2 * MINUTE)
+    assert of_rule(session, "not taken", due + timedelta(seconds=10)) == []
+    hint = only(session, "not taken", due + 2 * MINUTE)
     assert (hint.tone, hint.text) == (
         "error",
         "It has been due for 2 min, but no worker listens. Start one.",
     )
     Worker.objects.create(name="host:1", beat_at=due + 2 * MINUTE)
-    busy = only(session, "nobody comes", due + 2 * MINUTE)
+    busy = only(session, "not taken", due + 2 * MINUTE)
     assert busy.tone == "waiting"
     assert "no worker has taken it. The workers are busy" in busy.text
 
@@ -105,7 +104,7 @@ def test_attempts_that_are_used_up_or_nearly(settings):
         "All attempts are used up. 5 attempts without progress.",
     )
     session = builders.retrying()
-    assert told(session, "many attempts") == []
+    assert of_rule(session, "many attempts") == []
     Session.objects.filter(pk=session.pk).update(attempt=4)
     assert "Attempt 4 of 5" in only(session, "many attempts").text
     assert used_up.kind == "checkpoint"
@@ -114,20 +113,20 @@ def test_attempts_that_are_used_up_or_nearly(settings):
 def test_a_model_that_keeps_failing():
     history = builders.looked_up()
     history.model_fails()
-    assert told(history.session, "failing model") == []
+    assert of_rule(history.session, "failing model") == []
     history.model_fails("TimeoutError: " + "x" * 500)
     hint = only(history.session, "failing model")
     assert hint.text.startswith("The last 2 model calls failed: TimeoutError: xxx")
     assert len(hint.text) < 250
     assert hint.anchor == f"k{history.last_checkpoint.position}"
     history.reply("There I am again.")
-    assert told(history.session, "failing model") == []
+    assert of_rule(history.session, "failing model") == []
 
 
 def test_a_tool_that_keeps_failing():
     history = builders.asked()
     for number in range(3):
-        assert told(history.session, "failing tool") == []
+        assert of_rule(history.session, "failing tool") == []
         history.reply(calls=[("lookup_policy", {"policy": str(number)})])
         history.finish(history.calls[-1], error="No answer")
         history.checkpoint("step")
@@ -135,14 +134,14 @@ def test_a_tool_that_keeps_failing():
     assert hint.text == "The last 3 calls of lookup_policy failed."
     assert hint.anchor == f"c{ToolCall.objects.latest('position').position}"
     history.lookup("POL-9")
-    assert told(history.session, "failing tool") == []
+    assert of_rule(history.session, "failing tool") == []
 
 
 def test_the_same_call_again_and_again():
     history = builders.asked()
     for policy in ("POL-7", "POL-8", "POL-7"):
         history.lookup(policy)
-    assert told(history.session, "same call") == []
+    assert of_rule(history.session, "same call") == []
     last = history.lookup("POL-7")
     hint = only(history.session, "same call")
     assert hint.text == "lookup_policy was asked the same thing 3 times."
@@ -154,14 +153,14 @@ def test_calls_that_differ_only_far_behind_are_not_the_same(monkeypatch):
     history = builders.asked()
     for number in range(4):
         history.lookup("POL-" + "7" * (50 + number))
-    assert told(history.session, "same call") == []
+    assert of_rule(history.session, "same call") == []
 
 
 def test_a_call_that_runs_for_long():
     session = builders.running()
     call = ToolCall.objects.get(status="started")
     assert call.started_at
-    assert told(session, "slow call", call.started_at + 4 * MINUTE) == []
+    assert of_rule(session, "slow call", call.started_at + 4 * MINUTE) == []
     hint = only(session, "slow call", call.started_at + 6 * MINUTE)
     assert (hint.text, hint.anchor) == (
         "issue_refund was started 6 min ago and still runs.",
@@ -180,13 +179,12 @@ def test_a_context_that_is_nearly_full(windows, full, settings):
     settings.AGENTSTATE_CONTEXT_WINDOW = windows
     history = builders.asked()
     history.checkpoint("step", counters={"context_tokens": 90_400})
-    found = told(history.session, "full context")
-    assert [hint.text for hint in found] == (
+    assert [hint.text for hint in of_rule(history.session, "full context")] == (
         ["The context is 90 % full: 90,400 of 100,000 tokens."] if full else []
     )
 
 
-def test_a_reply_tells_the_context_more_exactly_than_its_checkpoint(settings):
+def test_a_reply_is_more_exact_about_the_context_than_its_checkpoint(settings):
     settings.AGENTSTATE_CONTEXT_WINDOW = {"": 1000}
     history = builders.asked()
     history.reply("x", tokens=(900, 200))
@@ -204,7 +202,7 @@ def test_an_agent_that_changed_since_the_last_checkpoint():
     assert hints(cancelled) == []
 
 
-def test_an_agent_that_cannot_be_built_or_is_gone():
+def test_an_agent_that_cannot_be_built_or_is_not_registered():
     session = builders.paused()
     RegisteredAgent.objects.update(problem="OPENAI_API_KEY is not set.")
     assert only(session, "no agent").text == "It cannot run on. OPENAI_API_KEY is not set."
@@ -245,7 +243,7 @@ def test_a_secret_in_the_state_or_in_arguments(what):
     )
     history.session.position += 1
     history.checkpoint("step", keys={"seen": place})
-    assert [hint.kind for hint in told(history.session, "secret")] == ["state", "call"]
+    assert [hint.kind for hint in of_rule(history.session, "secret")] == ["state", "call"]
     assert SECRETS[what] not in str(hints(history.session))
 
 
@@ -256,11 +254,11 @@ def test_a_secret_that_was_replaced_is_no_longer_in_the_state():
     )
     history.session.position = 49
     history.checkpoint("step", keys={"token": 50})
-    assert told(history.session, "secret")
+    assert of_rule(history.session, "secret")
     StateValue.objects.create(branch=history.branch, position=52, key="token", value="gone")
     history.session.position = 51
     history.checkpoint("step", keys={"token": 52})
-    assert told(history.session, "secret") == []
+    assert of_rule(history.session, "secret") == []
 
 
 @pytest.mark.parametrize(
@@ -281,11 +279,10 @@ def test_what_is_no_secret(text):
 def test_the_worst_comes_first_and_is_counted():
     session = builders.in_doubt(error="")
     RegisteredAgent.objects.update(definition="e" * 64)
-    found = hints(session)
-    assert [hint.tone for hint in found] == ["error", "waiting"]
+    assert [hint.tone for hint in hints(session)] == ["error", "waiting"]
 
 
-def test_what_was_left_behind_is_not_diagnosed():
+def test_discarded_steps_are_not_diagnosed():
     session = builders.in_doubt()
     first = builders.branch_of(session).checkpoints.earliest("position")
     actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=first.pk, reason="Once more")
@@ -300,19 +297,13 @@ def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_q
     StateValue.objects.create(branch=history.branch, position=place, key="a", value=1)
     history.checkpoint("step", keys={"a": place})
     session = history.rest("queued")
-    session = Session.objects.select_related("branch").get(pk=session.pk)
     assert session.next_run_at
-    now = session.next_run_at + 2 * MINUTE
-    top = header(session, builders.SYSTEM, now)
+    context = builders.context_of(session, now=session.next_run_at + 2 * MINUTE)
+    top = header(context)
     with django_assert_num_queries(8):
-        hints = diagnose(session, now)
+        hints = diagnose(context)
     with django_assert_num_queries(7):
-        assert diagnose(session, now, header=top) == hints
-
-
-def test_a_session_without_a_branch_can_be_diagnosed():
-    session = Session.objects.create(agent="gone")
-    assert [hint.rule for hint in hints(session)] == ["no agent"]
+        assert diagnose(context, header=top) == hints
 
 
 # Stuck
@@ -333,17 +324,17 @@ def test_sessions_that_should_move_and_do_not(state, after, sentence):
     session = builders.STATES[state]()
     now = session.updated_at + after if state == "queued" else timezone.now() + after
     assert list(stuck.stuck(now)) == ([session] if sentence else [])
-    assert stuck.why_halted(session, now).startswith(sentence)
-    assert bool(stuck.why_halted(session, now)) == bool(sentence)
+    assert stuck.why_not_moving(session, now).startswith(sentence)
+    assert bool(stuck.why_not_moving(session, now)) == bool(sentence)
 
 
-def test_a_session_that_hangs_in_the_hands_of_a_living_worker():
+def test_a_session_that_hangs_while_its_worker_is_online():
     session = builders.running()
     now = session.updated_at + 31 * MINUTE
     Session.objects.update(lease_expires_at=now + MINUTE)
     session.refresh_from_db()
     assert list(stuck.stuck(now)) == [session]
-    assert stuck.why_halted(session, now) == "It runs, but nothing has been recorded for 31 min."
+    assert stuck.why_not_moving(session, now) == "It runs, but nothing has been recorded for 31 min."
     assert not stuck.stuck(now - 2 * MINUTE).exists()
 
 

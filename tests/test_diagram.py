@@ -6,8 +6,11 @@ import pytest
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS
+from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import diagram
-from sessions_app.models import Phase, Session
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import Branch, Phase, Session
+from tests import builders
 
 TOTALS = {
     "edges": {
@@ -21,12 +24,16 @@ TOTALS = {
 }
 
 
+def draw(**fields) -> diagram.Diagram:
+    """The diagram of a session with these fields."""
+    now = timezone.now()
+    session = Session(branch=Branch(number=1), phase_since=now, **fields)
+    return diagram.of_session(SessionContext.of(session, actor=builders.SYSTEM, now=now, mask=Mask.none()))
+
+
 @pytest.fixture
 def drawn() -> diagram.Diagram:
-    session = Session(
-        phase="executing", status="waiting", waiting_for="approval", totals=TOTALS, phase_since=timezone.now()
-    )
-    return diagram.draw(session, timezone.now())
+    return draw(phase="executing", status="waiting", waiting_for="approval", totals=TOTALS)
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["wide", "tall"])
@@ -88,8 +95,8 @@ def test_edges_and_nodes_carry_counts_and_times(drawn):
     assert notes["done"] == ""
 
 
-def test_it_is_told_in_words_too(drawn):
-    assert drawn.said == (
+def test_it_has_a_description_in_words(drawn):
+    assert drawn.description == (
         "Waiting for approval. The agent is executing. "
         "Visited: planning 6 times, executing 6 times, reflecting 5 times. "
         "Changes: idle to planning 1 time, planning to executing 6 times, executing to reflecting 5 times, "
@@ -99,10 +106,8 @@ def test_it_is_told_in_words_too(drawn):
 
 def test_it_does_not_jump_while_it_is_watched(drawn):
     """The places of nodes and edges do not depend on what has happened."""
-    later = Session(
-        phase="done", status="idle", totals={"edges": {"planning>done": 12_345}}, phase_since=timezone.now()
-    )
-    for before, after in zip(drawn.pictures, diagram.draw(later, timezone.now()).pictures, strict=True):
+    later = draw(phase="done", status="idle", totals={"edges": {"planning>done": 12_345}})
+    for before, after in zip(drawn.pictures, later.pictures, strict=True):
         assert [(n.phase, n.x, n.y, n.width) for n in before.nodes] == [
             (n.phase, n.x, n.y, n.width) for n in after.nodes
         ]
@@ -112,7 +117,7 @@ def test_it_does_not_jump_while_it_is_watched(drawn):
 
 
 def test_a_session_that_has_not_begun_has_a_diagram():
-    drawn = diagram.draw(Session(phase_since=timezone.now()), timezone.now())
+    drawn = draw()
     assert {node.phase for node in drawn.pictures[0].nodes if node.state != "never"} == {"idle"}
 
 

@@ -1,16 +1,16 @@
-"""Hidden values are hidden everywhere in what is shown, and whoever reveals them is on record."""
+"""Hidden values are hidden in whatever is shown, rows are never changed for it, and revealing is in the audit trail."""
 
 import json
 
 import pytest
-from django.contrib.auth.models import AnonymousUser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
+from sessions_app.access.masked_copy import MaskedCopyError
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.models import Event, Message, Session, StateValue, ToolCall
+from sessions_app.models import Approval, Event, Message, Session, StaffPermission, StateValue, ToolCall
 from tests import builders
 
 MASK = Mask.of(["iban", "Card-Number", "password"], [r"\b\d{4} \d{4} \d{4}\b", r"[\w.]+@[\w.]+\w"])
@@ -111,7 +111,7 @@ def test_it_says_whether_there_is_something_to_reveal():
     assert not MASK.hides({"a": ["b"]})
 
 
-def test_what_was_left_hidden_in_a_form_is_as_it_was():
+def test_values_left_hidden_in_a_form_are_unchanged():
     original = {"iban": "DE89", "amount": 12, "to": ["ada@example.org", "Ada"], "note": "x"}
     typed = {"iban": HIDDEN, "amount": 20, "to": [HIDDEN, "Bob"], "new": 1}
     assert MASK.restore(typed, original) == {
@@ -147,7 +147,7 @@ def test_a_hidden_value_is_never_stored_as_its_mask(typed, original):
 
 
 @given(JSON)
-def test_a_form_that_nobody_touched_changes_nothing(value):
+def test_an_untouched_form_changes_nothing(value):
     secret = {"iban": value, "list": [value, {"iban": value}], "to": "ada@example.org"}
     assert MASK.restore(MASK.json(secret), secret) == secret
 
@@ -162,39 +162,92 @@ def test_rows_are_hidden_in_memory_only_and_without_a_query(django_assert_num_qu
     (tool,), (value,) = ToolCall.objects.defer("state"), StateValue.objects.all()
     message = Message.objects.get(role="assistant")
     with django_assert_num_queries(0):
-        MASK.rows([tool, value, message])
-    assert (tool.arguments, tool.result, tool.error) == (
+        shown, shown_value, shown_message = MASK.row(tool), MASK.row(value), MASK.row(message)
+        assert MASK.rows(MASK.rows([tool])) == [shown]
+    assert (shown.arguments, shown.result, shown.error) == (
         {"iban": HIDDEN, "amount": 1},
         {"iban": HIDDEN},
         f"iban: {HIDDEN}",
     )
-    assert value.value == HIDDEN
-    assert message.text == f"Mail {HIDDEN}"
-    tool.refresh_from_db()
-    assert tool.arguments["iban"] == "DE89"
+    assert shown_value.value == HIDDEN
+    assert shown_message.text == f"Mail {HIDDEN}"
+    # The rows that were read are as they were.
+    assert (tool.arguments["iban"], value.value) == ("DE89", {"a": 1})
+    assert message.text == "Mail ada@example.org"
+    assert tool.get_deferred_fields() == {"state"}
+    assert Mask.none().row(tool) is tool
+
+
+@pytest.mark.django_db
+def test_loaded_related_rows_are_hidden_too_and_still_refer_to_each_other(django_assert_num_queries):
+    session = builders.waiting_for_approval(title="Of ada@example.org")
+    Approval.objects.update(message="Ask ada@example.org", repeats=ToolCall.objects.get(tool="lookup_policy"))
+    ToolCall.objects.filter(tool="lookup_policy").update(error="No ada@example.org")
+    call = ToolCall.objects.select_related("approval__repeats", "branch__session").get(
+        approval__session=session
+    )
+    with django_assert_num_queries(0):
+        shown = MASK.row(call)
+        approval = shown.approval
+        assert approval.call is shown
+        assert approval.repeats is not None
+        assert (approval.message, approval.repeats.error) == (f"Ask {HIDDEN}", f"No {HIDDEN}")
+        assert shown.branch.session.title == f"Of {HIDDEN}"
+        assert shown.branch.parent is None
+    assert call.approval.message == "Ask ada@example.org"
+    assert call.branch.session.title == "Of ada@example.org"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("method", ["save", "delete", "save_base", "refresh_from_db", "asave", "adelete"])
+def test_a_masked_copy_refuses_to_be_written_or_read_again(method):
+    session = builders.done(customer="ada@example.org")
+    shown = MASK.row(session)
+    with pytest.raises(MaskedCopyError, match=f"{method}.. of a masked copy of Session {session.pk}"):
+        getattr(shown, method)()
+    assert Session.objects.get().customer == "ada@example.org"
+    session.save()
+
+
+@pytest.mark.django_db
+def test_a_masked_copy_loads_nothing_that_would_have_to_be_hidden(django_assert_num_queries):
+    builders.waiting_for_approval()
+    call = ToolCall.objects.filter(approval__isnull=False).defer("arguments").get()
+    shown = MASK.row(call)
+    with django_assert_num_queries(0):
+        with pytest.raises(MaskedCopyError, match="select the field in the query"):
+            _ = shown.arguments
+        with pytest.raises(MaskedCopyError, match="approval of this masked ToolCall was not loaded before"):
+            _ = shown.approval
+        with pytest.raises(MaskedCopyError, match="branch of this masked ToolCall"):
+            _ = shown.branch
+    # A user is never masked, and an empty relation needs no query.
+    session = MASK.row(Session.objects.get())
+    assert (session.assignee, session.forked_from) == (None, None)
+    assert call.approval.call == call
+    assert call.arguments
 
 
 @pytest.mark.django_db
 def test_a_session_is_hidden_by_the_names_of_its_fields_too():
     session = builders.done(customer="Ada", title="From ada@example.org")
-    Mask.of(["customer"], [r"\S+@\S+"]).row(session)
-    assert (session.customer, session.title) == (HIDDEN, f"From {HIDDEN}")
-    assert session.why == ""
+    shown = Mask.of(["customer"], [r"\S+@\S+"]).row(session)
+    assert (shown.customer, shown.title) == (HIDDEN, f"From {HIDDEN}")
+    assert shown.why == ""
+    assert (session.customer, session.title) == ("Ada", "From ada@example.org")
 
 
 @pytest.mark.django_db
-def test_values_are_hidden_from_all_and_only_some_are_offered_to_look(settings):
+def test_values_are_hidden_from_every_role_and_only_supervisors_may_reveal_them(settings):
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     settings.AGENTSTATE_MASK_PATTERNS = ["s3cr[e3]t"]
+    assert Mask.configured().json({"iban": 1, "b": "s3cret"}) == {"iban": HIDDEN, "b": HIDDEN}
     for role, may_reveal in (("viewer", False), ("operator", False), ("supervisor", True)):
-        mask = Mask.for_user(builders.user(role))
-        assert mask.may_reveal is may_reveal
-        assert mask.json({"iban": 1, "b": "s3cret"}) == {"iban": HIDDEN, "b": HIDDEN}
-    assert not Mask.for_user(AnonymousUser()).may_reveal
+        assert builders.actor(role).may(StaffPermission.REVEAL) is may_reveal
 
 
 @pytest.mark.django_db
-def test_revealing_is_on_record_and_disturbs_nobody():
+def test_revealing_is_in_the_audit_trail_and_makes_no_page_out_of_date():
     actor = builders.actor("supervisor")
     before = builders.running()
     actions.reveal(actor=actor, session_id=before.pk, what="call 17", reason="Customer asked on the phone")

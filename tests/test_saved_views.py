@@ -1,4 +1,4 @@
-"""What somebody often filters by is kept under a name, for themselves or for everybody."""
+"""A filtered list is stored under a name, for its owner or for everybody."""
 
 import threading
 
@@ -37,7 +37,7 @@ def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_querie
 
 
 @pytest.mark.parametrize(
-    "query, kept",
+    "query, stored",
     [
         ("queue=waiting&agent=claims", "queue=waiting&agent=claims"),
         ("?agent=claims&queue=waiting&after=x_y&seen=z", "queue=waiting&agent=claims"),
@@ -46,8 +46,8 @@ def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_querie
         ("", ""),
     ],
 )
-def test_what_does_not_matter_to_the_list_is_left_out(query, kept, actor):
-    assert save(actor, query=query).query == kept
+def test_what_does_not_matter_to_the_list_is_not_stored(query, stored, actor):
+    assert save(actor, query=query).query == stored
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What every page has in common: who may see it, how a session is found, and the frame around it."""
+"""What all views have in common: who may see a page, the context of a session's page, and how pages are rendered."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -20,14 +20,16 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages import approvals, workers
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues
-from sessions_app.models import Branch, Session, StaffPermission
+from sessions_app.models import Session
 
 P = ParamSpec("P")
 
 
 class Request(HttpRequest):
-    """A request of somebody who is logged in."""
+    """A request of a logged-in user."""
 
     user: User
     htmx: HtmxDetails
@@ -36,68 +38,98 @@ class Request(HttpRequest):
 def desk(
     view: Callable[Concatenate[Request, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """A page for staff: others are sent to the login, those without the right to look get 403."""
+    """A page for staff. Visitors are sent to the login; users without the permission to view sessions get 403."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]
         if not request.user.is_authenticated:
             if htmx:
-                here = urlsplit(htmx.current_url_abs_path or "/")
-                login = redirect_to_login(f"{here.path}?{here.query}" if here.query else here.path)
+                current = urlsplit(htmx.current_url_abs_path or "/")
+                login = redirect_to_login(
+                    f"{current.path}?{current.query}" if current.query else current.path
+                )
                 return HttpResponseClientRedirect(login.url)
             return redirect_to_login(request.get_full_path())
-        if not Actor.of(request.user).may(StaffPermission.VIEW):
+        if WhyNot(Actor.of(request.user)).view:
             text = "Your account may not see sessions. Ask a supervisor to give you a role."
-            return page(request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403)
+            return render_page(
+                request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403
+            )
         try:
             response = view(request, *args, **kwargs)  # type: ignore[arg-type]
         except ActionError as error:
-            context = {"title": "This was not done", "text": str(error)}
-            response = page(request, "desk/problem.html", context, status=error.status)
+            values = {"title": "This was not done", "text": str(error)}
+            response = render_page(request, "desk/problem.html", values, status=error.status)
         patch_vary_headers(response, ["HX-Request"])
         return response
 
     return cast("Callable[Concatenate[HttpRequest, P], HttpResponse]", guarded)
 
 
-def find(session_id: UUID, mask: Mask | None = None) -> tuple[Session, Branch]:
-    """The session and its present branch, or a 404. It is for showing: what the mask hides of it is gone.
+def session_context(request: Request, session_id: UUID, *, reveals: str = "") -> SessionContext:
+    """The context of a session's page, made once per request. One query.
 
-    ``mask`` is what is configured if not given.
+    What is configured is hidden, unless the request is a POST and ``reveals`` says what the page shows, for the audit
+    trail: then see `revealed`.
+
+    :raises Http404: if there is no such session.
+    :raises Forbidden: if the user may not see hidden values, and asks to.
     """
-    session = (
-        Session.objects.select_related("branch", "assignee", "forked_from__branch")
-        .filter(pk=session_id)
-        .first()
+    context = SessionContext.of(
+        _session(session_id),
+        actor=Actor.of(request.user),
+        now=timezone.now(),
+        mask=Mask.configured(),
+        queue=queue_of(request),
     )
-    if session is None or session.branch is None:
-        raise Http404("There is no such session.")
-    return (mask or Mask.configured()).row(session), session.branch
+    return revealed(request, context, reveals) if reveals else context
 
 
-def mask_of(request: Request, session_id: UUID, what: str) -> Mask:
-    """What is hidden on this page. Who may, and asks for it by a POST, sees all of it, and that is on record then."""
+def revealed(request: Request, context: SessionContext, what: str) -> SessionContext:
+    """The context with nothing hidden, if the request is a POST; the same context otherwise.
+
+    The audit trail then says that the user has seen ``what``.
+
+    :raises Forbidden: if the user may not see hidden values.
+    """
     if request.method != "POST":
-        return Mask.for_user(request.user)
-    actions.reveal(actor=Actor.of(request.user), session_id=session_id, what=what)
-    return Mask.none()
+        return context
+    actions.reveal(actor=context.actor, session_id=context.session_row.pk, what=what)
+    return SessionContext.of(
+        _session(context.session_row.pk),
+        actor=context.actor,
+        now=context.now,
+        mask=Mask.none(),
+        queue=context.queue,
+    )
 
 
-def page(
-    request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200
+def _session(session_id: UUID) -> Session:
+    rows = Session.objects.select_related("branch", "assignee", "forked_from__branch")
+    session = rows.filter(pk=session_id, branch__isnull=False).first()
+    if session is None:
+        raise Http404("There is no such session.")
+    return session
+
+
+def render_page(
+    request: HttpRequest, template: str, values: Mapping[str, Any], *, status: int = 200
 ) -> HttpResponse:
-    """A whole page, or with htmx a part of one (``template`` then names a partial)."""
+    """A whole page, or a part of one where ``template`` names a partial (``desk/agents.html#list``)."""
     whole = "#" not in template
-    return render(request, template, {**(frame(request) if whole else {}), **context}, status=status)
+    return render(request, template, {**(_bar(request) if whole else {}), **values}, status=status)
 
 
-def frame(request: HttpRequest) -> dict[str, Any]:
-    """What the bar at the top of every page shows."""
+def _bar(request: HttpRequest) -> dict[str, Any]:
+    """What the bar at the top of every page shows. Two or three queries."""
     if not request.user.is_authenticated:
         return {}
     now = timezone.now()
-    return {"open_approvals": approvals.number(now), "nobody_listens": workers.nobody_listens(now)}
+    return {
+        "open_approvals": approvals.count_open(now),
+        "nobody_listens": workers.no_worker_for_due_sessions(now),
+    }
 
 
 def wants_part(request: Request) -> bool:
@@ -106,12 +138,12 @@ def wants_part(request: Request) -> bool:
 
 
 def number(value: str | None) -> int | None:
-    """A position from the query string; None for nothing, and for what is none."""
+    """A position or a key from the query string; None if it is missing or is not one."""
     return int(value) if value and value.isdecimal() and len(value) < 19 else None
 
 
 def queue_of(request: HttpRequest) -> str:
-    """The queue from which the page was opened, "" for none."""
+    """The key of the queue from which the page was opened, "" for none."""
     key = request.GET.get("queue", "")
     return key if key in queues.BY_KEY else ""
 

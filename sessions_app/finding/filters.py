@@ -1,4 +1,4 @@
-"""The session list's filters, as a form on the query string: every list is a link that can be shared."""
+"""The filters of the list of sessions, as a form on the query string: every list is a link that can be shared."""
 
 import uuid
 from datetime import timedelta
@@ -9,14 +9,14 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from sessions_app.finding.search import said
+from sessions_app.finding.search import history_contains
 from sessions_app.models import Phase, RegisteredAgent, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 
 
 class SessionFilter(forms.Form):
-    """What is wrong in a filter is said on the page, and the rest of the filter still holds."""
+    """An invalid field shows its error and is left out; the others still filter."""
 
     q = forms.CharField(label="Search", required=False, max_length=200)
     agent = forms.CharField(required=False, widget=forms.Select)
@@ -51,20 +51,20 @@ class SessionFilter(forms.Form):
         ]
 
     def where(self) -> Q:
-        """The condition that the filter's valid parts make."""
+        """The condition that the valid fields make. No query."""
         self.is_valid()
-        given = {name: value for name, value in self.cleaned_data.items() if value}
+        values = {name: value for name, value in self.cleaned_data.items() if value}
         where = Q()
         for name in ("agent", "status", "phase"):
-            if name in given:
-                where &= Q(**{name: given[name]})
-        if "tag" in given:
-            where &= Q(tags__name=given["tag"].lower())
-        if "customer" in given:
-            where &= Q(customer__icontains=given["customer"])
-        if "since" in given:
-            where &= Q(updated_at__gte=timezone.now() - AGES[given["since"]])
-        match given.get("assignee"):
+            if name in values:
+                where &= Q(**{name: values[name]})
+        if "tag" in values:
+            where &= Q(tags__name=values["tag"].lower())
+        if "customer" in values:
+            where &= Q(customer__icontains=values["customer"])
+        if "since" in values:
+            where &= Q(updated_at__gte=timezone.now() - AGES[values["since"]])
+        match values.get("assignee"):
             case None:
                 pass
             case "me":
@@ -73,21 +73,23 @@ class SessionFilter(forms.Form):
                 where &= Q(assignee=None)
             case name:
                 where &= Q(assignee__username=name)
-        if "q" in given:
-            where &= _search(given["q"])
+        if "q" in values:
+            where &= _search(values["q"])
         return where
 
     @property
     def narrows(self) -> bool:
-        """Whether anything but the search is filtered."""
+        """Whether any field but the search filters."""
         self.is_valid()
         return any(value for name, value in self.cleaned_data.items() if name != "q")
 
 
 def _search(text: str) -> Q:
-    """Sessions in which the text was said, whose title or customer holds it, or whose id begins with it."""
-    found = said(text) | Q(title__icontains=text) | Q(customer__icontains=text) | Q(agent=text)
-    hexes = text.replace("-", "").lower()
-    if hexes and len(hexes) <= 32 and all(c in "0123456789abcdef" for c in hexes):
-        found |= Q(pk__gte=uuid.UUID(hexes.ljust(32, "0")), pk__lte=uuid.UUID(hexes.ljust(32, "f")))
-    return found
+    """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it."""
+    condition = (
+        history_contains(text) | Q(title__icontains=text) | Q(customer__icontains=text) | Q(agent=text)
+    )
+    digits = text.replace("-", "").lower()
+    if digits and len(digits) <= 32 and all(digit in "0123456789abcdef" for digit in digits):
+        condition |= Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))
+    return condition

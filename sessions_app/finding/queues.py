@@ -1,7 +1,7 @@
 """The queues of the desk: which sessions are in each, how many, and one page of them.
 
-Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. Needs attention shows
-who has waited longest first, all others what changed last.
+Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. Needs attention shows the session
+that has waited longest first, all others the one that changed last.
 """
 
 import uuid
@@ -10,16 +10,18 @@ from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet
 
-from sessions_app.finding.stuck import halted
+from sessions_app.finding import stuck
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
-# Beyond so many neighbours on either side, nobody wants to know the exact number.
+# Beyond so many neighbours on either side, the exact number is of no use.
 COUNTED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
+    """``empty`` is the sentence that an empty list shows."""
+
     key: str
     title: str
     empty: str
@@ -37,11 +39,11 @@ QUEUES = (
 BY_KEY = {queue.key: queue for queue in QUEUES}
 
 
-def condition(key: str, now: datetime) -> Q:
+def queue_filter(key: str, now: datetime) -> Q:
     """Which sessions are in a queue."""
     match key:
         case "attention":
-            return Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR) | stuck(now)
+            return Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR) | stuck.not_moving(now)
         case "running":
             return Q(status__in=(Status.RUNNING, Status.QUEUED))
         case "waiting":
@@ -54,64 +56,63 @@ def condition(key: str, now: datetime) -> Q:
             return Q()
 
 
-def stuck(now: datetime) -> Q:
-    """Sessions that should be moving and are not: the worker is gone, none has come, or it hangs."""
-    return halted(now)
-
-
 @dataclass(frozen=True, slots=True)
-class Counted:
+class QueueCount:
     queue: Queue
     number: int
 
 
-def counts(now: datetime) -> list[Counted]:
-    """How many sessions are in each queue: two queries on small indexes."""
+def counts(now: datetime) -> list[QueueCount]:
+    """How many sessions are in each queue. Two queries on small indexes."""
     by_state: dict[tuple[str, str], int] = {
         (row["status"], row["phase"]): row["n"]
         for row in Session.objects.order_by().values("status", "phase").annotate(n=Count("pk"))
     }
-    late = Session.objects.filter(stuck(now)).count()
+    not_moving = Session.objects.filter(stuck.not_moving(now)).count()
 
     def total(*statuses: str, phase: str = "") -> int:
-        return sum(n for (status, ph), n in by_state.items() if status in statuses and phase in ("", ph))
+        return sum(
+            n for (status, in_phase), n in by_state.items() if status in statuses and phase in ("", in_phase)
+        )
 
     numbers = {
-        "attention": total(Status.WAITING) + total(Status.IDLE, phase=Phase.ERROR) + late,
+        "attention": total(Status.WAITING) + total(Status.IDLE, phase=Phase.ERROR) + not_moving,
         "running": total(Status.RUNNING, Status.QUEUED),
         "waiting": total(Status.WAITING),
         "paused": total(Status.PAUSED),
         "done": total(Status.CANCELLED) + total(Status.IDLE, phase=Phase.DONE),
         "all": sum(by_state.values()),
     }
-    return [Counted(queue, numbers[queue.key]) for queue in QUEUES]
+    return [QueueCount(queue, numbers[queue.key]) for queue in QUEUES]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SessionsPage:
     """``next`` is the cursor of the next page, "" on the last."""
 
     sessions: list[Session]
     next: str
 
 
-def page(key: str, *, now: datetime, where: Q | None = None, after: str = "", limit: int = PAGE) -> Page:
-    """One page of a queue.
+def read_page(
+    key: str, *, now: datetime, where: Q | None = None, after: str = "", limit: int = PAGE
+) -> SessionsPage:
+    """One page of a queue, with branches, assignees and tags. Two queries.
 
-    :param after: The cursor that the page before gave; a broken one gives the first page.
+    :param after: The cursor that the page before gave; an invalid one gives the first page.
     """
     queue = BY_KEY[key]
-    rows = chosen(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
+    rows = select(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
     if cursor := _read_cursor(after):
         rows = rows.filter(_beyond(*cursor, ascending=queue.oldest_first))
-    found = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
-    more = len(found) > limit
-    return Page(found[:limit], _cursor(found[limit - 1]) if more else "")
+    sessions = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
+    more = len(sessions) > limit
+    return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """``place`` is where the session stands among the ``total``, both counted up to `COUNTED` on either side."""
+    """``place`` is the session's number among the ``total``, both counted up to `COUNTED` on either side."""
 
     previous: uuid.UUID | None
     following: uuid.UUID | None
@@ -121,15 +122,15 @@ class Neighbours:
 
 
 def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = None) -> Neighbours:
-    """The sessions before and after this one in a queue, and how many there are: two queries of `COUNTED` ids each."""
+    """The sessions before and after this one in a queue, and how many there are. Two queries of `COUNTED` ids each."""
     ascending = BY_KEY[key].oldest_first
-    rows = chosen(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
-    here = (session.updated_at, session.pk)
+    rows = select(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
+    cursor = (session.updated_at, session.pk)
     after, before = (
-        list(rows.filter(_beyond(*here, ascending=way)).order_by(*_order(way))[: COUNTED + 1])
-        for way in (ascending, not ascending)
+        list(rows.filter(_beyond(*cursor, ascending=up)).order_by(*_order(up))[: COUNTED + 1])
+        for up in (ascending, not ascending)
     )
-    numbers = [min(len(found), COUNTED) for found in (before, after)]
+    numbers = [min(len(keys), COUNTED) for keys in (before, after)]
     return Neighbours(
         before[0] if before else None,
         after[0] if after else None,
@@ -139,9 +140,9 @@ def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = N
     )
 
 
-def chosen(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
-    """All sessions of a queue that fit the filter."""
-    rows = Session.objects.filter(condition(key, now))
+def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
+    """All sessions of a queue that match the filter ``where``."""
+    rows = Session.objects.filter(queue_filter(key, now))
     return rows.filter(where) if where is not None else rows
 
 

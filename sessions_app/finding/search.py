@@ -1,10 +1,10 @@
-"""Finding sessions by what was said in them: in messages, and in the tool calls' names, arguments and results.
+"""Full-text search in sessions: in their messages, and in the names, arguments, results and errors of their tool calls.
 
-Every word must occur in the same message or call. One that holds marks (``CLM-1042``) and a quoted part must occur as
-they stand, and the last word may be the beginning of one. Case, accents and marks do not matter. Any text is a valid
-query. The first 100,000 characters of each message and call are searched.
+Every word must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of a quoted
+phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do not
+matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
 
-The words lie in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later.
+The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later.
 """
 
 import re
@@ -29,22 +29,25 @@ MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("messag
 MOST_CHARACTERS = 100_000
 LONGEST_WORD = 100
 MOST_WORDS = 30
-# A beginning of two letters is one of very many words.
+# Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
+# Characters shown on each side of a match.
 AROUND = 80
-# What a tool told the model lies in its call already, unless a person has replaced it.
-SAID = ~Q(text="") & (~Q(role=Message.Role.TOOL) | ~Q(author=""))
+# The text of a tool's message is indexed with its call already, unless a person has replaced it.
+INDEXED_MESSAGES = ~Q(text="") & (~Q(role=Message.Role.TOOL) | ~Q(author=""))
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message or a call in which the words occur. ``visible`` says whether the present history shows it.
+    """A message or a call that matches, masked. ``visible``: the present history shows it.
 
-    ``parts`` is the place in the text, in pieces; those marked with True are what was looked for.
+    kind: message or call. ``who``: the author or the role of a message, the tool of a call.
+    branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.
+    parts: the surroundings of the first match, in pieces; those with True are matches.
     """
 
     kind: str
-    row: Message | ToolCall
+    position: int
     who: str
     at: datetime
     branch: int
@@ -52,27 +55,22 @@ class Hit:
     parts: list[tuple[str, bool]]
 
     @property
-    def position(self) -> int:
-        return self.row.position
-
-    @property
     def anchor(self) -> str:
-        return f"{self.kind[0]}{self.row.position}"
+        """The id of its element on the timeline."""
+        return f"{self.kind[0]}{self.position}"
 
 
-def sessions(queryset: QuerySet[Session], text: str) -> QuerySet[Session]:
-    """Those of the sessions in which the text was said; all of them for a blank text."""
-    return queryset.filter(said(text)) if text.strip() else queryset
+def history_contains(text: str) -> Q:
+    """The condition that a session's history contains the text. No query of its own.
 
-
-def said(text: str) -> Q:
-    """The condition that a session has the text in its history, also in what a rewind left behind, or in the part
-    that it shares with the session it was forked from. A text without any word is found nowhere."""
+    That includes discarded branches, and the history that a fork shares with its source. A text without any word is
+    contained in none.
+    """
     phrases = _phrases(text)
     if not phrases:
         return Q(pk__in=[])
-    places = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases)]
-    (messages, first), (calls, second) = (query.sql_with_params() for query in places)
+    matches = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases)]
+    (messages, first), (calls, second) = (query.sql_with_params() for query in matches)
     branches = Branch._meta.db_table
     sql = f"""
         WITH hit AS (
@@ -88,9 +86,9 @@ def said(text: str) -> Q:
 
 
 def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hit]:
-    """Where in the session the text was said, newest first. Three queries; reads ``session.branch``.
+    """The messages and calls of the session that contain the text, newest first. Three queries.
 
-    What is found only in values that the mask hides is left out.
+    Matches in values that the mask hides are left out. Reads ``session.branch``.
     """
     phrases = _phrases(text)
     if not phrases or session.branch is None:
@@ -106,12 +104,12 @@ def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hi
         *calls.filter(here).order_by("-position")[:limit],
     ]
     rows.sort(key=lambda row: row.position, reverse=True)
-    found = (_hit(row, session.branch, own, phrases, mask) for row in rows[:limit])
-    return [hit for hit in found if hit is not None]
+    candidates = (_hit(row, session.branch, own, phrases, mask) for row in rows[:limit])
+    return [hit for hit in candidates if hit is not None]
 
 
 def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int = 2) -> dict[UUID, list[Hit]]:
-    """The newest hits in each of the sessions, by their keys. Three queries for all; reads ``session.branch``."""
+    """The newest hits in each of the sessions, by the sessions' keys. Three queries. Reads ``session.branch``."""
     phrases = _phrases(text)
     if not phrases or not sessions:
         return {}
@@ -127,19 +125,19 @@ def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int 
     for matching in _matching(phrases):
         rows += matching.filter(here).annotate(newest=newest).filter(newest__lte=each)
     rows.sort(key=lambda row: row.position, reverse=True)
-    found: dict[UUID, list[Hit]] = {}
+    by_session: dict[UUID, list[Hit]] = {}
     for session in sessions:
         if (branch := session.branch) is None:
             continue
         own = {pk: number for pk, (key, number) in owners.items() if key == session.pk}
         mine = (row for row in rows if row.branch_id in own or branch.sees(row.branch_id, row.position))
         hits = (_hit(row, branch, own, phrases, mask) for row in mine)
-        found[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
-    return found
+        by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
+    return by_session
 
 
 def plain(value: Any) -> str:
-    """JSON as words to be found and read: ``claim: CLM-1042, amount: 120``."""
+    """JSON as text to be searched and read: ``claim: CLM-1042, amount: 120``."""
     if isinstance(value, dict):
         if TYPE_TAG in value:
             return plain(value.get("value"))
@@ -151,17 +149,16 @@ def plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def call_text(call: ToolCall, mask: Mask | None = None) -> str:
-    """All that a call is found by."""
-    hide = mask or Mask.none()
-    asked, sent, result = (hide.json(value) for value in (call.arguments, call.sent, call.result))
+def call_text(call: ToolCall, mask: Mask) -> str:
+    """The text of a call that is indexed and searched."""
+    arguments, sent, result = (mask.json(value) for value in (call.arguments, call.sent, call.result))
     return " ".join(
-        filter(None, [call.tool, plain(asked), plain(sent), hide.text(call.error), plain(result)])
+        filter(None, [call.tool, plain(arguments), plain(sent), mask.text(call.error), plain(result)])
     )
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text as they are looked up: lower case, without accents, split at everything else."""
+    """The words of a text as the index stores them: lower case, without accents, letters and digits only."""
     text = text[:MOST_CHARACTERS].casefold()
     if not text.isascii():
         letters = unicodedata.normalize("NFKD", text)
@@ -171,7 +168,7 @@ def tokens(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Phrase:
-    """Words in a row; of the last one perhaps only the beginning."""
+    """Words that follow each other. ``beginning``: the last of them is only the beginning of a word."""
 
     words: list[str]
     beginning: bool
@@ -191,14 +188,14 @@ class _Phrase:
 
 
 def _phrases(text: str) -> list[_Phrase]:
-    found = [
+    parts = [
         (tokens(quoted or word), bool(quoted)) for quoted, word in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
     ]
-    found = [(words, quoted) for words, quoted in found if words][:MOST_WORDS]
-    last = len(found) - 1
+    parts = [(words, quoted) for words, quoted in parts if words][:MOST_WORDS]
+    last = len(parts) - 1
     return [
         _Phrase(words, not quoted and place == last and len(words[-1]) >= SHORTEST_BEGINNING)
-        for place, (words, quoted) in enumerate(found)
+        for place, (words, quoted) in enumerate(parts)
     ]
 
 
@@ -234,13 +231,13 @@ def _hit(
     if isinstance(row, Message):
         whole, shown = row.text, mask.text(row.text)
     else:
-        whole, shown = call_text(row), call_text(row, mask)
+        whole, shown = call_text(row, Mask.none()), call_text(row, mask)
     parts = _snippet(shown, phrases)
-    if shown != whole and not any(found for _, found in parts):
+    if shown != whole and not any(is_match for _, is_match in parts):
         return None
     return Hit(
         kind="message" if isinstance(row, Message) else "call",
-        row=row,
+        position=row.position,
         who=(row.author or row.role) if isinstance(row, Message) else row.tool,
         at=row.created_at if isinstance(row, Message) else row.asked_at,
         branch=numbers.get(row.branch_id, 0),
@@ -250,7 +247,7 @@ def _hit(
 
 
 def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:
-    """The surroundings of the first place, with every word in them marked."""
+    """The surroundings of the first match, in pieces, with every match in them marked."""
     pattern = re.compile("|".join(phrase.pattern for phrase in phrases), re.IGNORECASE)
     first = pattern.search(text)
     start = max(0, first.start() - AROUND) if first else 0

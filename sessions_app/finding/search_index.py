@@ -1,9 +1,9 @@
-"""Adds the words of what is new to the tables in which `sessions_app.finding.search` looks them up.
+"""Adds new messages and calls to the tables that `sessions_app.finding.search` reads.
 
-The sweep calls `update`, so a step of a session never waits for this, and its words are found a few seconds after it.
-Any number of processes may update at once, and any of them may be killed: each row is added once, none is left out.
+The sweep calls `update`, so a step of a session never waits for this, and is found a few seconds later. Any number of
+processes may update at once, and any of them may be killed: each row is added once, none is left out.
 
-A call is found from the moment it is asked for, and by its result once it has ended; then it never changes again.
+A call is indexed as soon as it is requested, and again with its result once it has ended; then it never changes.
 """
 
 import time
@@ -16,20 +16,21 @@ from django.db.models import Model
 from django.db.models.expressions import RawSQL
 
 from agentstate.names import ENDED_CALL_STATES
-from sessions_app.finding.search import CALLS, MESSAGES, OPEN_CALLS, SAID, call_text, tokens
+from sessions_app.access.masking import Mask
+from sessions_app.finding.search import CALLS, INDEXED_MESSAGES, MESSAGES, OPEN_CALLS, call_text, tokens
 from sessions_app.models import Message, ToolCall
 
-# Rows are committed in another order than that of their keys, if only by moments.
+# Rows may be committed in another order than that of their keys: how far behind the mark they are looked for.
 LATE = 10_000
 _LAST_POSITION = 16_383
 Doc = tuple[int, list[str]]
 
 
 def update(seconds: float = 1.0) -> bool:
-    """Add what is new, in short transactions, for about so long. Returns whether there is more to do."""
+    """Add new rows, in short transactions, for about so many seconds. Returns whether there are more."""
     end = time.monotonic() + seconds
     index: _Index = _Sqlite() if connection.vendor == "sqlite" else _Postgres()
-    if _column(index.begun_anew):
+    if _column(index.restarted):
         rebuild()
     while _add_messages(index) | _add_calls(index) | _close_calls(index):
         if time.monotonic() > end:
@@ -38,7 +39,7 @@ def update(seconds: float = 1.0) -> bool:
 
 
 def rebuild() -> None:
-    """Forget everything; the next updates add it all again."""
+    """Empty the index; the next updates add everything again."""
     with transaction.atomic():
         _execute("UPDATE sessions_app_search_mark SET upto = 0")
         if connection.vendor != "sqlite":
@@ -50,32 +51,32 @@ def rebuild() -> None:
 
 
 class _Index(Protocol):
-    """What the two databases do differently."""
+    """What differs between the two databases."""
 
     batch: int
     """How many rows are added in one transaction."""
 
-    begun_anew: str
-    """Selects something if keys have begun anew (`manage.py flush`): other rows' words must not be taken for theirs."""
+    restarted: str
+    """Selects a row if keys have restarted (`manage.py flush`): the index then has words of other rows."""
 
     def new(self, model: type[Model]) -> tuple[int, list[int]]:
         """The mark, and the next keys that may have to be added."""
 
     def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
-        """Add the documents, and move the mark on."""
+        """Add the documents, and move the mark to ``upto``."""
 
     def open_calls(self) -> list[int]: ...
 
     def close(self, pk: int, words: list[str] | None) -> None:
-        """Give a call its last words, or none if it is gone. Nothing happens if somebody else has done it."""
+        """Index an ended call with its result, or drop one that was deleted. Does nothing if that is done already."""
 
 
 class _Sqlite:
-    """One process writes at a time, so that keys are committed in their order: a mark says how far the words go."""
+    """One process writes at a time, so keys are committed in their order: all rows up to the mark are indexed."""
 
-    # The steps of sessions wait while this writes: for a millisecond, mostly.
+    # Steps of sessions wait while this writes: usually for a millisecond.
     batch = 50
-    begun_anew = """
+    restarted = """
         SELECT 1 FROM sessions_app_search_mark mark LEFT JOIN sqlite_sequence given
         ON given.name = 'sessions_app_' || mark.name WHERE mark.upto > COALESCE(given.seq, 0)
     """
@@ -103,10 +104,10 @@ class _Sqlite:
 
 
 class _Postgres:
-    """Keys may be committed late: what is not there yet is looked for a good way behind the mark, too."""
+    """Keys may be committed late, so rows that are not indexed yet are looked for behind the mark, too."""
 
     batch = 500
-    begun_anew = """
+    restarted = """
         SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
         ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'
         WHERE mark.upto > COALESCE(given.last_value, 0)
@@ -116,7 +117,7 @@ class _Postgres:
         mark = _mark(model)
         rows = model._default_manager.filter(pk__gt=mark - LATE).order_by("pk")
         if model is Message:
-            rows = rows.filter(SAID)
+            rows = rows.filter(INDEXED_MESSAGES)
         known = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
         return mark, list(rows.exclude(pk__in=known).values_list("pk", flat=True)[: self.batch])
 
@@ -145,8 +146,8 @@ class _Postgres:
 def _add_messages(index: _Index) -> bool:
     mark, keys = index.new(Message)
     if keys:
-        said = Message.objects.filter(SAID, pk__in=keys).values_list("pk", "text")
-        docs = [(pk, tokens(text)) for pk, text in said]
+        messages = Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text")
+        docs = [(pk, tokens(text)) for pk, text in messages]
         with transaction.atomic():
             index.add(Message, mark, keys[-1], docs, [])
     return bool(keys)
@@ -156,9 +157,15 @@ def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
         calls = list(ToolCall.objects.filter(pk__in=keys))
-        ended = [(call.pk, tokens(call_text(call))) for call in calls if call.status in ENDED_CALL_STATES]
+        ended = [
+            (call.pk, tokens(call_text(call, Mask.none())))
+            for call in calls
+            if call.status in ENDED_CALL_STATES
+        ]
         still_open = [
-            (call.pk, tokens(call_text(call))) for call in calls if call.status not in ENDED_CALL_STATES
+            (call.pk, tokens(call_text(call, Mask.none())))
+            for call in calls
+            if call.status not in ENDED_CALL_STATES
         ]
         with transaction.atomic():
             index.add(ToolCall, mark, keys[-1], ended, still_open)
@@ -168,25 +175,27 @@ def _add_calls(index: _Index) -> bool:
 def _close_calls(index: _Index) -> bool:
     known = index.open_calls()
     statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
-    over = list(
+    ended = list(
         islice(
             (pk for pk in known if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES), index.batch
         )
     )
-    if over:
-        words = {call.pk: tokens(call_text(call)) for call in ToolCall.objects.filter(pk__in=over)}
+    if ended:
+        words = {
+            call.pk: tokens(call_text(call, Mask.none())) for call in ToolCall.objects.filter(pk__in=ended)
+        }
         with transaction.atomic():
-            for pk in over:
+            for pk in ended:
                 index.close(pk, words.get(pk))
-    return bool(over)
+    return bool(ended)
 
 
 def _tsvector(words: list[str]) -> str:
-    """Words of letters and digits only need no escaping."""
+    """The words with their places. They consist of letters and digits, so nothing must be escaped."""
     places: dict[str, list[str]] = {}
     for place, word in enumerate(words, 1):
         places.setdefault(word, []).append(str(min(place, _LAST_POSITION)))
-    return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
+    return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())
 
 
 def _table(model: type[Model]) -> str:
@@ -199,7 +208,7 @@ def _mark(model: type[Model]) -> int:
 
 
 def _move_mark(model: type[Model], before: int, after: int) -> bool:
-    """False if somebody else has moved it meanwhile."""
+    """False if another process has moved it meanwhile."""
     move = "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto = %s"
     return _execute(move, [after, model._meta.model_name or "", before]) == 1
 

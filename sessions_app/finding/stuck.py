@@ -1,6 +1,6 @@
-"""Sessions that should be moving and are not, or that wait for somebody longer than they should.
+"""Stuck sessions: those that should be moving and are not, and those that have waited too long for a person.
 
-Nothing is marked: it is seen from the rows each time, so a session is stuck no longer as soon as it moves.
+Nothing is stored: this is computed from the rows each time, so a session that moves is no longer stuck.
 """
 
 from datetime import datetime, timedelta
@@ -10,16 +10,16 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from sessions_app.models import Approval, Session, Status
 from sessions_app.wording import age
 
-# A queued session that nobody has taken for so long.
+# A queued session is overdue if no worker has taken it for so long.
 OVERDUE = timedelta(seconds=60)
-# A session that a living worker holds, and that has recorded nothing for so long: its model or tool hangs.
+# A running session whose worker is online hangs if nothing has been recorded for so long.
 HANGING = timedelta(minutes=30)
-# An approval, or another decision, that people have let lie for so long.
-WAITED = timedelta(minutes=10)
+# A session waits too long if no person has decided for so long.
+LONG_WAIT = timedelta(minutes=10)
 
 
-def halted(now: datetime) -> Q:
-    """Queued and running sessions that do not move: the worker is gone, none has come, or it hangs."""
+def not_moving(now: datetime) -> Q:
+    """Queued and running sessions that do not move: the worker is lost, no worker has taken it, or it hangs."""
     return (
         Q(status=Status.RUNNING, lease_expires_at__lt=now)
         | Q(status=Status.RUNNING, updated_at__lt=now - HANGING)
@@ -27,21 +27,21 @@ def halted(now: datetime) -> Q:
     )
 
 
-def neglected(now: datetime) -> Q:
-    """Waiting sessions whose approval has lapsed, or that have waited for a person for long."""
-    lapsed = Approval.objects.filter(
+def waiting_too_long(now: datetime) -> Q:
+    """Waiting sessions whose approval request has expired, or that have waited for a person for `LONG_WAIT`."""
+    expired = Approval.objects.filter(
         decision="", expires_at__lte=now, session=OuterRef("pk"), call__branch=OuterRef("branch")
     )
-    return Q(status=Status.WAITING) & (Q(updated_at__lt=now - WAITED) | Q(Exists(lapsed)))
+    return Q(status=Status.WAITING) & (Q(updated_at__lt=now - LONG_WAIT) | Q(Exists(expired)))
 
 
 def stuck(now: datetime) -> QuerySet[Session]:
-    """All of them, longest first."""
-    return Session.objects.filter(halted(now) | neglected(now)).order_by("updated_at", "pk")
+    """All stuck sessions, the longest stuck first. One query."""
+    return Session.objects.filter(not_moving(now) | waiting_too_long(now)).order_by("updated_at", "pk")
 
 
-def why_halted(session: Session, now: datetime) -> str:
-    """Why the session does not move, in a sentence; "" if it does, or is not meant to. No query."""
+def why_not_moving(session: Session, now: datetime) -> str:
+    """Why the session does not move, as a sentence; "" if it moves, or need not. No query."""
     lease, due = session.lease_expires_at, session.next_run_at
     if session.status == Status.RUNNING and lease is not None and lease < now:
         return f"Its worker {session.worker} has not been heard of for {age(lease, now)} beyond its lease."

@@ -1,56 +1,171 @@
-"""All of a session in plain JSON: what `manage.py agent show` prints."""
+"""A session as plain JSON, for programs: the JSON tab and its file, the page of a call, `manage.py agent show --json`.
 
+Rows in, plain values out. Everything comes through a mask, which hides values in it; `Mask.none()` exports all of them.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any
 
-from sessions_app.history.message_rows import fill_texts
-from sessions_app.models import Checkpoint, Message, Session, ToolCall
+from sessions_app.access.masking import Mask
+from sessions_app.history.call_rows import SMALL, calls_without_big_results
+from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, Session, ToolCall
+
+Json = dict[str, Any]
+_FIELDS = (
+    "agent", "title", "customer", "version", "phase", "phase_since", "status", "waiting_for", "why", "error",
+    "final_answer", "exit_reason", "epoch", "worker", "attempt", "position", "definition", "totals", "inputs",
+    "created_at", "updated_at",
+)  # fmt: skip
+KEYS = (
+    "id", *_FIELDS, "branch", "left_at", "lineage", "tags", "inbox", "messages", "model_calls", "tool_calls",
+    "checkpoints", "events",
+)  # fmt: skip
 
 
-def whole(session: Session) -> dict[str, Any]:
-    """The session, and the history that its present branch shows. Five queries, however long it is."""
-    branch = session.branch
-    assert branch is not None, f"session {session.pk} has no branch"
-    messages = fill_texts(branch, list(Message.objects.visible_on(branch)))
-    return {
-        "id": str(session.pk),
-        "agent": session.agent,
-        "title": session.title,
-        "version": session.version,
-        "branch": branch.number,
-        "phase": session.phase,
-        "status": session.status,
-        "waiting_for": session.waiting_for,
-        "why": session.why,
-        "epoch": session.epoch,
-        "final_answer": session.final_answer,
-        "error": session.error,
-        "messages": [{"position": row.position, "role": row.role, "text": row.text} for row in messages],
-        "inbox": list(session.inbox.values_list("text", flat=True)),
-        "tool_calls": [_call(row) for row in ToolCall.objects.visible_on(branch)],
-        "checkpoints": [_checkpoint(row) for row in Checkpoint.objects.visible_on(branch)],
+def session_json(
+    session: Session,
+    *,
+    mask: Mask,
+    after: int = 0,
+    upto: int | None = None,
+    big_results: bool = True,
+    keys: Collection[str] = KEYS,
+) -> Json:
+    """The session, and the rows of its present history with ``after < position <= upto``, oldest first.
+
+    At most seven queries: one for each of the keys from ``tags`` on that is asked for. Reads ``session.branch``.
+
+    :param big_results: False leaves out results above `SMALL` characters, and the texts of messages that hold them.
+    :param keys: The keys to export, of `KEYS`, in their order.
+    """
+    branch = session.current_branch
+    read_calls = "tool_calls" in keys or "messages" in keys
+    calls = list(_calls(branch, after, upto, big_results)) if read_calls else []
+    readers: Mapping[str, Callable[[], Any]] = {
+        "tags": lambda: sorted(session.tags.values_list("name", flat=True)),
+        "inbox": lambda: [mask.named("text", text) for text in session.inbox.values_list("text", flat=True)],
+        "messages": lambda: _messages(branch, after, upto, calls, mask),
+        "model_calls": lambda: [
+            _model_call(row)
+            for row in mask.rows(
+                ModelCall.objects.visible_on(branch, after=after, upto=upto).defer("side_replies")
+            )
+        ],
+        "tool_calls": lambda: [call_json(row, mask=mask) for row in calls],
+        "checkpoints": lambda: [
+            _checkpoint(row)
+            for row in mask.rows(Checkpoint.objects.visible_on(branch, after=after, upto=upto))
+        ],
+        "events": lambda: [
+            _event(row) for row in mask.rows(Event.objects.visible_on(branch, after=after, upto=upto))
+        ],
     }
+    facts = _facts(mask.row(session), branch)
+    return {key: readers[key]() if key in readers else facts[key] for key in keys}
 
 
-def _call(row: ToolCall) -> dict[str, Any]:
-    return {
+def call_json(call: ToolCall, *, mask: Mask) -> Json:
+    """One tool call. ``arguments`` are those that it ran or would run with. No query.
+
+    ``requested`` is there only if they differ from what the model asked for, ``result_size`` (characters) only if the
+    result was too big to be read: ``call`` may be one of `calls_without_big_results`.
+    """
+    row: Any = mask.row(call)
+    small = "small" in vars(row)
+    payload = {
         "call_id": row.call_id,
         "position": row.position,
         "tool": row.tool,
         "arguments": row.ran_with,
         "status": row.status,
-        "result": row.result,
+        "result": row.small if small else row.result,
         "error": row.error,
         "attempts": row.attempt,
         "cached": row.cached,
         "idempotency_key": row.idempotency_key,
     }
+    if row.sent is not None:
+        payload["requested"] = row.arguments
+    if small and (row.size or 0) > SMALL:
+        payload["result_size"] = row.size
+    return payload
 
 
-def _checkpoint(row: Checkpoint) -> dict[str, Any]:
+def _facts(session: Session, branch: Branch) -> Json:
+    fields = {name: _plain(getattr(session, name)) for name in _FIELDS}
+    place = {"branch": branch.number, "left_at": branch.left_at, "lineage": branch.lineage}
+    return {"id": str(session.pk), **fields, **place}
+
+
+def _calls(branch: Branch, after: int, upto: int | None, big_results: bool) -> Collection[ToolCall]:
+    if big_results:
+        return ToolCall.objects.visible_on(branch, after=after, upto=upto)
+    return calls_without_big_results(branch, after=after, upto=upto)
+
+
+def _messages(
+    branch: Branch, after: int, upto: int | None, calls: Collection[ToolCall], mask: Mask
+) -> list[Json]:
+    """Each with its text, also where the ledger of calls holds it. A text that was not read is None."""
+    results: dict[int, Any] = {}
+    for call in calls:
+        result = vars(call).get("small", vars(call).get("result"))
+        if result is not None:
+            results[call.position] = result
+    payload = []
+    for row in Message.objects.visible_on(branch, after=after, upto=upto):
+        call_position = row.body.get(RESULT_OF)
+        text = row.text if call_position is None or row.text else results.get(call_position)
+        payload.append(
+            {
+                "position": row.position,
+                "role": row.role,
+                "text": None if text is None else mask.named("text", str(text)),
+                "author": row.author,
+                "at": _plain(row.created_at),
+            }
+        )
+    return payload
+
+
+def _model_call(row: ModelCall) -> Json:
+    return {
+        "position": row.position,
+        "name": row.name,
+        "model": row.model,
+        "prompt_tokens": row.prompt_tokens,
+        "completion_tokens": row.completion_tokens,
+        "at": _plain(row.started_at),
+        "seconds": row.seconds,
+        "error": row.error,
+    }
+
+
+def _checkpoint(row: Checkpoint) -> Json:
     return {
         "id": row.pk,
         "position": row.position,
+        "kind": row.kind,
+        "step": row.step,
         "phase": row.phase,
         "complete": row.complete,
-        "kind": row.kind,
+        "at": _plain(row.created_at),
+        "outcome": row.outcome,
     }
+
+
+def _event(row: Event) -> Json:
+    return {
+        "position": row.position,
+        "kind": row.kind,
+        "actor": row.actor_name,
+        "reason": row.reason,
+        "data": row.data,
+        "at": _plain(row.created_at),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -228,8 +228,12 @@ class Session(models.Model):
 
     @property
     def current_branch(self) -> "Branch":
-        """The branch that the session is on. Only a session that is being created has none."""
-        assert self.branch is not None, f"session {self.pk} has no branch"
+        """The branch that the session is on.
+
+        :raises RuntimeError: for a session without a branch, which only one that is being created is.
+        """
+        if self.branch is None:
+            raise RuntimeError(f"The session {self.pk} has no branch.")
         return self.branch
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:

@@ -1,4 +1,4 @@
-"""How times, values and calls are written in templates."""
+"""Template filters for times, values and calls."""
 
 import json
 from collections.abc import Mapping
@@ -22,24 +22,17 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def age(since: datetime | None, now: datetime | None = None) -> str:
-    return wording.age(since, now or timezone.now()) if since else ""
-
-
-@register.filter
 def ago(since: datetime | None, now: datetime | None = None) -> str:
-    text = age(since, now)
-    return text if text in ("", "just now") else f"{text} ago"
-
-
-@register.filter
-def between(start: datetime, end: datetime | None) -> str:
-    return wording.duration((end - start).total_seconds()) if end else ""
+    """``just now``, ``14 min ago``; "" for None."""
+    if since is None:
+        return ""
+    text = wording.age(since, now or timezone.now())
+    return text if text == "just now" else f"{text} ago"
 
 
 @register.filter
 def clock(at: datetime | None) -> SafeString | str:
-    """The time of day, with the day where that is not today."""
+    """A ``time`` element with the time of day, and with the date where that is not today."""
     if at is None:
         return ""
     local = timezone.localtime(at)
@@ -73,7 +66,7 @@ def thousands(number: int | None) -> str:
 
 @register.filter
 def size(characters: int) -> str:
-    """``812 characters``, ``24 KB``, ``9.8 MB``: how long a text is."""
+    """The length of a text: ``812 characters``, ``24 KB``, ``9.8 MB``."""
     if characters < 10_000:
         return f"{characters:,} characters"
     if characters < 1_000_000:

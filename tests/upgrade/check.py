@@ -107,7 +107,7 @@ def _addresses() -> Iterator[str]:
         for tab in TABS:
             yield reverse(tab, args=[session.pk])
         for number in reading.tails(session):
-            yield reverse("tail", args=[session.pk, number])
+            yield reverse("discarded", args=[session.pk, number])
     for session in {session.status: session for session in sessions}.values():
         yield reverse("live", args=[session.pk])
         yield reverse("find", args=[session.pk]) + "?q=look"

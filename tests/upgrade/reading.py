@@ -19,11 +19,12 @@ from django.contrib.auth.models import User
 from django.http import QueryDict
 
 from agentstate.durable.records import CallRecord, ReplyRecord
-from sessions_app.desk.pages.session.discarded import left_behind
+from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.session.discarded import discarded_branches
 from sessions_app.finding import search, search_index
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.history import restore
-from sessions_app.history.export import whole
+from sessions_app.history.export import session_json
 from sessions_app.history.message_rows import fill_texts, results_of, unpack
 from sessions_app.models import (
     Branch,
@@ -39,6 +40,7 @@ from sessions_app.models import (
     ToolResult,
     Worker,
 )
+from tests import builders
 
 Json = Any
 # Later versions may have other rights besides these of version 0.1.
@@ -111,7 +113,7 @@ def read_session(session: Session, names: Mapping[str, str]) -> Json:
     numbers = {each.pk: each.number for each in branches}
     source = session.forked_from
     tip = restore.last_visible(Checkpoint, branch)
-    told = whole(session)
+    told = session_json(session, mask=Mask.none())
     return {
         **{
             name: getattr(session, name)
@@ -196,7 +198,7 @@ def made_with() -> Json:
 def tails(session: Session) -> list[int]:
     """The numbers of the branches that left steps behind."""
     assert session.branch is not None
-    return [left.branch for left in left_behind(session, session.branch)]
+    return [item.branch for item in discarded_branches(builders.context_of(session))]
 
 
 def definitions(keys: Sequence[str]) -> Json:
@@ -346,7 +348,7 @@ def _bulk(act: BulkAction) -> Json:
 
 def _titles(words: str) -> Json:
     """The sessions in which the words were said."""
-    return sorted(search.sessions(Session.objects.all(), words).values_list("title", flat=True))
+    return sorted(Session.objects.filter(search.history_contains(words)).values_list("title", flat=True))
 
 
 def _number(query: str, user: User) -> int:

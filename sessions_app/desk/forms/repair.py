@@ -139,7 +139,7 @@ class MessageTextForm(ReasonForm):
     field_order = ("version", "position", "text", "reason")
 
     def perform(self, **arguments: Any) -> Session:
-        present = repairs.words(self.session.current_branch, arguments["position"])
+        present = repairs.message_text(self.session.current_branch, arguments["position"])
         arguments["text"] = Mask.configured().restore(arguments["text"], present)
         return actions.replace_message(**arguments)
 
@@ -163,7 +163,7 @@ class StepForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = repairs.unfinished(self.session.current_branch)
+        self.calls = repairs.unfinished(self.session.current_branch, Mask.configured())
         if not self.calls:
             self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
         for call in self.calls:

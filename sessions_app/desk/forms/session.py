@@ -202,7 +202,7 @@ class ForkForm(CheckpointForm):
     def perform(self, **arguments: Any) -> Session:
         replaced = arguments.get("replace")
         if replaced is not None:
-            original = checkpoints.words_at(self.session.current_branch, replaced)
+            original = checkpoints.user_text_at(self.session.current_branch, replaced)
             arguments["message"] = Mask.configured().restore(arguments["message"], original)
         return actions.fork(**arguments)
 

@@ -1,4 +1,5 @@
-"""Every read that a page needs: one module per part of a page, pure reads that return small dataclasses.
+"""Read models: one module per page or part of a page, with functions that read rows and return small dataclasses.
 
-Nothing here writes or knows of requests. The number of queries never depends on how long a history is.
+Nothing here writes, and nothing knows of HTTP requests. Rows are masked before they are returned. Every function that
+reads says how many queries it makes; their number never depends on how long a history is.
 """

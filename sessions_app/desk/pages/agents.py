@@ -1,4 +1,4 @@
-"""The agents that workers have published, and what all their sessions add up to."""
+"""The agents that workers have published, and what their sessions add up to."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,40 +8,43 @@ from django.db.models import Count
 
 from sessions_app.models import RegisteredAgent, Session, Status
 
-SUMMED = 500
+NEWEST = 500
 
 
 @dataclass(slots=True)
-class Summary:
+class AgentRow:
+    """An agent, with numbers of its sessions."""
+
     agent: RegisteredAgent
     sessions: int = 0
     running: int = 0
     waiting: int = 0
 
 
-def agents() -> list[Summary]:
-    """Two queries."""
-    found = {agent.key: Summary(agent) for agent in RegisteredAgent.objects.all()}
-    for row in Session.objects.order_by().values("agent", "status").annotate(n=Count("pk")):
-        summary = found.get(row["agent"])
-        if summary is None:
+def agents() -> list[AgentRow]:
+    """All agents. Two queries."""
+    rows = {agent.key: AgentRow(agent) for agent in RegisteredAgent.objects.all()}
+    numbers = Session.objects.order_by().values("agent", "status").annotate(n=Count("pk"))
+    for number in numbers:
+        row = rows.get(number["agent"])
+        if row is None:
             continue
-        summary.sessions += row["n"]
-        summary.running += row["n"] if row["status"] in (Status.RUNNING, Status.QUEUED) else 0
-        summary.waiting += row["n"] if row["status"] == Status.WAITING else 0
-    return list(found.values())
+        row.sessions += number["n"]
+        row.running += number["n"] if number["status"] in (Status.RUNNING, Status.QUEUED) else 0
+        row.waiting += number["n"] if number["status"] == Status.WAITING else 0
+    return list(rows.values())
 
 
 @dataclass(slots=True)
-class Totals:
-    """Those of the newest `SUMMED` sessions, added up."""
+class AgentTotals:
+    """The sum of the totals of ``count`` sessions."""
 
-    of: int = 0
+    count: int = 0
     totals: dict[str, Any] = field(default_factory=dict)
 
 
-def totals(agent: RegisteredAgent) -> Totals:
-    """One query."""
+def totals(agent: RegisteredAgent) -> AgentTotals:
+    """Those of the agent's newest `NEWEST` sessions. One query."""
     edges: Counter[str] = Counter()
     visits: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
@@ -49,11 +52,11 @@ def totals(agent: RegisteredAgent) -> Totals:
     rows = (
         Session.objects.filter(agent=agent.key)
         .order_by("-created_at")
-        .values_list("totals", flat=True)[:SUMMED]
+        .values_list("totals", flat=True)[:NEWEST]
     )
     for row in rows:
         edges.update(row.get("edges", {}))
         visits.update(row.get("visits", {}))
         seconds.update(row.get("seconds", {}))
         numbers.update({key: value for key, value in row.items() if isinstance(value, int | float)})
-    return Totals(len(rows), {**numbers, "edges": edges, "visits": visits, "seconds": seconds})
+    return AgentTotals(len(rows), {**numbers, "edges": edges, "visits": visits, "seconds": seconds})

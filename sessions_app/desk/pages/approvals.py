@@ -1,4 +1,4 @@
-"""The approvals that wait for a person, on the present branch of a session that waits."""
+"""Approval requests that wait for a decision, on the present branch of a session that waits or is paused."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,21 +8,21 @@ from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.arguments import Field, fields
-from sessions_app.desk.pages.values import Shown, show
+from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 
 PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """The same call on a tail that was left behind. ``result`` is None where it has none that could be used again."""
+class RepeatedCall:
+    """The same call on a discarded branch. ``result`` is None where it has none that could be used again."""
 
     call: ToolCall
-    result: Shown | None
+    result: ReadableValue | None
 
     @property
-    def on_record(self) -> bool:
+    def has_result(self) -> bool:
         return self.result is not None
 
 
@@ -34,20 +34,21 @@ class Card:
     session: Session
     agent_title: str
     effect: str
-    description: str
     fields: list[Field]
     editable: bool
-    repeats: Repeated | None = None
+    repeats: RepeatedCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ApprovalsPage:
+    """``next`` is the ``after`` of the next page, None on the last."""
+
     cards: list[Card]
     next: int | None
 
 
-def waiting(now: datetime) -> QuerySet[Approval]:
-    """Open approvals that still can be given."""
+def open_approvals(now: datetime) -> QuerySet[Approval]:
+    """Those that a person can still give."""
     return Approval.objects.filter(
         Q(expires_at=None) | Q(expires_at__gt=now),
         decision="",
@@ -56,35 +57,34 @@ def waiting(now: datetime) -> QuerySet[Approval]:
     )
 
 
-def number(now: datetime) -> int:
-    return waiting(now).count()
+def count_open(now: datetime) -> int:
+    """One query."""
+    return open_approvals(now).count()
 
 
-def page(
-    now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE, mask: Mask | None = None
-) -> Page:
-    """The approvals asked first. Two queries. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
-    rows = waiting(now).select_related("call", "session", "repeats__branch").order_by("pk")
+def read_page(
+    now: datetime, mask: Mask, *, after: int | None = None, tool: str = "", limit: int = PAGE
+) -> ApprovalsPage:
+    """The oldest open approvals after the one with the key ``after``. Two queries."""
+    rows = open_approvals(now).select_related("call", "session", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
         rows = rows.filter(call__tool=tool)
-    found = [masked(approval, mask) for approval in rows[: limit + 1]]
-    for approval in found:
-        mask.row(approval.call)
-        mask.row(approval.session)
-    agents = {
-        agent.key: agent for agent in RegisteredAgent.objects.filter(key__in={a.session.agent for a in found})
-    }
-    return Page(
-        [card(approval, agents.get(approval.session.agent)) for approval in found[:limit]],
-        found[limit - 1].pk if len(found) > limit else None,
+    approvals = mask.rows(rows[: limit + 1])
+    keys = {approval.session.agent for approval in approvals}
+    agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
+    return ApprovalsPage(
+        [card(approval, agents.get(approval.session.agent)) for approval in approvals[:limit]],
+        approvals[limit - 1].pk if len(approvals) > limit else None,
     )
 
 
 def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str] | None = None) -> Card:
-    """An approval with the fields to edit its arguments. Reads ``approval.call`` and ``approval.session``."""
+    """A masked approval with the fields to edit its arguments. No query.
+
+    Reads ``approval.call``, ``approval.session`` and ``approval.repeats`` with its branch.
+    """
     tool = tool_of(agent, approval.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
     return Card(
@@ -92,22 +92,14 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
         session=approval.session,
         agent_title=agent.title if agent else approval.session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
-        description=str(tool.get("description") or ""),
         fields=fields(approval.arguments, schema, typed),
         editable=bool(tool),
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
     )
 
 
-def _repeated(call: ToolCall) -> Repeated:
-    return Repeated(call, show(call.result) if call.status == CallStatus.DONE else None)
-
-
-def masked(approval: Approval, mask: Mask) -> Approval:
-    """With what is hidden of it, and of the call that it repeats, hidden."""
-    if approval.repeats is not None:
-        mask.row(approval.repeats)
-    return mask.row(approval)
+def _repeated(call: ToolCall) -> RepeatedCall:
+    return RepeatedCall(call, readable(call.result) if call.status == CallStatus.DONE else None)
 
 
 def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:

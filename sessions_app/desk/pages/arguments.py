@@ -1,4 +1,4 @@
-"""A tool's arguments as form fields, by the tool's JSON schema; and what was typed back as arguments. No queries."""
+"""A tool's arguments as form fields, by the tool's JSON schema, and back. No queries."""
 
 import json
 from collections.abc import Mapping
@@ -12,13 +12,17 @@ PREFIX = "arg-"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One argument. ``kind`` is text, long, number, yesno, choice or json; ``value`` is what stands in the field."""
+    """One argument.
+
+    kind: text, long, number, yesno, choice or json.
+    value: the text in the field. ``requested``: what the agent asked for, as the same kind of text.
+    """
 
     name: str
     label: str
     kind: str
     value: str
-    asked: str
+    requested: str
     help: str = ""
     choices: list[str] = field(default_factory=list)
 
@@ -28,37 +32,37 @@ class Field:
 
 
 class WrongValue(ValueError):
-    """What was typed for an argument is no value of its type."""
+    """What was typed for an argument is not a value of its type."""
 
 
 def fields(
     arguments: Mapping[str, Any], schema: Mapping[str, Any], typed: Mapping[str, str] | None = None
 ) -> list[Field]:
-    """A field for each argument that the tool may be given. ``typed`` is what a person wrote before, if anything."""
+    """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name."""
     properties: Mapping[str, Any] = schema.get("properties", {})
-    found = []
+    result = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
-        about = properties.get(name, {})
-        kind = _kind(about, arguments.get(name))
-        asked = _text(kind, arguments[name]) if name in arguments else ""
-        value = (typed or {}).get(PREFIX + name, asked)
+        argument_schema = properties.get(name, {})
+        kind = _kind(argument_schema, arguments.get(name))
+        requested = _text(kind, arguments[name]) if name in arguments else ""
+        value = (typed or {}).get(PREFIX + name, requested)
         choices = (
             ["true", "false"]
             if kind == "yesno"
-            else [_text("json", c) if not isinstance(c, str) else c for c in about.get("enum", [])]
+            else [_text("json", c) if not isinstance(c, str) else c for c in argument_schema.get("enum", [])]
         )
-        found.append(
+        result.append(
             Field(
                 name,
-                str(about.get("title", name)),
+                str(argument_schema.get("title", name)),
                 kind,
                 value,
-                asked,
-                str(about.get("description", "")),
+                requested,
+                str(argument_schema.get("description", "")),
                 choices,
             )
         )
-    return found
+    return result
 
 
 def read(typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,24 +71,23 @@ def read(typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping
     :raises WrongValue: naming the argument.
     """
     edited = dict(arguments)
-    for one in fields(arguments, schema):
-        text = typed.get(one.input_name)
-        if text is None or text == one.asked:
+    for argument in fields(arguments, schema):
+        name, text = argument.name, typed.get(argument.input_name)
+        if text is None or text == argument.requested:
             continue
-        if text == "" and one.kind not in ("text", "long"):
-            if one.name in arguments:
-                edited.pop(one.name)
+        if text == "" and argument.kind not in ("text", "long"):
+            edited.pop(name, None)
             continue
-        edited[one.name] = _value(one, text, schema.get("properties", {}).get(one.name, {}))
+        edited[name] = _value(argument, text, schema.get("properties", {}).get(name, {}))
     return edited
 
 
-def _kind(about: Mapping[str, Any], value: Any) -> str:
+def _kind(schema: Mapping[str, Any], value: Any) -> str:
     if value == HIDDEN:
-        return "json"  # a field of its type could not hold it, and would send something else back
-    if about.get("enum"):
+        return "json"  # the field of its own type could not hold it, and would send another value back
+    if schema.get("enum"):
         return "choice"
-    declared = about.get("type")
+    declared = schema.get("type")
     if declared == "boolean" or (declared is None and isinstance(value, bool)):
         return "yesno"
     if declared in ("number", "integer") or (declared is None and isinstance(value, int | float)):
@@ -100,17 +103,17 @@ def _text(kind: str, value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _value(one: Field, text: str, about: Mapping[str, Any]) -> Any:
-    match one.kind:
+def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:
+    match argument.kind:
         case "text" | "long":
             return text
         case "choice":
-            return next((c for c in about["enum"] if c == text or json.dumps(c) == text), text)
+            return next((c for c in schema["enum"] if c == text or json.dumps(c) == text), text)
     try:
         value = json.loads(text)
     except ValueError:
-        what = {"number": "a number", "yesno": "true or false"}.get(one.kind, "valid JSON")
-        raise WrongValue(f"{one.label} must be {what}, not “{text}”.") from None
-    if one.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise WrongValue(f"{one.label} must be a number, not “{text}”.")
+        expected = {"number": "a number", "yesno": "true or false"}.get(argument.kind, "valid JSON")
+        raise WrongValue(f"{argument.label} must be {expected}, not “{text}”.") from None
+    if argument.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise WrongValue(f"{argument.label} must be a number, not “{text}”.")
     return value

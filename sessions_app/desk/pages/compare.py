@@ -1,7 +1,7 @@
 """Two checkpoints beside each other: what the model sees at each, message by message; the state by key; the numbers.
 
-They may be of one session or of two. Messages that both see in the same rows are the same, and are only counted. What
-is left is aligned by its words. Of a long shared history nothing is read.
+They may be of one session or of two. Messages that both see in the same rows are the same, and are only counted; the
+rest is aligned by its text. Nothing of a long shared history is read.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from typing import Any
 
 from sessions_app import wording
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.values import show
+from sessions_app.desk.pages.values import readable
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF
 from sessions_app.models import Branch, Checkpoint, Message, ToolCall
@@ -25,23 +25,23 @@ Span = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One message. ``parts`` is its text in pieces; those marked with True are what the other side has not.
+    """One message. ``parts`` is its text in pieces; those with True are missing on the other side.
 
-    Messages of the same ``sense`` say the same, also in what the mask hides of them.
+    Messages with the same ``digest`` are equal, also in what the mask hides of them. It is not shown.
     """
 
     role: str
     text: str
     position: int
-    sense: int
+    digest: int
     parts: Sequence[tuple[str, bool]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``kind`` is same, added, removed or changed; ``left`` and ``right`` the messages, where there is one.
+    """``kind`` is same, added, removed or changed; ``left`` and ``right`` are the messages, where there is one.
 
-    ``folded`` counts messages in a row that are the same, of which none is shown.
+    ``folded`` is the number of equal messages in a row, none of which is shown.
     """
 
     kind: str
@@ -52,6 +52,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Key:
+    """A state key or a number, with the text of its value on either side, "" where it has none."""
+
     kind: str
     name: str
     left: str
@@ -60,7 +62,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``shared`` counts the messages at the beginning that are the same rows; ``cut`` says that more differ."""
+    """``shared`` is the number of equal messages at the beginning; ``cut``: more messages differ than are shown."""
 
     left: Checkpoint
     right: Checkpoint
@@ -79,19 +81,18 @@ class Comparison:
         return [("State", self.keys), ("Numbers", self.numbers)]
 
 
-def compare(left: Checkpoint, right: Checkpoint, mask: Mask | None = None) -> Comparison:
-    """The number of queries does not depend on how long either history is. Reads the checkpoints' branches."""
-    mask = mask or Mask.none()
+def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
+    """At most ten queries, however long either history is. Reads the checkpoints' branches."""
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
-    mine = _sides(left.branch, [pk for ours, _ in _differing(spans) for pk in ours][:MOST], mask)
-    theirs = _sides(right.branch, [pk for _, ours in _differing(spans) for pk in ours][:MOST], mask)
+    left_sides = _sides(left.branch, [pk for keys, _ in _differing(spans) for pk in keys][:MOST], mask)
+    right_sides = _sides(right.branch, [pk for _, keys in _differing(spans) for pk in keys][:MOST], mask)
     return Comparison(
-        left,
-        right,
+        mask.row(left),
+        mask.row(right),
         shared,
-        [line for span in spans for line in _lines(span, mine, theirs)],
+        [line for span in spans for line in _lines(span, left_sides, right_sides)],
         max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,
         _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), mask),
         _keys(_numbers(left), _numbers(right), Mask.none()),
@@ -102,7 +103,7 @@ def compare(left: Checkpoint, right: Checkpoint, mask: Mask | None = None) -> Co
 
 
 def _whole_history(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
-    """The model sees all that is visible: both see the same rows up to where their histories part."""
+    """The model sees all visible messages: both contexts have the same rows up to where their histories part."""
     ends = [dict(_segments(checkpoint.branch, checkpoint.position)) for checkpoint in (left, right)]
     fork = max((min(ends[0][pk], ends[1][pk]) for pk in ends[0].keys() & ends[1].keys()), default=0)
     shared = Message.objects.visible_on(left.branch, upto=fork).count() if fork else 0
@@ -120,18 +121,21 @@ def _after(checkpoint: Checkpoint, position: int) -> list[int]:
 
 
 def _context(left: Checkpoint, right: Checkpoint) -> tuple[int, list[Span | int]]:
-    """The context of one was rewritten: which rows are the same can only be seen row by row."""
-    mine, theirs = (
+    """The context of one was rewritten, so the rows of both must be compared."""
+    left_keys, right_keys = (
         [message.pk for message in restore.context_of(side.branch, side, only=("branch",))]
         for side in (left, right)
     )
     shared = next(
-        (i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs))
+        (i for i, (a, b) in enumerate(zip(left_keys, right_keys, strict=False)) if a != b),
+        min(len(left_keys), len(right_keys)),
     )
-    mine, theirs = mine[shared:], theirs[shared:]
+    left_keys, right_keys = left_keys[shared:], right_keys[shared:]
     spans: list[Span | int] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
-        spans.append(b - a if kind == "equal" else (mine[a:b], theirs[c:d]))
+    for kind, a, b, c, d in difflib.SequenceMatcher(
+        None, left_keys, right_keys, autojunk=False
+    ).get_opcodes():
+        spans.append(b - a if kind == "equal" else (left_keys[a:b], right_keys[c:d]))
     return shared, spans
 
 
@@ -139,7 +143,7 @@ def _differing(spans: Sequence[Span | int]) -> list[Span]:
     return [span for span in spans if not isinstance(span, int)]
 
 
-# What they say
+# The messages
 
 
 def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
@@ -155,22 +159,27 @@ def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
 
 
 def _side(row: Message, result: str, mask: Mask) -> Side:
-    """The words of a message, and the calls that it asks for."""
-    asked = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
+    """The text of a message, and the calls that it requests."""
+    requested = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
     calls = [
-        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000)})" for call in asked
+        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000)})" for call in requested
     ]
     text = "\n".join([mask.text(row.text or result), *calls]).strip("\n")
-    said = [row.role, row.text or result, *((call["tool_name"], repr(call["arguments"])) for call in asked)]
-    return Side(row.role, text, row.position, hash(tuple(said)))
+    content = [
+        row.role,
+        row.text or result,
+        *((call["tool_name"], repr(call["arguments"])) for call in requested),
+    ]
+    return Side(row.role, text, row.position, hash(tuple(content)))
 
 
-def _lines(span: Span | int, mine: dict[int, Side], theirs: dict[int, Side]) -> Iterator[Line]:
+def _lines(span: Span | int, left_sides: dict[int, Side], right_sides: dict[int, Side]) -> Iterator[Line]:
     if isinstance(span, int):
         yield Line(SAME, folded=span)
         return
-    left, right = [mine[pk] for pk in span[0] if pk in mine], [theirs[pk] for pk in span[1] if pk in theirs]
-    for kind, a, b, c, d in _opcodes([side.sense for side in left], [side.sense for side in right]):
+    left = [left_sides[pk] for pk in span[0] if pk in left_sides]
+    right = [right_sides[pk] for pk in span[1] if pk in right_sides]
+    for kind, a, b, c, d in _opcodes([side.digest for side in left], [side.digest for side in right]):
         if kind == "equal":
             yield from (Line(SAME, *pair) for pair in zip(left[a:b], right[c:d], strict=True))
         else:
@@ -178,7 +187,7 @@ def _lines(span: Span | int, mine: dict[int, Side], theirs: dict[int, Side]) -> 
 
 
 def _differ(left: Sequence[Side], right: Sequence[Side]) -> Iterator[Line]:
-    """Messages of the same role, in the same order, are taken for one that was changed."""
+    """Messages of the same role, in the same order, count as changed."""
     for kind, a, b, c, d in _opcodes([side.role for side in left], [side.role for side in right]):
         if kind == "equal":
             yield from (_changed(*pair) for pair in zip(left[a:b], right[c:d], strict=True))
@@ -188,14 +197,14 @@ def _differ(left: Sequence[Side], right: Sequence[Side]) -> Iterator[Line]:
 
 
 def _changed(left: Side, right: Side) -> Line:
-    one, other = (re.findall(r"\w+|\s+|[^\w\s]", side.text) for side in (left, right))
-    if max(len(one), len(other)) > MOST_PIECES:
-        one, other = [left.text], [right.text]
+    words, other_words = (re.findall(r"\w+|\s+|[^\w\s]", side.text) for side in (left, right))
+    if max(len(words), len(other_words)) > MOST_PIECES:
+        words, other_words = [left.text], [right.text]
     parts: tuple[list[tuple[str, bool]], list[tuple[str, bool]]] = ([], [])
-    for kind, a, b, c, d in _opcodes(one, other):
-        for found, pieces in zip(parts, (one[a:b], other[c:d]), strict=True):
+    for kind, a, b, c, d in _opcodes(words, other_words):
+        for side, pieces in zip(parts, (words[a:b], other_words[c:d]), strict=True):
             if pieces:
-                found.append(("".join(pieces), kind != "equal"))
+                side.append(("".join(pieces), kind != "equal"))
     return Line(CHANGED, replace(left, parts=parts[0]), replace(right, parts=parts[1]))
 
 
@@ -208,17 +217,17 @@ def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, i
 
 def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask) -> list[Key]:
     hidden = mask.json(left), mask.json(right)
-    found = []
+    rows = []
     for name in sorted(left.keys() | right.keys()):
-        texts = [show(values[name]).text if name in values else "" for values in hidden]
+        texts = [readable(values[name]).text if name in values else "" for values in hidden]
         if name not in left:
             kind = ADDED
         elif name not in right:
             kind = REMOVED
         else:
             kind = SAME if left[name] == right[name] else CHANGED
-        found.append(Key(kind, name, *texts))
-    return found
+        rows.append(Key(kind, name, *texts))
+    return rows
 
 
 def _numbers(checkpoint: Checkpoint) -> dict[str, Any]:

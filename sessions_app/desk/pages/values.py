@@ -1,6 +1,6 @@
-"""Stored values as a person reads them: documents as documents, text as text, the rest as JSON.
+"""Stored values as a person reads them: documents as documents, text as text, the rest as JSON. No queries.
 
-Stored JSON carries tags (``{"$type": ..., "value": ...}``); this room reads them without building anything.
+Stored JSON carries tags (``{"$type": ..., "value": ...}``); this module reads them without building any object.
 """
 
 import json
@@ -14,45 +14,44 @@ TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundDocument:
-    """One retrieved document. ``score`` is the retriever's own measure, if it gave one."""
+class RetrievedDocument:
+    """``score`` is the retriever's own measure, None if it gave none."""
 
     title: str
     content: str
     score: float | None
-    meta: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A value ready to be shown: its documents, or else its text. ``plain`` says that the text is prose, not JSON."""
+class ReadableValue:
+    """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON."""
 
     text: str
     plain: bool
-    documents: list[FoundDocument]
+    documents: list[RetrievedDocument]
 
     @property
     def brief(self) -> bool:
         return len(self.text) <= 160 and "\n" not in self.text
 
 
-def show(value: Any) -> Shown:
-    documents = [_document(found) for found in _documents(value)]
-    value = untagged(value)
+def readable(value: Any) -> ReadableValue:
+    documents = [_document(data) for data in _documents(value)]
+    value = without_tags(value)
     if isinstance(value, str):
-        return Shown(value, True, documents)
-    return Shown(json.dumps(value, ensure_ascii=False, indent=2), False, documents)
+        return ReadableValue(value, True, documents)
+    return ReadableValue(json.dumps(value, ensure_ascii=False, indent=2), False, documents)
 
 
-def untagged(value: Any) -> Any:
-    """The value without its type tags, as plain JSON for reading."""
+def without_tags(value: Any) -> Any:
+    """The value as plain JSON for reading."""
     if isinstance(value, list):
-        return [untagged(item) for item in value]
+        return [without_tags(item) for item in value]
     if not isinstance(value, dict):
         return value
     if TYPE_TAG in value:
-        return untagged(value.get("value"))
-    return {key: untagged(item) for key, item in value.items()}
+        return without_tags(value.get("value"))
+    return {key: without_tags(item) for key, item in value.items()}
 
 
 def _documents(value: Any) -> Iterator[dict[str, Any]]:
@@ -68,8 +67,8 @@ def _documents(value: Any) -> Iterator[dict[str, Any]]:
                 yield from _documents(item)
 
 
-def _document(data: dict[str, Any]) -> FoundDocument:
-    meta = untagged(data.get("meta") or {})
+def _document(data: dict[str, Any]) -> RetrievedDocument:
+    meta = without_tags(data.get("meta") or {})
     content = data.get("content") or ""
     title = (
         next((str(meta[key]) for key in TITLE_KEYS if meta.get(key)), "")
@@ -77,4 +76,4 @@ def _document(data: dict[str, Any]) -> FoundDocument:
         or str(data.get("id", ""))[:12]
     )
     score = data.get("score")
-    return FoundDocument(title, content, score if isinstance(score, int | float) else None, meta)
+    return RetrievedDocument(title, content, score if isinstance(score, int | float) else None)

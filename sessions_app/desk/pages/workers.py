@@ -1,4 +1,4 @@
-"""The workers: who is alive, and whether anybody listens at all."""
+"""The workers: which are online, and whether any of them takes the sessions that are due."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,36 +8,41 @@ from django.conf import settings
 from sessions_app.access.masking import Mask
 from sessions_app.models import Session, Status, Worker
 
+# A session that has been due for so long should have been taken.
 LATE = timedelta(seconds=15)
+MOST_SESSIONS = 1000
 
 
 def alive_since(now: datetime) -> datetime:
-    """A worker that has not beaten since then is taken for dead."""
+    """A worker whose last heartbeat is older than this counts as lost."""
     return now - timedelta(seconds=3 * settings.AGENTSTATE_HEARTBEAT_SECONDS)
 
 
-def nobody_listens(now: datetime) -> bool:
-    """Whether sessions are due and no worker has been heard of: two small queries, one while all is well."""
+def no_worker_for_due_sessions(now: datetime) -> bool:
+    """Whether sessions are due and no worker is online. One small query, and a second one if sessions are due."""
     if not Session.objects.due(now - LATE).exists():
         return False
     return not Worker.objects.filter(stopped_at=None, beat_at__gte=alive_since(now)).exists()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WorkerRow:
+    """A worker, with the running sessions that are leased to it."""
+
     worker: Worker
     alive: bool
-    holds: list[Session]
+    sessions: list[Session]
 
 
-def workers(now: datetime, limit: int = 200) -> list[Seen]:
-    """The workers heard of last, with the sessions that each holds. Two queries."""
+def workers(now: datetime, mask: Mask, *, limit: int = 200) -> list[WorkerRow]:
+    """The workers with the latest heartbeats. Two queries."""
     rows = list(Worker.objects.order_by("-beat_at")[:limit])
-    held: dict[str, list[Session]] = {}
-    mask = Mask.configured()
-    for session in Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")[:1000]:
-        held.setdefault(session.worker, []).append(mask.row(session))
+    leased: dict[str, list[Session]] = {}
+    running = Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")
+    for session in mask.rows(running[:MOST_SESSIONS]):
+        leased.setdefault(session.worker, []).append(session)
     since = alive_since(now)
     return [
-        Seen(row, row.stopped_at is None and row.beat_at >= since, held.get(row.name, [])) for row in rows
+        WorkerRow(row, row.stopped_at is None and row.beat_at >= since, leased.get(row.name, []))
+        for row in rows
     ]

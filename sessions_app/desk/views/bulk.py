@@ -13,7 +13,7 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE
-from sessions_app.desk.context import Request, desk, number, page, queue_of, wants_part
+from sessions_app.desk.context import Request, desk, number, queue_of, render_page, wants_part
 from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.finding import queues
@@ -30,7 +30,7 @@ def begin(request: Request) -> HttpResponse:
     action = choices.get(request.GET.get("kind", ""), PAUSE)
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    sessions = queues.chosen(queue_of(request) or "all", timezone.now(), session_filter.where())
+    sessions = queues.select(queue_of(request) or "all", timezone.now(), session_filter.where())
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
@@ -56,7 +56,7 @@ def begin(request: Request) -> HttpResponse:
             problem, status = str(error), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
-    mask = Mask.for_user(request.user)
+    mask = Mask.configured()
     for refusal in estimate.refused if estimate else []:
         refusal.examples = mask.rows(refusal.examples)
     context = {
@@ -68,14 +68,14 @@ def begin(request: Request) -> HttpResponse:
         "problem": problem,
         "form": form,
     }
-    return page(request, "desk/bulk_new.html", context, status=status)
+    return render_page(request, "desk/bulk_new.html", context, status=status)
 
 
 @desk
 @require_GET
 def bulk_actions(request: Request) -> HttpResponse:
     """The newest bulk actions."""
-    return page(request, "desk/bulk_actions.html", {"bulk_actions": bulk_pages.bulk_actions()})
+    return render_page(request, "desk/bulk_actions.html", {"bulk_actions": bulk_pages.bulk_actions()})
 
 
 @desk
@@ -83,7 +83,7 @@ def bulk_actions(request: Request) -> HttpResponse:
 def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     """How far a bulk action is; a part of the page is polled until it has finished."""
     bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
-    mask = Mask.for_user(request.user)
+    mask = Mask.configured()
     failures = bulk_pages.failures(bulk, after=number(request.GET.get("after")) or 0)
     for item in failures.items:
         item.session = mask.row(item.session)
@@ -97,7 +97,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
         "why_not_stop": "" if Actor.of(request.user).may(action.permission) else NOT_ALLOWED,
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
-    return page(request, template, context)
+    return render_page(request, template, context)
 
 
 @desk
@@ -108,7 +108,7 @@ def stop(request: Request, bulk_id: int) -> HttpResponse:
         actions.bulk_stop(actor=Actor.of(request.user), bulk_id=bulk_id)
     except ActionError as error:
         context = {"title": "It was not stopped", "text": str(error)}
-        return page(request, "desk/problem.html", context, status=error.status)
+        return render_page(request, "desk/problem.html", context, status=error.status)
     messages.success(request, "Stopped. What was done stays done.")
     return redirect("bulk_action", bulk_id)
 

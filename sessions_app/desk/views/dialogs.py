@@ -10,29 +10,30 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.errors import ActionError, Moved
-from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, UNDO, Action
-from sessions_app.desk.context import Request, desk, find, number, page, queue_of, session_url, wants_part
+from sessions_app.desk.context import (
+    Request,
+    desk,
+    number,
+    queue_of,
+    render_page,
+    session_context,
+    session_url,
+    wants_part,
+)
 from sessions_app.desk.forms import form_of, repair
 from sessions_app.desk.forms.session import ActionForm, CallForm, CheckpointForm, ForkForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
-from sessions_app.models import (
-    Approval,
-    Branch,
-    Checkpoint,
-    RegisteredAgent,
-    Session,
-    StaffPermission,
-    ToolCall,
-)
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.why_not import WhyNot
+from sessions_app.models import Approval, Checkpoint, RegisteredAgent, ToolCall
 
 
 @desk
@@ -55,8 +56,8 @@ def start(request: Request) -> HttpResponse:
             else:
                 messages.success(request, "Started. A worker takes it in a moment.")
                 return redirect("session", session.pk)
-    context = {"form": form, "agents": form.agents, "may_start": actor.may(StaffPermission.START)}
-    return page(request, "desk/start.html", context, status=status)
+    context = {"form": form, "agents": form.agents, "why_not": WhyNot(actor)}
+    return render_page(request, "desk/start.html", context, status=status)
 
 
 @desk
@@ -67,26 +68,28 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     form_class = form_of(action) if action is not None else None
     if action is None or form_class is None:
         raise Http404("There is no such action.")
-    session, branch = find(session_id)
+    context = session_context(request, session_id)
+    session = context.session_row
     if request.method == "GET":
-        initial = _initial(request, action, session, branch)
-        return _render(request, branch, form_class(action=action, session=session, initial=initial))
+        initial = _initial(request, action, context)
+        return _render(request, context, form_class(action=action, session=session, initial=initial))
     form = form_class(request.POST, action=action, session=session)
     if not form.is_valid():
-        return _render(request, branch, form, status=400)
+        return _render(request, context, form, status=400)
     try:
         result = form.run(Actor.of(request.user))
     except ActionError as error:
         form.add_error(None, str(error))
-        return _render(request, branch, form, status=error.status, moved=isinstance(error, Moved))
+        return _render(request, context, form, status=error.status, moved=isinstance(error, Moved))
     messages.success(request, action.done)
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
     return redirect(session_url(result, queue_of(request)))
 
 
-def _initial(request: Request, action: Action, session: Session, branch: Branch) -> dict[str, Any]:
-    """What the fields hold at first: what the address names, and what stands in the session now."""
+def _initial(request: Request, action: Action, context: SessionContext) -> dict[str, Any]:
+    """What the fields hold at first: what the address names, and what the session holds now."""
+    session = context.session_row
     replace = number(request.GET.get("replace"))
     call_id = number(request.GET.get("call"))
     initial: dict[str, Any] = {
@@ -99,9 +102,9 @@ def _initial(request: Request, action: Action, session: Session, branch: Branch)
         "tool": request.GET.get("tool", ""),
     }
     if replace is not None:
-        initial["message"] = Mask.configured().text(checkpoints.words_at(branch, replace))
+        initial["message"] = context.mask.text(checkpoints.user_text_at(context.branch, replace))
     if action in repair.FORMS:
-        initial |= repairs.initial(branch, action.key, request.GET)
+        initial |= repairs.initial(context, action.key, request.GET)
     if call_id is not None:
         approval = Approval.objects.filter(call_id=call_id, call__branch__session=session).first()
         initial["fingerprint"] = approval.fingerprint if approval else ""
@@ -109,34 +112,35 @@ def _initial(request: Request, action: Action, session: Session, branch: Branch)
 
 
 def _render(
-    request: Request, branch: Branch, form: ActionForm, *, status: int = 200, moved: bool = False
+    request: Request, context: SessionContext, form: ActionForm, *, status: int = 200, moved: bool = False
 ) -> HttpResponse:
     """The dialog as a page; with htmx, only the dialog. After a refusal it shows the session as it is now."""
-    session, action = form.session, form.action
-    context: dict[str, Any] = {
-        "session": session,
+    session, action = context.session_row, form.action
+    branch = session.current_branch
+    values: dict[str, Any] = {
+        "session": context.session,
         "branch": branch,
         "form": form,
         "action": action,
         "title": action.title,
         "explanation": action.explain(session),
-        "queue": queue_of(request),
+        "queue": context.queue,
         "moved": moved,
         "back": request.POST.get("back", ""),
     }
     rows: dict[str, Any] = {}
     if isinstance(form, CheckpointForm):
-        checkpoint = _checkpoint(session, branch, form.chosen)
-        context |= _about_checkpoint(session, branch, form, checkpoint)
+        checkpoint = _checkpoint(context, form.chosen)
+        values |= _about_checkpoint(context, form, checkpoint)
         rows = {"checkpoint": checkpoint}
     elif isinstance(form, CallForm):
-        context |= _about_call(request, session, form)
-        rows = {"call": context["call"], "approval": context["approval"]}
+        values |= _about_call(request, context, form)
+        rows = {"call": values["call"], "approval": values["approval"]}
     if form.details in ("session/_dialog_resume.html", "session/_dialog_decide.html"):
-        context["consequences"] = consequences.of_resume(session, branch)
+        values["consequences"] = consequences.of_resume(context)
     if action is UNDO and branch.undo_to is not None and discarded.made_by_repair(branch):
-        context["title"] = form.button = "Undo the repair"
-    context["refusal"] = _why_not(request, form, **rows)
+        values["title"] = form.button = "Undo the repair"
+    values["refusal"] = _why_not(context, form, **rows)
     if moved:
         # What was typed stays; the dialog shows the session as it is now, and sending it again decides about that.
         typed = request.POST.copy()
@@ -144,57 +148,62 @@ def _render(
         form.data = typed
     part = wants_part(request) and request.method == "GET"
     template = "session/dialog.html#dialog" if part else "session/dialog.html"
-    return page(request, template, context, status=status)
+    return render_page(request, template, values, status=status)
 
 
-def _why_not(request: Request, form: ActionForm, **rows: Any) -> str:
+def _why_not(context: SessionContext, form: ActionForm, **rows: Any) -> str:
     """Why this person cannot send the form now, "" if they can."""
     action = form.required_action
-    if not Actor.of(request.user).may(action.permission):
+    if not context.actor.may(action.permission):
         return NOT_ALLOWED
-    return action.impossible(form.session, now=timezone.now(), **rows) or form.impossible
+    return action.impossible(context.session_row, now=context.now, **rows) or form.impossible
 
 
-def _checkpoint(session: Session, branch: Branch, pk: int | None) -> Checkpoint | None:
+def _checkpoint(context: SessionContext, pk: int | None) -> Checkpoint | None:
     if pk is None:
         return None
-    checkpoint = checkpoints.find(session, branch, pk)
+    checkpoint = checkpoints.find(context, pk)
     if checkpoint is None:
         raise Http404("This session has no such checkpoint.")
     return checkpoint
 
 
 def _about_checkpoint(
-    session: Session, branch: Branch, form: CheckpointForm, checkpoint: Checkpoint | None
+    context: SessionContext, form: CheckpointForm, checkpoint: Checkpoint | None
 ) -> dict[str, Any]:
     """The chosen checkpoint with what leaving from it does; without one, the checkpoints to choose from."""
     forks = isinstance(form, ForkForm)
     if checkpoint is None:
-        suggestions = checkpoints.suggestions(session, branch)
-        if forks and (message := checkpoints.replaceable(branch)):
+        suggestions = checkpoints.suggestions(context)
+        if forks and (message := checkpoints.replaceable(context)):
             suggestions = [*suggestions, message]
-        return {"suggestions": suggestions, "newest": checkpoints.page(branch, limit=15).checkpoints}
-    about: dict[str, Any] = {"checkpoint": checkpoint}
+        return {
+            "suggestions": suggestions,
+            "newest": checkpoints.read_page(context, limit=15).checkpoints,
+        }
+    values: dict[str, Any] = {"checkpoint": checkpoint}
     if not forks:
-        about["consequences"] = consequences.of_rewind(session, branch, checkpoint)
-    return about
+        values["consequences"] = consequences.of_rewind(context, checkpoint)
+    return values
 
 
-def _about_call(request: Request, session: Session, form: CallForm) -> dict[str, Any]:
-    """The call, masked for showing, with its approval and the card to decide it."""
+def _about_call(request: Request, context: SessionContext, form: CallForm) -> dict[str, Any]:
+    """The call with its approval, as they are shown, and the card to decide it."""
     call_id = str(form["call_id"].value() or "")
-    calls = ToolCall.objects.filter(branch__session=session).select_related("approval")
-    call = calls.filter(pk=int(call_id)).first() if call_id.isdecimal() else None
+    calls = ToolCall.objects.filter(branch__session=context.session_row)
+    call = (
+        calls.select_related("approval__repeats__branch").filter(pk=int(call_id)).first()
+        if call_id.isdecimal()
+        else None
+    )
     if call is None:
         raise Http404("This session has no such call.")
-    mask = Mask.configured()
-    mask.row(call)
-    agent = RegisteredAgent.objects.filter(key=session.agent).first()
+    call = context.mask.row(call)
+    agent = RegisteredAgent.objects.filter(key=context.session_row.agent).first()
     approval = getattr(call, "approval", None)
     card = None
     if approval is not None:
-        approvals.masked(approval, mask)
-        approval.call, approval.session = call, session
+        approval.call, approval.session = call, context.session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
         card = approvals.card(approval, agent, typed)
     return {"call": call, "card": card, "approval": approval}
@@ -204,4 +213,4 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
 @require_GET
 def keys(request: Request) -> HttpResponse:
     """The keyboard help, as a page."""
-    return page(request, "desk/keys.html#help" if wants_part(request) else "desk/keys.html", {})
+    return render_page(request, "desk/keys.html#help" if wants_part(request) else "desk/keys.html", {})

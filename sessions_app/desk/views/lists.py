@@ -1,5 +1,6 @@
-"""The desk's first page: the queues, and one page of the chosen one."""
+"""The desk's first page: the queues, and one page of the selected one."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.http import HttpResponse, QueryDict
@@ -8,19 +9,47 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.desk.context import Request, desk, page, queue_of, wants_part
+from sessions_app.desk.context import Request, desk, queue_of, render_page, wants_part
+from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.saved_views import views_for
-from sessions_app.models import RegisteredAgent, Session, StaffPermission
-from sessions_app.wording import age, condition
+from sessions_app.models import RegisteredAgent, Session
+from sessions_app.wording import age, status_label
 
+# How often a live list polls.
 SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One session of the list, masked. ``why`` is why it does not move, waits or failed."""
+
+    session: Session
+    tone: str
+    label: str
+    agent: str
+    why: str
+    since: str
+    changed: str
+
+    @classmethod
+    def of(cls, session: Session, titles: dict[str, str], now: datetime) -> "SessionRow":
+        tone, label = status_label(session, now)
+        return cls(
+            session=session,
+            tone=tone,
+            label=label,
+            agent=titles.get(session.agent, session.agent),
+            why=stuck.why_not_moving(session, now) or session.why or session.error,
+            since=age(session.phase_since, now),
+            changed=age(session.updated_at, now),
+        )
 
 
 @desk
 @require_GET
-def sessions(request: Request) -> HttpResponse:
+def sessions_page(request: Request) -> HttpResponse:
     """A queue. With ``seen`` it answers 204 unless a session has changed since: that is what a live list polls."""
     latest = Session.objects.order_by("-updated_at", "-id").values_list("updated_at", flat=True).first()
     mark = latest.isoformat() if latest else "none"
@@ -28,47 +57,34 @@ def sessions(request: Request) -> HttpResponse:
         return HttpResponse(status=204)
     now = timezone.now()
     key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
-    sieve = SessionFilter(request.GET, user=request.user)
+    session_filter = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
-    mask = Mask.for_user(request.user)
-    found = queues.page(key, now=now, where=sieve.where(), after=after)
-    mask.rows(found.sessions)
+    mask = Mask.configured()
+    page = queues.read_page(key, now=now, where=session_filter.where(), after=after)
+    sessions = mask.rows(page.sessions)
     titles = dict(RegisteredAgent.objects.values_list("key", "title"))
-    kept = request.GET.copy()
+    filtered = request.GET.copy()
     for name in ("seen", "after", "queue"):
-        kept.pop(name, None)
-    sought = str(sieve.cleaned_data.get("q") or "")
-    context = {
-        "sought": sought,
-        "hits": search.first_hits(found.sessions, sought, mask=mask),
+        filtered.pop(name, None)
+    text = str(session_filter.cleaned_data.get("q") or "")
+    values = {
+        "sought": text,
+        "hits": search.first_hits(sessions, text, mask=mask),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
-        "rows": [_row(session, titles, now) for session in found.sessions],
-        "next": found.next,
+        "rows": [SessionRow.of(session, titles, now) for session in sessions],
+        "next": page.next,
         "after": after,
-        "filter": sieve,
-        "kept": "".join(f"&{pair}" for pair in kept.urlencode().split("&") if pair),
+        "filter": session_filter,
+        "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,
         "seconds": SECONDS,
-        "may_start": Actor.of(request.user).may(StaffPermission.START),
+        "why_not": WhyNot(Actor.of(request.user)),
     }
     if wants_part(request):
-        return page(request, "desk/sessions.html#list", context)
-    own, others = views_for(request.user)
-    asked = {"queue": key} | {name: value for name, value in kept.items() if value}
-    views = [*own, *others]
-    opened = next((view for view in views if QueryDict(view.query).dict() == asked), None)
-    return page(request, "desk/sessions.html", context | {"views": views, "opened": opened})
-
-
-def _row(session: Session, titles: dict[str, str], now: datetime) -> dict[str, object]:
-    tone, label = condition(session, now)
-    return {
-        "session": session,
-        "tone": tone,
-        "label": label,
-        "agent": titles.get(session.agent, session.agent),
-        "why": stuck.why_halted(session, now) or session.why or session.error,
-        "since": age(session.phase_since, now),
-        "changed": age(session.updated_at, now),
-    }
+        return render_page(request, "desk/sessions.html#list", values)
+    own, shared = views_for(request.user)
+    views = [*own, *shared]
+    query = {"queue": key} | {name: value for name, value in filtered.items() if value}
+    opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
+    return render_page(request, "desk/sessions.html", values | {"views": views, "opened": opened})

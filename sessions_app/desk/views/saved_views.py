@@ -1,4 +1,4 @@
-"""Lists of sessions kept under a name."""
+"""Saved views: lists of sessions that are stored under a name."""
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -10,7 +10,7 @@ from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.actions.saved_views import why_not_delete
-from sessions_app.desk.context import Request, desk, page, wants_part
+from sessions_app.desk.context import Request, desk, render_page, wants_part
 from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
@@ -18,19 +18,19 @@ from sessions_app.finding.saved_views import views_for
 
 @desk
 @require_GET
-def views(request: Request) -> HttpResponse:
-    """All views that one can open, with what can be done about them."""
-    own, others = views_for(request.user)
-    found = [
-        (view, describe_query(view.query), why_not_delete(request.user, view)) for view in [*own, *others]
+def views_page(request: Request) -> HttpResponse:
+    """All views that the user can open, each with its filter and with why the user cannot delete it."""
+    own, shared = views_for(request.user)
+    rows = [
+        (view, describe_query(view.query), why_not_delete(request.user, view)) for view in [*own, *shared]
     ]
-    return page(request, "desk/views.html", {"found": found})
+    return render_page(request, "desk/views.html", {"found": rows})
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def save(request: Request) -> HttpResponse:
-    """Keep the list that the query string describes."""
+    """Store the list that the query string describes."""
     status = 200
     form = ViewForm(
         request.POST if request.method == "POST" else None, initial={"query": request.GET.urlencode()}
@@ -47,9 +47,8 @@ def save(request: Request) -> HttpResponse:
                 messages.success(request, f"Saved as “{view.name}”.")
                 return redirect(f"{reverse('desk')}?{view.query}")
     part = wants_part(request) and request.method == "GET"
-    return page(
-        request, "desk/save_view.html#sheet" if part else "desk/save_view.html", {"form": form}, status=status
-    )
+    template = "desk/save_view.html#sheet" if part else "desk/save_view.html"
+    return render_page(request, template, {"form": form}, status=status)
 
 
 @desk
@@ -58,7 +57,7 @@ def delete(request: Request, view_id: int) -> HttpResponse:
     try:
         actions.delete_view(actor=Actor.of(request.user), view_id=view_id)
     except ActionError as error:
-        context = {"title": "It was not deleted", "text": str(error)}
-        return page(request, "desk/problem.html", context, status=error.status)
+        values = {"title": "It was not deleted", "text": str(error)}
+        return render_page(request, "desk/problem.html", values, status=error.status)
     messages.success(request, "Deleted.")
     return redirect("views")

@@ -1,123 +1,135 @@
-"""The other tabs of a session: conversation, state, checkpoints, audit, JSON; and a single call's page."""
+"""The other tabs of a session: conversation, state, checkpoints, audit, JSON, search; and the page of a single call."""
 
 import json
 from uuid import UUID
 
 from django.http import Http404, HttpResponse, JsonResponse
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.availability import shows
-from sessions_app.desk.context import Request, desk, find, mask_of, number, page
+from sessions_app.desk.context import Request, desk, number, render_page, revealed, session_context
 from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session import audit, checkpoints, conversation, json_page, repairs, state
 from sessions_app.desk.pages.session.calls import CallItem
-from sessions_app.desk.views.session import top_of
+from sessions_app.desk.views.session import session_frame
+from sessions_app.finding import search
+from sessions_app.history.export import call_json
 from sessions_app.models import ToolCall
+
+MOST_HITS = 50
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
-    mask = mask_of(request, session_id, "the conversation")
-    session, branch = find(session_id, mask)
-    found = conversation.page(branch, before=number(request.GET.get("before")), mask=mask)
-    context = {
-        "tab": "conversation",
-        "page": found,
-        "inbox": mask.rows(session.inbox.select_related("author")),
-        "repair_from": repairs.place(branch),
-    }
-    top = top_of(request, session, branch, timezone.now(), mask)
-    return page(request, "session/conversation.html", top | context)
+    context = session_context(request, session_id, reveals="the conversation")
+    return render_page(
+        request,
+        "session/conversation.html",
+        session_frame(context)
+        | {
+            "tab": "conversation",
+            "page": conversation.read_page(context, before=number(request.GET.get("before"))),
+            "inbox": context.mask.rows(context.session.inbox.select_related("author")),
+            "repair_from": repairs.newest_checkpoint_position(context.branch),
+        },
+    )
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The state now, or with ``checkpoint`` as it was there."""
-    mask = mask_of(request, session_id, "the state")
-    session, branch = find(session_id, mask)
-    checkpoint, branch_there = None, branch
+    context = session_context(request, session_id, reveals="the state")
+    checkpoint = None
     if request.GET.get("checkpoint"):
-        checkpoint = checkpoints.find(session, branch, number(request.GET["checkpoint"]) or 0)
+        checkpoint = checkpoints.find(context, number(request.GET["checkpoint"]) or 0)
         if checkpoint is None:
             raise Http404("This session has no such checkpoint.")
-        branch_there = branch if shows(branch, checkpoint) else checkpoint.branch
-    context = {"tab": "state", "state": state.state(branch_there, checkpoint, mask), "chosen": checkpoint}
-    return page(
-        request, "session/state.html", top_of(request, session, branch, timezone.now(), mask) | context
+    return render_page(
+        request,
+        "session/state.html",
+        session_frame(context)
+        | {
+            "tab": "state",
+            "state": state.read_state(context, checkpoint),
+            "chosen": checkpoint is not None,
+        },
     )
 
 
 @desk
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
-    session, branch = find(session_id)
-    context = {
-        "tab": "checkpoints",
-        "page": checkpoints.page(branch, before=number(request.GET.get("before"))),
-    }
-    return page(
-        request, "session/checkpoints.html", top_of(request, session, branch, timezone.now()) | context
+    context = session_context(request, session_id)
+    page = checkpoints.read_page(context, before=number(request.GET.get("before")))
+    return render_page(
+        request, "session/checkpoints.html", session_frame(context) | {"tab": "checkpoints", "page": page}
     )
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
-    mask = mask_of(request, session_id, "the audit trail")
-    session, branch = find(session_id, mask)
-    found = audit.page(session, before=number(request.GET.get("before")), mask=mask)
-    top = top_of(request, session, branch, timezone.now(), mask)
-    return page(request, "session/audit.html", top | {"tab": "audit", "page": found})
+    context = session_context(request, session_id, reveals="the audit trail")
+    page = audit.read_page(context, before=number(request.GET.get("before")))
+    return render_page(request, "session/audit.html", session_frame(context) | {"tab": "audit", "page": page})
 
 
 @desk
 @require_http_methods(["GET", "POST"])
 def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The session as JSON: to read, or with ``raw`` as a file for a program."""
-    mask = mask_of(request, session_id, "the JSON")
-    session, branch = find(session_id, mask)
-    data = json_page.session_json(session, branch, before=number(request.GET.get("before")), mask=mask)
+    context = session_context(request, session_id, reveals="the JSON")
+    data = json_page.read_page(context, before=number(request.GET.get("before")))
     if "raw" in request.GET:
         return JsonResponse(data)
-    context = {
-        "tab": "json",
-        "text": json.dumps(data, indent=2, ensure_ascii=False),
-        "earlier": data["earlier"],
-    }
-    return page(
-        request, "session/json.html", top_of(request, session, branch, timezone.now(), mask) | context
+    return render_page(
+        request,
+        "session/json.html",
+        session_frame(context)
+        | {
+            "tab": "json",
+            "text": json.dumps(data, indent=2, ensure_ascii=False),
+            "earlier": data["earlier"],
+        },
+    )
+
+
+@desk
+@require_GET
+def find_tab(request: Request, session_id: UUID) -> HttpResponse:
+    """The messages and calls that contain the text ``q``, newest first."""
+    context = session_context(request, session_id)
+    text = request.GET.get("q", "").strip()[:200]
+    hits = search.hits(context.session, text, mask=context.mask, limit=MOST_HITS)
+    return render_page(
+        request,
+        "session/find.html",
+        session_frame(context) | {"tab": "find", "sought": text, "hits": hits, "cut": len(hits) == MOST_HITS},
     )
 
 
 @desk
 @require_http_methods(["GET", "POST"])
-def call(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
-    """One call in full, however big its result. It may lie on any branch that the session shows or has left."""
-    session, branch = find(session_id)
+def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
+    """One call in full, however big its result, on a branch that the session shows or has discarded."""
+    context = session_context(request, session_id)
     row = ToolCall.objects.select_related("approval", "branch").filter(pk=call_id).first()
-    if row is None or not (row.branch.session_id == session.pk or shows(branch, row)):
+    if row is None or not (row.branch.session_id == session_id or shows(context.branch, row)):
         raise Http404("This session has no such call.")
-    mask = mask_of(request, session_id, f"call {row.position} of {row.tool}")
-    approval = getattr(row, "approval", None)
-    item = CallItem(
-        mask.row(row),
-        mask.row(approval) if approval is not None else None,
-        values.show(row.result) if row.result is not None else None,
-        0,
-        "",
-    )
+    context = revealed(request, context, f"call {row.position} of {row.tool}")
     if "raw" in request.GET:
-        return JsonResponse(
-            {"arguments": row.arguments, "sent": row.sent, "result": row.result, "error": row.error}
-        )
-    context = {
-        "call": item,
-        "arguments": values.show(row.arguments),
-        "sent": values.show(row.sent) if row.sent else None,
-    }
-    return page(
-        request, "session/call.html", top_of(request, session, branch, timezone.now(), mask) | context
+        return JsonResponse(call_json(row, mask=context.mask))
+    item = CallItem.whole(row, context.mask)
+    call = item.row
+    return render_page(
+        request,
+        "session/call.html",
+        session_frame(context)
+        | {
+            "call": item,
+            "arguments": values.readable(call.arguments),
+            "sent": values.readable(call.sent) if call.sent else None,
+        },
     )

@@ -18,12 +18,18 @@ from django.db import DatabaseError
 
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.history.export import whole
+from sessions_app.history.export import session_json
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 
 Options = dict[str, Any]
+# What `show` prints of a session.
+SHOWN = (
+    "id", "agent", "title", "version", "branch", "phase", "status", "waiting_for", "why", "epoch", "final_answer",
+    "error", "messages", "inbox", "tool_calls", "checkpoints",
+)  # fmt: skip
 
 
 class Command(BaseCommand):
@@ -119,7 +125,7 @@ class Command(BaseCommand):
         self.stdout.write(str(actions.start(actor=_actor(), **wanted).pk))
 
     def show(self, options: Options) -> None:
-        told = whole(_session(options["session_id"]))
+        told = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
         if options["as_json"]:
             self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
         else:

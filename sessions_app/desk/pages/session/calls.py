@@ -1,17 +1,12 @@
-"""Tool calls as they are shown: with their approval, and with their result unless that is very big."""
+"""A tool call as it is shown: with its approval, and with its result unless that is very big. No queries."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, When
-from django.db.models.functions import Cast, Length, Substr
-
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session.replacements import Replacement
-from sessions_app.models import Approval, Branch, CallStatus, ToolCall
-
-SMALL = 20_000
+from sessions_app.desk.pages.values import ReadableValue, readable
+from sessions_app.models import Approval, CallStatus, ToolCall
 
 _MARKS = {
     CallStatus.PLANNED: ("○", "idle"),
@@ -26,28 +21,44 @@ _MARKS = {
 
 @dataclass(slots=True)
 class CallItem:
-    """One tool call. ``shown`` is its result ready to be read, None where there is none or it is too big."""
+    """One tool call, masked.
+
+    shown: its result, None where there is none or it is too big to be read with the others.
+    size: of the result as JSON text, in characters; ``beginning`` is that of one that is too big.
+    """
 
     row: ToolCall
     approval: Approval | None
-    shown: values.Shown | None
-    size: int
-    beginning: str
+    shown: ReadableValue | None
+    size: int = 0
+    beginning: str = ""
     replaced: Replacement | None = None
 
     @classmethod
     def of(cls, row: ToolCall, mask: Mask) -> "CallItem":
-        """``row`` is one of `calls_of`. What the mask hides is hidden in it, too."""
-        annotated: Any = mask.row(row)
-        approval = getattr(row, "approval", None)
-        annotated.small = mask.json(annotated.small)
+        """``row`` is one of `calls_without_big_results`."""
+        copy: Any = mask.row(row)
         return cls(
-            row=row,
-            approval=mask.row(approval) if approval is not None else None,
-            shown=values.show(annotated.small) if annotated.small is not None else None,
-            size=annotated.size or 0,
-            beginning=mask.text(annotated.beginning),
+            row=copy,
+            approval=getattr(copy, "approval", None),
+            shown=readable(copy.small) if copy.small is not None else None,
+            size=copy.size or 0,
+            beginning=copy.beginning,
         )
+
+    @classmethod
+    def whole(cls, row: ToolCall, mask: Mask) -> "CallItem":
+        """With its result, however big. ``row`` is loaded with its approval."""
+        copy = mask.row(row)
+        return cls(
+            row=copy,
+            approval=getattr(copy, "approval", None),
+            shown=readable(copy.result) if copy.result is not None else None,
+        )
+
+    @property
+    def position(self) -> int:
+        return self.row.position
 
     @property
     def mark(self) -> str:
@@ -60,8 +71,7 @@ class CallItem:
         return _MARKS[CallStatus(self.row.status)][1]
 
     @property
-    def said(self) -> str:
-        """Its status in a word or two."""
+    def status_label(self) -> str:
         if self.row.status == CallStatus.PLANNED:
             return "waits for approval" if self.awaits_approval else "not begun"
         return CallStatus(self.row.status).label
@@ -79,30 +89,3 @@ class CallItem:
     @property
     def edited(self) -> bool:
         return self.row.sent is not None and self.row.sent != self.row.arguments
-
-    @property
-    def failed(self) -> bool:
-        return self.row.status in (CallStatus.FAILED, CallStatus.REJECTED)
-
-
-def calls_of(branch: Branch, *, after: int = 0, upto: int | None = None) -> QuerySet[ToolCall]:
-    """The visible tool calls with their approvals; a big result is left out, its size and beginning are not."""
-    as_text = Cast("result", TextField())
-    return (
-        ToolCall.objects.visible_on(branch, after=after, upto=upto)
-        .select_related("approval")
-        .defer("result", "state")
-        .annotate(
-            size=Length(as_text),
-            small=Case(
-                When(size__lte=SMALL, then=F("result")),
-                default=Value(None, JSONField()),
-                output_field=JSONField(),
-            ),
-            beginning=Case(
-                When(size__gt=SMALL, then=Substr(as_text, 1, 600)),
-                default=Value(""),
-                output_field=TextField(),
-            ),
-        )
-    )

@@ -1,120 +1,122 @@
-"""Checkpoints: the list of them, and those that a person most likely wants to go back to."""
+"""Checkpoints: the list of them, and those to which a person most likely wants to rewind."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 
-from sessions_app.access import availability
-from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, Session, ToolCall
+from sessions_app.access.availability import shows
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, ToolCall
+from sessions_app.models.rows import BranchRow
 
 PAGE = 100
-_HEAVY = ("context", "keys", "counters", "tools", "totals")
+_STEP_STARTS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
+_BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
+# Of so many last calls, the tools are suggested; and at most so many tools.
+_LAST_CALLS = 100
+_MOST_TOOLS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CheckpointsPage:
+    """``earlier`` is the ``before`` of the page before this one, None on the first."""
+
     checkpoints: Sequence[Checkpoint]
     earlier: int | None
 
 
-def page(branch: Branch, *, before: int | None = None, limit: int = PAGE) -> Page:
-    """The newest checkpoints before a position, newest first. One query."""
+def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> CheckpointsPage:
+    """The newest checkpoints before a position, newest first, each with its ``fork_count``. One query."""
     upto = None if before is None else before - 1
     rows = (
-        Checkpoint.objects.visible_on(branch, upto=upto)
+        Checkpoint.objects.visible_on(context.branch, upto=upto)
         .select_related("branch")
         .defer("context", "keys", "tools")
+        .annotate(fork_count=Count("forks"))
+        .order_by("-position")
     )
-    found = list(rows.annotate(fork_count=Count("forks")).order_by("-position")[: limit + 1])
-    return Page(found[:limit], found[limit - 1].position if len(found) > limit else None)
+    checkpoints = context.mask.rows(rows[: limit + 1])
+    earlier = checkpoints[limit - 1].position if len(checkpoints) > limit else None
+    return CheckpointsPage(checkpoints[:limit], earlier)
 
 
-def find(session: Session, branch: Branch, pk: int) -> Checkpoint | None:
-    """The checkpoint, if it lies on any branch of this session, or in the history that it was forked with."""
+def find(context: SessionContext, pk: int) -> Checkpoint | None:
+    """The checkpoint, if it lies on a branch of this session, or in the history that it was forked with.
+
+    At most two queries. Nothing is hidden in it.
+    """
     checkpoint = Checkpoint.objects.select_related("branch").filter(pk=pk).first()
     if checkpoint is None:
         return None
-    if availability.shows(branch, checkpoint) or checkpoint.branch.session_id == session.pk:
+    if shows(context.branch, checkpoint) or checkpoint.branch.session_id == context.session.pk:
         return checkpoint
-    root = Branch.objects.filter(session=session, number=1).first()
-    return checkpoint if root is not None and availability.shows(root, checkpoint) else None
+    root = Branch.objects.filter(session=context.session, number=1).first()
+    return checkpoint if root is not None and shows(root, checkpoint) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """``replace`` is the position of the message that is to be said in other words, where it is about that."""
+    """A checkpoint to choose. ``replace`` is the position of the message that a fork from there replaces, if any."""
 
     what: str
     checkpoint: Checkpoint
     replace: int | None = None
 
 
-def suggestions(session: Session, branch: Branch) -> list[Suggestion]:
-    """Where the last step, the last failure and the last uses of tools began, and the last turn's end."""
-    found = [Suggestion("the last step", cp) if (cp := _start(branch, None)) else None]
+def suggestions(context: SessionContext) -> list[Suggestion]:
+    """Where the last step, the last failure and the last uses of tools began, and where the last turn ended.
+
+    At most eleven queries.
+    """
+    branch = context.branch
+    suggested = [_suggestion(context, "the last step", None)]
     failures = [
-        _last(ToolCall.objects.visible_on(branch).filter(status=CallStatus.FAILED)),
-        _last(ModelCall.objects.visible_on(branch).exclude(error="")),
+        _last_position(ToolCall.objects.visible_on(branch).filter(status=CallStatus.FAILED)),
+        _last_position(ModelCall.objects.visible_on(branch).exclude(error="")),
     ]
     if any(failures):
-        found.append(_at("the last failure", branch, max(position or 0 for position in failures)))
-    lately = ToolCall.objects.visible_on(branch).order_by("-position").values_list("tool", "position")[:100]
+        last_failure = max(position or 0 for position in failures)
+        suggested.append(_suggestion(context, "the last failure", last_failure))
+    calls = ToolCall.objects.visible_on(branch).order_by("-position")
     last_use: dict[str, int] = {}
-    for tool, position in lately:
+    for tool, position in calls.values_list("tool", "position")[:_LAST_CALLS]:
         last_use.setdefault(tool, position)
-    found += [
-        _at(f"the last use of {tool}", branch, position) for tool, position in list(last_use.items())[:5]
+    suggested += [
+        _suggestion(context, f"the last use of {tool}", position)
+        for tool, position in list(last_use.items())[:_MOST_TOOLS]
     ]
-    end = (
-        Checkpoint.objects.visible_on(branch)
-        .filter(kind=Checkpoint.Kind.END)
-        .defer(*_HEAVY)
-        .order_by("-position")
-        .first()
-    )
-    if end is not None:
-        found.append(Suggestion("the end of the last turn", end))
-    return [suggestion for suggestion in found if suggestion is not None]
+    ends = Checkpoint.objects.visible_on(branch).filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
+    if (end := ends.order_by("-position").first()) is not None:
+        suggested.append(Suggestion("the end of the last turn", context.mask.row(end)))
+    return [suggestion for suggestion in suggested if suggestion is not None]
 
 
-def replaceable(branch: Branch) -> Suggestion | None:
-    """The last thing that a user said, with the first place from which it can be said differently."""
-    said = _last(Message.objects.visible_on(branch).filter(role=Message.Role.USER))
-    if said is None:
+def replaceable(context: SessionContext) -> Suggestion | None:
+    """The last message of a user, with the first checkpoint from which a fork can replace it. Two queries."""
+    branch = context.branch
+    message = _last_position(Message.objects.visible_on(branch).filter(role=Message.Role.USER))
+    if message is None:
         return None
-    start = (
-        Checkpoint.objects.visible_on(branch, after=said)
-        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
-        .defer(*_HEAVY)
-        .order_by("position")
-        .first()
-    )
-    return Suggestion("the last message, in other words", start, said) if start else None
+    starts = Checkpoint.objects.visible_on(branch, after=message).filter(kind__in=_STEP_STARTS)
+    start = starts.defer(*_BIG_FIELDS).order_by("position").first()
+    if start is None:
+        return None
+    return Suggestion("the last message, in other words", context.mask.row(start), message)
 
 
-def words_at(branch: Branch, position: int) -> str:
-    """What the user said there; "" if it was nobody."""
-    said = Message.objects.visible_on(branch).filter(position=position, role=Message.Role.USER)
-    return said.values_list("text", flat=True).first() or ""
+def user_text_at(branch: Branch, position: int) -> str:
+    """The text of the user's message at the position, nothing hidden; "" if there is none. One query."""
+    messages = Message.objects.visible_on(branch).filter(position=position, role=Message.Role.USER)
+    return messages.values_list("text", flat=True).first() or ""
 
 
-def _at(what: str, branch: Branch, position: int) -> Suggestion | None:
-    start = _start(branch, position)
-    return Suggestion(what, start) if start else None
-
-
-def _start(branch: Branch, position: int | None) -> Checkpoint | None:
+def _suggestion(context: SessionContext, what: str, position: int | None) -> Suggestion | None:
     """The start of the step that ``position`` lies in; of the last step for None."""
-    return (
-        Checkpoint.objects.visible_on(branch, upto=position)
-        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
-        .defer(*_HEAVY)
-        .order_by("-position")
-        .first()
-    )
+    starts = Checkpoint.objects.visible_on(context.branch, upto=position).filter(kind__in=_STEP_STARTS)
+    start = starts.defer(*_BIG_FIELDS).order_by("-position").first()
+    return Suggestion(what, context.mask.row(start)) if start else None
 
 
-def _last(rows) -> int | None:  # type: ignore[no-untyped-def]
-    position: int | None = rows.order_by("-position").values_list("position", flat=True).first()
-    return position
+def _last_position(rows: QuerySet[BranchRow]) -> int | None:
+    return rows.order_by("-position").values_list("position", flat=True).first()

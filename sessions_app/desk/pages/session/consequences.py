@@ -1,4 +1,4 @@
-"""What will happen: what an act reuses, runs again, leaves in doubt, and what it cannot undo."""
+"""What will happen: what an action reuses, runs again, leaves in doubt, and which effects it cannot undo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 from django.db.models import Q
 
-from sessions_app.access.masking import Mask
-from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
 from sessions_app.wording import count
 
 SHOWN = 50
@@ -15,7 +15,15 @@ SHOWN = 50
 
 @dataclass(slots=True)
 class Consequences:
-    """Calls are shown up to `SHOWN` each; ``more`` counts the effects beyond."""
+    """What a resume or a rewind would do.
+
+    reused: calls that have ended; their results are used. ``runs``: calls that have not started.
+    again: calls that had started and run again, being idempotent. ``doubt``: those that are not.
+    effects: calls with side effects on the steps that a rewind discards, newest first; ``more`` of them are not shown.
+    reply_kept: the model's reply of the unfinished step is reused.
+    discarded_steps: how many steps a rewind discards.
+    inbox: how many messages the agent has not read yet.
+    """
 
     reused: list[ToolCall] = field(default_factory=list)
     runs: list[ToolCall] = field(default_factory=list)
@@ -24,18 +32,18 @@ class Consequences:
     effects: list[ToolCall] = field(default_factory=list)
     more: int = 0
     reply_kept: bool = False
-    left_steps: int = 0
+    discarded_steps: int = 0
     inbox: int = 0
 
     @property
     def steps(self) -> str:
-        return count(self.left_steps, "step")
+        return count(self.discarded_steps, "step")
 
 
-def of_resume(session: Session, branch: Branch) -> Consequences:
-    """What a run finds in the unfinished step, and does with it."""
-    mask = Mask.configured()
-    found = Consequences(inbox=session.inbox.count())
+def of_resume(context: SessionContext) -> Consequences:
+    """What a run finds in the unfinished step, and does with it. Five queries."""
+    branch = context.branch
+    consequences = Consequences(inbox=context.session.inbox.count())
     start = (
         Checkpoint.objects.visible_on(branch)
         .exclude(kind=Checkpoint.Kind.PREPARED)
@@ -44,52 +52,52 @@ def of_resume(session: Session, branch: Branch) -> Consequences:
         .first()
     )
     if start is None:
-        return found
-    policies = policies_of(session)
-    found.reply_kept = (
-        ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True).exists()
-    )
-    for call in (
-        ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")[:SHOWN]
-    ):
-        mask.row(call)
+        return consequences
+    policies = _policies(context.session)
+    replies = ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True)
+    consequences.reply_kept = replies.exists()
+    calls = ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")
+    for call in context.mask.rows(calls[:SHOWN]):
         match call.status:
             case CallStatus.DOUBT:
-                found.doubt.append(call)
+                consequences.doubt.append(call)
+            case CallStatus.STARTED if policies.get(call.tool, {}).get("idempotent"):
+                consequences.again.append(call)
             case CallStatus.STARTED:
-                (found.again if policies.get(call.tool, {}).get("idempotent") else found.doubt).append(call)
+                consequences.doubt.append(call)
             case CallStatus.PLANNED:
-                found.runs.append(call)
+                consequences.runs.append(call)
             case _:
-                found.reused.append(call)
-    return found
+                consequences.reused.append(call)
+    return consequences
 
 
-def of_rewind(session: Session, branch: Branch, checkpoint: Checkpoint) -> Consequences:
-    """What lies after the checkpoint in the present history: its side effects have happened, whatever becomes of it."""
-    found = Consequences(inbox=session.inbox.count())
-    found.left_steps = (
+def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
+    """What lies after the checkpoint in the present history; its side effects are not undone. At most five queries."""
+    branch = context.branch
+    consequences = Consequences(inbox=context.session.inbox.count())
+    consequences.discarded_steps = (
         Checkpoint.objects.visible_on(branch, after=checkpoint.position - 1)
         .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
         .count()
     )
-    harmless = [tool for tool, policy in policies_of(session).items() if policy.get("idempotent")]
+    idempotent = [tool for tool, policy in _policies(context.session).items() if policy.get("idempotent")]
     effects = (
         ToolCall.objects.visible_on(branch, after=checkpoint.position)
         .filter(
             Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
         )
-        .exclude(tool__in=harmless)
+        .exclude(tool__in=idempotent)
     )
-    rows = effects.defer("result", "state").order_by("-position")
-    found.effects = Mask.configured().rows(rows[: SHOWN + 1])
-    if len(found.effects) > SHOWN:
-        found.more = effects.count() - SHOWN
-        found.effects = found.effects[:SHOWN]
-    return found
+    newest = effects.defer("result", "state").order_by("-position")
+    consequences.effects = context.mask.rows(newest[: SHOWN + 1])
+    if len(consequences.effects) > SHOWN:
+        consequences.more = effects.count() - SHOWN
+        consequences.effects = consequences.effects[:SHOWN]
+    return consequences
 
 
-def policies_of(session: Session) -> Mapping[str, Mapping[str, Any]]:
-    """The policies of the session's agent by tool, as its workers published them."""
+def _policies(session: Session) -> Mapping[str, Mapping[str, Any]]:
+    """The policies of the session's agent by tool, as its workers published them. One query."""
     tools = RegisteredAgent.objects.filter(key=session.agent).values_list("tools", flat=True).first() or []
     return {tool["name"]: tool.get("policy") or {} for tool in tools}

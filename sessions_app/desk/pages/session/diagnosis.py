@@ -1,11 +1,11 @@
-"""What is wrong with a session, as far as its rows tell: named rules, each with a sentence and a place to look at.
+"""What may be wrong with a session: named rules, each with a sentence and the row that it is about.
 
 The rules look at the last few calls and at the last checkpoint only, so a diagnosis costs the same however long the
-history is. Nothing is stored: what no longer holds is no longer said.
+history is. Nothing is stored: a hint disappears as soon as its rule no longer applies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length, Substr
 
-from agentstate.names import AGENT_GENERATOR
 from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.finding import stuck
 from sessions_app.models import (
@@ -31,7 +31,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import age, duration, short
+from sessions_app.wording import age, duration, shorten
 
 ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
 LAST_CALLS = 60
@@ -49,9 +49,9 @@ _ANCHORS = {"call": "c", "checkpoint": "k", "state": ""}
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """``kind`` and ``position`` say where to look: a call, a checkpoint, the state; "" and 0 for the whole session.
+    """One finding. ``tone`` is one of `TONES`, of which the first is the most severe.
 
-    ``tone`` is one of `TONES`, the worst first.
+    ``kind`` and ``position`` name what it is about: a call, a checkpoint, the state; "" and 0 for the whole session.
     """
 
     rule: str
@@ -62,18 +62,22 @@ class Hint:
 
     @property
     def anchor(self) -> str:
-        """The element's id on the timeline, "" for none."""
+        """The id of its element on the timeline, "" for none."""
         prefix = _ANCHORS.get(self.kind, "")
         return f"{prefix}{self.position}" if prefix else ""
 
 
 @dataclass(slots=True)
 class _Facts:
-    """What the rules look at. ``calls`` and ``model_calls`` come newest first; ``state`` is text by key."""
+    """What the rules look at. Calls are newest first; ``state`` is JSON text by key.
+
+    The session and the model calls are masked, since hints quote them. ``calls`` and ``state`` are not.
+    """
 
     session: Session
     now: datetime
     agent: RegisteredAgent | None
+    # The last complete one: the start of the unfinished step.
     checkpoint: Checkpoint | None
     calls: Sequence[ToolCall]
     model_calls: list[ModelCall]
@@ -81,19 +85,19 @@ class _Facts:
 
     @property
     def open_calls(self) -> list[ToolCall]:
-        """Those of the unfinished step."""
+        """The calls of the unfinished step, oldest first."""
         start = self.checkpoint.position if self.checkpoint else 0
         return [call for call in reversed(self.calls) if call.position > start]
 
 
-def diagnose(session: Session, now: datetime, *, header: Header | None = None) -> list[Hint]:
-    """What the rules find, the worst first. At most eight queries; reads ``session.branch``.
+def diagnose(context: SessionContext, *, header: Header | None = None) -> list[Hint]:
+    """What the rules find, the most severe first. At most eight queries.
 
     :param header: The session's, where it has been read already: it saves a query.
     """
-    facts = _facts(session, now, header)
-    found = [hint for rule in RULES for hint in rule(facts)]
-    return sorted(found, key=lambda hint: TONES.index(hint.tone))
+    facts = _facts(context, header)
+    hints = [replace(hint, text=context.mask.text(hint.text)) for rule in RULES for hint in rule(facts)]
+    return sorted(hints, key=lambda hint: TONES.index(hint.tone))
 
 
 def in_doubt(facts: _Facts) -> Iterator[Hint]:
@@ -111,31 +115,31 @@ def old_approval(facts: _Facts) -> Iterator[Hint]:
         if approval.expires_at is not None and approval.expires_at <= facts.now:
             text = f"The time to approve {call.tool} is over; the next sweep rejects it."
             yield Hint("old approval", ERROR, text, "call", call.position)
-        elif approval.asked_at <= facts.now - stuck.WAITED:
+        elif approval.asked_at <= facts.now - stuck.LONG_WAIT:
             text = f"{call.tool} has waited for an approval for {age(approval.asked_at, facts.now)}."
             yield Hint("old approval", WARNING, text, "call", call.position)
 
 
 def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
     session = facts.session
-    quiet = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS)
-    if quiet is None or quiet <= 2 * settings.AGENTSTATE_HEARTBEAT_SECONDS:
+    seconds = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS)
+    if seconds is None or seconds <= 2 * settings.AGENTSTATE_HEARTBEAT_SECONDS:
         return
     lost = session.lease_expires_at is not None and session.lease_expires_at < facts.now
     then = "the next sweep hands the session to another" if lost else "it may be lost"
-    text = f"The last heartbeat of worker {session.worker} was {duration(round(quiet))} ago; {then}."
+    text = f"The last heartbeat of worker {session.worker} was {duration(round(seconds))} ago; {then}."
     yield Hint("stale heartbeat", ERROR if lost else WARNING, text)
 
 
-def nobody_comes(facts: _Facts) -> Iterator[Hint]:
+def not_taken(facts: _Facts) -> Iterator[Hint]:
     due = facts.session.next_run_at
     if due is None or due > facts.now - workers.LATE:
         return
-    if workers.nobody_listens(facts.now):
+    if workers.no_worker_for_due_sessions(facts.now):
         text = f"It has been due for {age(due, facts.now)}, but no worker listens. Start one."
-        yield Hint("nobody comes", ERROR, text)
-    elif why := stuck.why_halted(facts.session, facts.now):
-        yield Hint("nobody comes", WARNING, f"{why} The workers are busy, or do not hear of it.")
+        yield Hint("not taken", ERROR, text)
+    elif why := stuck.why_not_moving(facts.session, facts.now):
+        yield Hint("not taken", WARNING, f"{why} The workers are busy, or do not hear of it.")
 
 
 def many_attempts(facts: _Facts) -> Iterator[Hint]:
@@ -156,7 +160,7 @@ def failing_model(facts: _Facts) -> Iterator[Hint]:
         failed.append(call)
     if len(failed) >= MODEL_FAILURES:
         number = f"{len(failed)} or more" if len(failed) == LAST_MODEL_CALLS else str(len(failed))
-        text = f"The last {number} model calls failed: {short(failed[0].error, 200)}"
+        text = f"The last {number} model calls failed: {shorten(failed[0].error, 200)}"
         yield Hint("failing model", WARNING, text, *_step(facts))
 
 
@@ -174,10 +178,10 @@ def failing_tool(facts: _Facts) -> Iterator[Hint]:
 
 
 def same_call(facts: _Facts) -> Iterator[Hint]:
-    alike: dict[tuple[str, str, int], list[ToolCall]] = {}
+    repeated: dict[tuple[str, str, int], list[ToolCall]] = {}
     for call in facts.calls:
-        alike.setdefault((call.tool, *_asked(call)), []).append(call)
-    for (tool, _, _), calls in alike.items():
+        repeated.setdefault((call.tool, *_arguments(call)), []).append(call)
+    for (tool, _, _), calls in repeated.items():
         if len(calls) >= REPEATS:
             text = f"{tool} was asked the same thing {len(calls)} times."
             yield Hint("same call", WARNING, text, "call", calls[0].position)
@@ -194,8 +198,8 @@ def slow_call(facts: _Facts) -> Iterator[Hint]:
         limit = policies.get(call.tool, {}).get("timeout")
         allowed = timedelta(seconds=limit) if limit else LONG_CALL
         if call.started_at < facts.now - allowed:
-            told = f" (its limit is {duration(limit)})" if limit else ""
-            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{told}."
+            limited = f" (its limit is {duration(limit)})" if limit else ""
+            text = f"{call.tool} was started {age(call.started_at, facts.now)} ago and still runs{limited}."
             yield Hint("slow call", WARNING, text, "call", call.position)
 
 
@@ -205,9 +209,9 @@ def full_context(facts: _Facts) -> Iterator[Hint]:
     if not window or facts.checkpoint is None:
         return
     tokens = facts.checkpoint.counters.get("context_tokens") or 0
-    # A reply that has arrived since tells it more exactly.
+    # A reply that has arrived since then is more exact.
     for call in facts.model_calls[:1]:
-        if call.name == AGENT_GENERATOR and call.position > facts.checkpoint.position:
+        if call.name == "agent" and call.position > facts.checkpoint.position:
             tokens = max(tokens, call.prompt_tokens + call.completion_tokens)
     if tokens > FULL * window:
         text = f"The context is {tokens * 100 // window} % full: {tokens:,} of {window:,} tokens."
@@ -223,10 +227,10 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
         problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
         yield Hint("no agent", ERROR, f"It cannot run on. {problem}")
     elif agent.definition and session.definition and agent.definition != session.definition:
-        over = session.status == Status.IDLE and session.phase == Phase.DONE
-        then = "its next message runs on the new one" if over else "look before you resume it"
+        finished = session.status == Status.IDLE and session.phase == Phase.DONE
+        then = "its next message runs on the new one" if finished else "look before you resume it"
         text = f"The agent's code has changed since the last checkpoint; {then}."
-        yield Hint("changed definition", NOTE if over else WARNING, text, *_step(facts))
+        yield Hint("changed definition", NOTE if finished else WARNING, text, *_step(facts))
 
 
 def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
@@ -234,7 +238,7 @@ def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
         if what := secrets.looks_like(f'"{key}": {text}'):
             yield Hint("secret", WARNING, f"What looks like {what} is in the state, under {key}.", "state")
     for call in facts.calls:
-        if what := secrets.looks_like(_asked(call)[0]):
+        if what := secrets.looks_like(_arguments(call)[0]):
             text = f"What looks like {what} is in the arguments of {call.tool}."
             yield Hint("secret", WARNING, text, "call", call.position)
 
@@ -243,7 +247,7 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
     in_doubt,
     old_approval,
     stale_heartbeat,
-    nobody_comes,
+    not_taken,
     many_attempts,
     failing_model,
     failing_tool,
@@ -255,11 +259,9 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
 )
 
 
-def _facts(session: Session, now: datetime, header: Header | None) -> _Facts:
+def _facts(context: SessionContext, header: Header | None) -> _Facts:
+    session, branch = context.session, context.branch
     agent = header.agent if header else RegisteredAgent.objects.filter(key=session.agent).first()
-    branch = session.branch
-    if branch is None:
-        return _Facts(session, now, agent, None, [], [], [])
     checkpoint = (
         Checkpoint.objects.visible_on(branch)
         .exclude(kind=Checkpoint.Kind.PREPARED)
@@ -272,18 +274,18 @@ def _facts(session: Session, now: datetime, header: Header | None) -> _Facts:
         ToolCall.objects.visible_on(branch)
         .select_related("approval")
         .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
-        .annotate(asked=Substr(as_text, 1, MOST_CHARACTERS), asked_size=Length(as_text))
+        .annotate(arguments_text=Substr(as_text, 1, MOST_CHARACTERS), arguments_size=Length(as_text))
         .order_by("-position")[:LAST_CALLS]
     )
-    model_calls = list(
+    model_calls = context.mask.rows(
         ModelCall.objects.visible_on(branch).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
     )
     state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
-    return _Facts(session, now, agent, checkpoint, calls, model_calls, state)
+    return _Facts(session, context.now, agent, checkpoint, calls, model_calls, state)
 
 
 def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """The beginnings of the state's values, and what was added to them lately, as JSON text."""
+    """The beginnings of the state's values, and what was last added to them, as JSON text by key."""
     whole = later = Q(pk__in=[])
     for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
         whole |= Q(key=key, position=position)
@@ -295,9 +297,9 @@ def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
     return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
 
 
-def _asked(call: ToolCall) -> tuple[str, int]:
-    """The beginning of the arguments as JSON text, and how long all of it is."""
-    return call.asked, call.asked_size  # type: ignore[attr-defined]
+def _arguments(call: ToolCall) -> tuple[str, int]:
+    """The beginning of the arguments as JSON text, and the length of the whole text."""
+    return call.arguments_text, call.arguments_size  # type: ignore[attr-defined]
 
 
 def _step(facts: _Facts) -> tuple[str, int]:

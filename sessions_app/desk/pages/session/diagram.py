@@ -1,17 +1,17 @@
-"""The phase diagram: which phases a session went through, how often, and where it is. No queries.
+"""The phase diagram: which phases a session went through, how often, and which it is in. No queries.
 
-Every place is fixed, so that the picture never jumps while it is watched. There are two layouts of the same
-facts, a wide one and a tall one for narrow screens; the stylesheet shows one of them.
+The places of nodes and edges are fixed, so that the diagram does not move while it is watched. There are two layouts
+of the same facts, a wide one and a tall one for narrow screens; the stylesheet shows one of them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from agentstate.domain.phases import TRANSITIONS
-from sessions_app.models import Phase, Session
-from sessions_app.wording import condition, count, roughly
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import Phase
+from sessions_app.wording import count, rough_duration, status_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Edge:
         return f"{self.source}-{self.target}"
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"{self.source} to {self.target}, {count(self.count, 'time')}"
 
     @property
@@ -81,10 +81,10 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """``said`` is the same in words."""
+    """``description`` says the same in words, for a screen reader."""
 
     tone: str
-    said: str
+    description: str
     pictures: list[Picture]
 
 
@@ -140,34 +140,35 @@ _LAYOUTS: list[tuple[str, int, int, dict[str, Box], dict[tuple[str, str], Line]]
 _SMALL = 100
 
 
-def draw(session: Session, now: datetime) -> Diagram:
-    """The diagram of one session: `session.totals` for what happened, its live phase for what is now."""
-    tone, label = condition(session, now)
-    since = roughly(int((now - session.phase_since).total_seconds()))
-    settled = session.phase in (Phase.DONE, Phase.IDLE)
-    return picture(
+def of_session(context: SessionContext) -> Diagram:
+    """The diagram of one session: its totals for what happened, its phase for what is happening now."""
+    session, now = context.session, context.now
+    tone, label = status_label(session, now)
+    since = rough_duration(int((now - session.phase_since).total_seconds()))
+    at_rest = session.phase in (Phase.DONE, Phase.IDLE)
+    return of_totals(
         session.totals,
         tone=tone,
         current=session.phase,
-        current_note="now" if settled else f"now, {since}",
-        said=label,
+        current_note="now" if at_rest else f"now, {since}",
+        label=label,
     )
 
 
-def picture(
+def of_totals(
     totals: Mapping[str, Any],
     *,
     tone: str = "idle",
     current: str = "",
     current_note: str = "",
-    said: str = "",
+    label: str = "",
 ) -> Diagram:
-    """The diagram of any totals; those of many sessions added up have no current phase."""
+    """The diagram of any totals; those of many sessions together have no current phase."""
     visits: Mapping[str, int] = totals.get("visits", {})
     seconds: Mapping[str, float] = totals.get("seconds", {})
     edges: Mapping[str, int] = totals.get("edges", {})
-    # Every session begins idle, which no run ever counts as a visit.
-    seen = {phase for phase in Phase.values if visits.get(phase)} | {
+    # Every session starts idle, which no run counts as a visit.
+    visited = {phase for phase in Phase.values if visits.get(phase)} | {
         end for edge in edges for end in edge.split(">")
     }
 
@@ -177,7 +178,9 @@ def picture(
         if not visits.get(phase):
             return ""
         times = f"{visits[phase]:,}" + ("×" if width <= _SMALL else " visit" + "s" * (visits[phase] != 1))
-        return times if width <= _SMALL or phase not in seconds else f"{times}, {roughly(seconds[phase])}"
+        return (
+            times if width <= _SMALL or phase not in seconds else f"{times}, {rough_duration(seconds[phase])}"
+        )
 
     pictures = []
     for name, width, height, boxes, lines in _LAYOUTS:
@@ -185,7 +188,7 @@ def picture(
             Node(
                 phase,
                 note(phase, box[2]),
-                "now" if phase == current else "seen" if phase in seen else "never",
+                "now" if phase == current else "seen" if phase in visited else "never",
                 *box,
             )
             for phase, box in boxes.items()
@@ -195,11 +198,11 @@ def picture(
             for source, target in sorted(lines, key=lambda ends: edges.get(f"{ends[0]}>{ends[1]}", 0) > 0)
         ]
         pictures.append(Picture(name, width, height, nodes, drawn))
-    return Diagram(tone, _in_words(said, current, visits, edges), pictures)
+    return Diagram(tone, _description(label, current, visits, edges), pictures)
 
 
-def _in_words(said: str, current: str, visits: Mapping[str, int], edges: Mapping[str, int]) -> str:
-    parts = [f"{said}. " if said else "", f"The agent is {current}." if current else ""]
+def _description(label: str, current: str, visits: Mapping[str, int], edges: Mapping[str, int]) -> str:
+    parts = [f"{label}. " if label else "", f"The agent is {current}." if current else ""]
     if visits:
         parts.append(
             " Visited: "

@@ -1,38 +1,47 @@
-"""What rewinds left behind: the parts of a session's branches that its present history does not show."""
+"""Discarded branches: the parts of a session's branches that its present history does not show."""
 
 from collections.abc import Iterable
 
 from django.db.models import Count, Max, Q
 
-from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.session.timeline_items import TailItem
-from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, Session
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.timeline_items import DiscardedItem
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall
 
 
-def left_behind(
-    session: Session, branch: Branch, *, mask: Mask | None = None, after: int = 0, upto: int | None = None
-) -> list[TailItem]:
-    """The tails that left what ``branch`` shows at ``after < position <= upto``: four queries, or one."""
-    hide = mask or Mask.configured()
-    branches = {b.pk: b for b in Branch.objects.filter(session=session).select_related("created_by")}
+def discarded_branches(
+    context: SessionContext, *, after: int = 0, upto: int | None = None
+) -> list[DiscardedItem]:
+    """The branches that were left at ``after < position <= upto`` of the present history.
+
+    Four queries; one where there is nothing discarded.
+    """
+    branch = context.branch
+    rows = Branch.objects.filter(session=context.session).select_related("created_by")
+    branches = {row.pk: row for row in context.mask.rows(rows)}
     if len(branches) < 2:
         return []
     visible = dict(branch.segments())
-    where: dict[int, tuple[int, Branch, bool]] = {}
+    # By the branch's key: the position where the history left it, the branch made then, and whether by undoing.
+    departures: dict[int, tuple[int, Branch, bool]] = {}
     for other in branches.values():
         if other.pk in visible:
             last = visible[other.pk]
             if last is not None:
-                where[other.pk] = (last, _who_left(other, branches.values(), visible), False)
+                departures[other.pk] = (last, _successor(other, branches.values(), visible), False)
         elif other.parent_id in visible and _reaches(visible[other.parent_id], other.left_at):
-            where[other.pk] = (other.left_at, other, True)
-    where = {pk: left for pk, left in where.items() if after < left[0] and (upto is None or left[0] <= upto)}
-    if not where:
+            departures[other.pk] = (other.left_at, other, True)
+    departures = {
+        pk: place
+        for pk, place in departures.items()
+        if after < place[0] and (upto is None or place[0] <= upto)
+    }
+    if not departures:
         return []
     beyond = Q(pk__in=[])
-    for pk, (left_at, _, _) in where.items():
+    for pk, (left_at, _, _) in departures.items():
         beyond |= Q(branch_id=pk, position__gte=left_at)
-    # A step that was begun has one reply of the agent's own.
+    # A step that has started has one reply of the agent's own generator.
     replies = (
         ModelCall.objects.filter(beyond, error="", side_replies__isnull=True).order_by().values("branch_id")
     )
@@ -47,25 +56,25 @@ def left_behind(
     repairs = Event.objects.filter(branch__in=branches, kind=EventKind.REPAIRED).order_by()
     repaired = set(repairs.values_list("branch", flat=True))
     return [
-        TailItem(
+        DiscardedItem(
             position=left_at + 1,
             left_at=left_at,
             branch=branches[pk].number,
             steps=steps.get(pk, 0),
             newest=newest.get(pk),
-            by=str(by.created_by or ""),
-            why=hide.text(by.reason),
-            at=by.created_at,
+            by=str(successor.created_by or ""),
+            why=successor.reason,
+            at=successor.created_at,
             can_undo=branch.undo_to_id == pk,
             undone=undone,
-            repaired=not undone and by.pk in repaired,
+            repaired=not undone and successor.pk in repaired,
         )
-        for pk, (left_at, by, undone) in where.items()
+        for pk, (left_at, successor, undone) in departures.items()
     ]
 
 
 def made_by_repair(branch: Branch) -> bool:
-    """Whether the session came to the branch by a repair, not by a rewind."""
+    """Whether the session came to the branch by a repair, not by a rewind. One query."""
     return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
 
 
@@ -73,9 +82,11 @@ def _reaches(last: int | None, position: int) -> bool:
     return last is None or position <= last
 
 
-def _who_left(branch: Branch, all_branches: Iterable[Branch], visible: dict[int, int | None]) -> Branch:
-    """The branch by which the visible history went away from ``branch``: it says who did it and why."""
+def _successor(branch: Branch, all_branches: Iterable[Branch], visible: dict[int, int | None]) -> Branch:
+    """The branch by which the visible history left ``branch``: it says who did that, and why."""
     children = [
-        b for b in all_branches if b.pk in visible and (b.parent_id == branch.pk or b.undo_to_id == branch.pk)
+        other
+        for other in all_branches
+        if other.pk in visible and (other.parent_id == branch.pk or other.undo_to_id == branch.pk)
     ]
     return min(children, key=lambda child: child.number, default=branch)

@@ -1,14 +1,12 @@
-"""The top of a session's page: what it is doing, what it needs from a person, and which buttons work."""
+"""The top of a session's page: what it is doing, what it needs from a person, and which of its buttons work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import Q
 
-from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, DECIDE, RESUME
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -19,22 +17,24 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import age, arguments, condition, duration
+from sessions_app.wording import age, arguments, duration, status_label
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """``why_not`` is empty where the button works. ``anchor`` is set where it leads to a place on the page."""
+    """``why_not`` is "" where the button works. ``anchor`` is the id of the element that it leads to, if it does."""
 
-    act: str
+    action: str
     label: str
     why_not: str = ""
     anchor: str = ""
-    first: bool = False
+    primary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Banner:
+    """What a person should know first. ``anchor`` is the id of the element that it is about, if there is one."""
+
     tone: str
     subject: str
     text: str
@@ -43,6 +43,8 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class Header:
+    """``open_calls`` are the calls that need a person, with their approvals, in the order of their positions."""
+
     tone: str
     label: str
     since: str
@@ -53,36 +55,27 @@ class Header:
     changed_definition: bool
     tokens: int
 
-    @property
-    def may(self) -> dict[str, str]:
-        """Why each act is impossible, by act; "" where it is possible."""
-        return {button.act: button.why_not for button in self.buttons}
 
-
-def header(session: Session, actor: Actor, now: datetime, mask: Mask | None = None) -> Header:
-    """Two queries: the agent, and the calls that wait for a person. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
-    tone, label = condition(session, now)
+def header(context: SessionContext) -> Header:
+    """Two queries: the agent, and the calls that need a person."""
+    session, now = context.session, context.now
+    tone, label = status_label(session, now)
     agent = RegisteredAgent.objects.filter(key=session.agent).first()
-    waiting = list(
-        ToolCall.objects.filter(branch=session.branch)
+    open_calls = context.mask.rows(
+        ToolCall.objects.filter(branch=context.branch)
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
         .select_related("approval__repeats__branch")
         .defer("result", "state")
         .order_by("position")
     )
-    for call in waiting:
-        mask.row(call)
-        if (approval := getattr(call, "approval", None)) is not None:
-            approvals.masked(approval, mask)
     return Header(
         tone=tone,
         label=label,
         since=age(session.phase_since, now),
         agent=agent,
-        banner=_banner(session, agent, waiting, now),
-        buttons=_buttons(session, actor, waiting, now),
-        open_calls=waiting,
+        banner=_banner(session, agent, open_calls, now),
+        buttons=_buttons(context, open_calls),
+        open_calls=open_calls,
         changed_definition=bool(
             agent and agent.definition and session.definition and agent.definition != session.definition
         ),
@@ -90,74 +83,71 @@ def header(session: Session, actor: Actor, now: datetime, mask: Mask | None = No
     )
 
 
-def why_not(session: Session, actor: Actor, action: str) -> str:
-    """Why this person cannot do the action, named by its key, now; "" if they can."""
-    return ACTIONS[action].why_not(session, actor)
-
-
-def _buttons(session: Session, actor: Actor, waiting: list[ToolCall], now: datetime) -> list[Button]:
+def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button]:
+    session, why_not = context.session, context.why_not
     buttons = []
     for action in ACTIONS.values():
-        # Most sessions were never rewound: a disabled button to undo that on each of them would only distract.
-        if not action.label or (action.only_if_possible and action.impossible(session, now=now)):
+        # Few sessions were ever rewound: on the others a disabled Undo would only distract.
+        if not action.label or (action.only_if_possible and action.impossible(session, now=context.now)):
             continue
-        asked = DECIDE if action is RESUME and _in_doubt(session, waiting) else action
-        buttons.append(Button(action.key, action.label, asked.why_not(session, actor, now=now)))
-    first = _first(session, waiting, now)
-    if first is None:
+        # Resuming while calls are in doubt decides them.
+        decides = action is RESUME and _in_doubt(session, open_calls)
+        buttons.append(Button(action.key, action.label, why_not[DECIDE.key if decides else action.key]))
+    primary = _primary(session, open_calls, context.now)
+    if primary is None:
         return buttons
-    rest = [button for button in buttons if button.act != first.act]
-    same = next((button for button in buttons if button.act == first.act), None)
+    rest = [button for button in buttons if button.action != primary.action]
+    same = next((button for button in buttons if button.action == primary.action), None)
     if same is not None:
-        first = Button(first.act, first.label, same.why_not, first=True)
-    return [first, *rest]
+        primary = replace(primary, why_not=same.why_not)
+    return [primary, *rest]
 
 
-def _in_doubt(session: Session, waiting: list[ToolCall]) -> bool:
+def _in_doubt(session: Session, open_calls: list[ToolCall]) -> bool:
     """Whether resuming asks for decisions on calls in doubt first."""
     stopped = session.status in (Status.WAITING, Status.PAUSED)
-    return stopped and any(call.status == CallStatus.DOUBT for call in waiting)
+    return stopped and any(call.status == CallStatus.DOUBT for call in open_calls)
 
 
-def _first(session: Session, waiting: list[ToolCall], now: datetime) -> Button | None:
-    """The one thing that most likely is to be done next."""
-    if waiting and session.status in (Status.WAITING, Status.PAUSED):
-        label = "Decide the call" if waiting[0].status == CallStatus.DOUBT else "Review approval"
-        return Button("review", label, anchor=f"c{waiting[0].position}", first=True)
+def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> Button | None:
+    """The button for what a person most likely does next."""
+    if open_calls and session.status in (Status.WAITING, Status.PAUSED):
+        label = "Decide the call" if open_calls[0].status == CallStatus.DOUBT else "Review approval"
+        return Button("review", label, anchor=f"c{open_calls[0].position}", primary=True)
     match session.status:
         case Status.PAUSED | Status.WAITING:
-            return Button("resume", "Resume", first=True)
+            return Button("resume", "Resume", primary=True)
         case Status.IDLE if session.phase == Phase.ERROR:
-            return Button("resume", "Try again", first=True)
+            return Button("resume", "Try again", primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
-            return Button("reply", "Send a message", anchor="say", first=True)
+            return Button("reply", "Send a message", anchor="say", primary=True)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
-            return Button("resume", "Try now", first=True)
+            return Button("resume", "Try now", primary=True)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
-            return Button("resume", "Do not pause", first=True)
+            return Button("resume", "Do not pause", primary=True)
         case Status.RUNNING | Status.QUEUED:
-            return Button("pause", "Pause", first=True)
+            return Button("pause", "Pause", primary=True)
         case Status.CANCELLED:
-            return Button("rewind", "Rewind", first=True)
+            return Button("rewind", "Rewind", primary=True)
     return None
 
 
 def _banner(
-    session: Session, agent: RegisteredAgent | None, waiting: list[ToolCall], now: datetime
+    session: Session, agent: RegisteredAgent | None, open_calls: list[ToolCall], now: datetime
 ) -> Banner | None:
-    if waiting and session.status in (Status.WAITING, Status.PAUSED):
-        return _about_call(waiting, now)
+    if open_calls and session.status in (Status.WAITING, Status.PAUSED):
+        return _about_call(open_calls, now)
     match session.status:
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
             return Banner("error", "It gave up.", session.why or "The last attempts made no progress.")
         case Status.WAITING:
             return Banner("doubt", "It needs somebody to look.", session.why)
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
-            quiet = age(session.lease_expires_at, now)
+            overdue = age(session.lease_expires_at, now)
             return Banner(
                 "error",
                 "Its worker went quiet.",
-                f"The lease of {session.worker} ran out {quiet} ago. The next sweep hands it to another worker.",
+                f"The lease of {session.worker} ran out {overdue} ago. The next sweep hands it to another worker.",
             )
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
             wait = duration(round((session.next_run_at - now).total_seconds()))
@@ -183,8 +173,8 @@ def _banner(
     return None
 
 
-def _about_call(waiting: list[ToolCall], now: datetime) -> Banner:
-    call, more = waiting[0], len(waiting) - 1
+def _about_call(open_calls: list[ToolCall], now: datetime) -> Banner:
+    call, more = open_calls[0], len(open_calls) - 1
     others = f" {more} more {'waits' if more == 1 else 'wait'} too." if more else ""
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
@@ -198,7 +188,7 @@ def _about_call(waiting: list[ToolCall], now: datetime) -> Banner:
             anchor,
         )
     approval = call.approval
-    asked = age(approval.asked_at, now)
+    since = age(approval.asked_at, now)
     lapses = ""
     if approval.expires_at is not None:
         left = (approval.expires_at - now).total_seconds()
@@ -207,7 +197,7 @@ def _about_call(waiting: list[ToolCall], now: datetime) -> Banner:
             if left > 0
             else ", has lapsed"
         )
-    when = "Asked just now" if asked == "just now" else f"Asked {asked} ago"
+    when = "Asked just now" if since == "just now" else f"Asked {since} ago"
     return Banner(
         "waiting",
         f"{call.tool} waits for a person:",

@@ -1,6 +1,6 @@
-"""What a repair begins with: the present memory, value or words, as they stand in the form.
+"""What the form of a repair starts from: the present memory, value or text, and what was typed back.
 
-There what is configured is hidden. The forms put it back where it was left as it stood.
+What is configured as hidden is hidden in it. The forms restore what was left hidden.
 """
 
 from collections.abc import Mapping
@@ -9,89 +9,98 @@ from typing import Any
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import replacements, state
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
-from sessions_app.models import Branch, Checkpoint, Message, Session, ToolCall
+from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 
 MARK = "[x]"
 
 
-def branch_of(session: Session) -> Branch:
-    assert session.branch is not None, f"session {session.pk} has no branch"
-    return session.branch
+def initial(context: SessionContext, name: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of the repair ``name``, from what ``query`` names: a state key, a message's position, or a call.
 
-
-def initial(branch: Branch, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of the repair ``name``, by what ``query`` names: a state key, a message's position, or a call."""
+    The number of queries does not depend on how long the history is.
+    """
+    branch, mask = context.branch, context.mask
     match name:
         case "memory":
-            return _memory(state.memory(branch) or state.Memory())
+            return _memory(state.memory(branch, mask=mask) or state.Memory())
         case "state-value":
             return {"key": query.get("key", "")}
         case "words":
-            position = _message(branch, query)
+            position = _position_of_message(branch, query)
             if position is None:
                 return {}
-            return {"position": position, "text": Mask.configured().text(words(branch, position))}
+            return {"position": position, "text": mask.text(message_text(branch, position))}
     return {}
 
 
-def place(branch: Branch) -> int:
-    """Where the newest checkpoint lies, 0 for none: what is before it can be replaced, what is after it answered."""
-    at = restore.last_visible(Checkpoint, branch)
-    return at.position if at is not None else 0
+def newest_checkpoint_position(branch: Branch) -> int:
+    """0 where there is no checkpoint. A message before it can be replaced, a call after it can be answered.
+
+    One query for each segment of the branch until it is found.
+    """
+    checkpoint = restore.last_visible(Checkpoint, branch)
+    return checkpoint.position if checkpoint is not None else 0
 
 
 def value(branch: Branch, key: str) -> Any:
-    """The present value of a state key, encoded, nothing hidden; None also where there is no such key."""
-    at = restore.last_visible(Checkpoint, branch)
-    return restore.state_of(branch, at).get(key) if at is not None else None
+    """The present value of a state key, encoded, nothing hidden; None also where there is no such key.
+
+    One query, and those that find the newest checkpoint.
+    """
+    checkpoint = restore.last_visible(Checkpoint, branch)
+    return restore.state_of(branch, checkpoint).get(key) if checkpoint is not None else None
 
 
-def unfinished(branch: Branch) -> list[ToolCall]:
-    """The calls of the newest step that have not ended."""
-    at = restore.last_visible(Checkpoint, branch)
-    if at is None:
+def unfinished(branch: Branch, mask: Mask) -> list[ToolCall]:
+    """The calls of the newest step that have not ended. One query, and those that find the newest checkpoint."""
+    checkpoint = restore.last_visible(Checkpoint, branch)
+    if checkpoint is None:
         return []
-    calls = ToolCall.objects.visible_on(branch, after=at.position).exclude(status__in=ENDED_CALL_STATES)
-    return Mask.configured().rows(calls.defer("result", "state").order_by("position"))
+    calls = ToolCall.objects.visible_on(branch, after=checkpoint.position).exclude(
+        status__in=ENDED_CALL_STATES
+    )
+    return mask.rows(calls.defer("result", "state").order_by("position"))
+
+
+def message_text(branch: Branch, position: int) -> str:
+    """A message's text as it is, nothing hidden; "" if there is no message. At most two queries."""
+    messages = fill_texts(branch, list(Message.objects.visible_on(branch).filter(position=position)))
+    return messages[0].text if messages else ""
 
 
 def steps_of(plan: str) -> list[tuple[str, bool]]:
     """The steps of a plan as it was typed, and whether each is completed."""
     lines = [line.strip() for line in plan.split("\n")]
     steps = [(line.removeprefix(MARK).strip(), line.startswith(MARK)) for line in lines]
-    return [(step, did) for step, did in steps if step]
+    return [(step, completed) for step, completed in steps if step]
 
 
 def notes_of(notes: str) -> list[str]:
+    """The notes as they were typed, with an empty line between them."""
     return [note.strip() for note in notes.split("\n\n") if note.strip()]
 
 
 def _memory(memory: state.Memory) -> dict[str, str]:
-    """As `steps_of` and `notes_of` read it. A line break within a step, or an empty line within a note, is given up."""
-    steps = [(" ".join(step.split()), did) for step, did in memory.plan]
+    """As `steps_of` and `notes_of` read it. Line breaks within a step and empty lines within a note are dropped."""
+    steps = [(" ".join(step.split()), completed) for step, completed in memory.plan]
     notes = ["\n".join(line for line in note.splitlines() if line.strip()) for note in memory.notes]
     return {
         "goal": memory.goal,
-        "plan": "\n".join(f"{MARK} {step}" if did else step for step, did in steps),
+        "plan": "\n".join(f"{MARK} {step}" if completed else step for step, completed in steps),
         "notes": "\n\n".join(notes),
     }
 
 
-def _message(branch: Branch, query: Mapping[str, str]) -> int | None:
-    """Where the words stand that the model reads now: a message's, or those that told the end of a call."""
+def _position_of_message(branch: Branch, query: Mapping[str, str]) -> int | None:
+    """Position of what the model reads now in place of the named message, or of the result of the named call."""
     position: int | None = None
     if query.get("position", "").isdecimal():
         position = int(query["position"])
     elif query.get("call", "").isdecimal():
         call = ToolCall.objects.visible_on(branch).filter(pk=int(query["call"])).first()
-        told = restore.answer_of(branch, call) if call is not None else None
-        position = told.position if told is not None else None
-    return None if position is None else replacements.on(branch, Mask.none()).now(position)
-
-
-def words(branch: Branch, position: int) -> str:
-    """A message's text as it is, nothing hidden: for what is to be kept of it."""
-    found = fill_texts(branch, list(Message.objects.visible_on(branch).filter(position=position)))
-    return found[0].text if found else ""
+        message = restore.answer_of(branch, call) if call is not None else None
+        position = message.position if message is not None else None
+    return None if position is None else replacements.on(branch, Mask.none()).current(position)

@@ -1,4 +1,4 @@
-"""Messages that a person replaced: what was said stays on the page, with what the model reads in its place."""
+"""Messages that a person replaced: the original stays on the page, with what the model reads in its place."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,7 +9,7 @@ from sessions_app.models import Branch, Event, EventKind, Message
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``position`` is that of the row that holds the new words."""
+    """``position`` is that of the row that holds the new text."""
 
     position: int
     text: str
@@ -20,44 +20,45 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """By the position of the first message, and by that of the call whose result it told, the words that count now.
+    """The latest replacements, by the position of the original message and by that of the call whose result it was.
 
-    ``rows`` are the places of the new words: they are shown where the old ones stand, not by themselves.
+    ``rows`` are the positions of the new texts: they are shown beside the originals, not by themselves.
     """
 
     by_message: dict[int, Replacement] = field(default_factory=dict)
     by_call: dict[int, Replacement] = field(default_factory=dict)
     rows: frozenset[int] = frozenset()
 
-    def now(self, position: int) -> int:
-        """Where the words stand that the model reads in place of those first said at the position."""
-        found = self.by_message.get(position)
-        return found.position if found else position
+    def current(self, position: int) -> int:
+        """Position of the message that replaced the one at ``position``, or ``position`` itself."""
+        replacement = self.by_message.get(position)
+        return replacement.position if replacement else position
 
 
 NONE = Replacements()
 
 
 def on(branch: Branch, mask: Mask) -> Replacements:
-    """What was replaced in the history that the branch shows. Two queries, none where nothing was left behind."""
+    """What was replaced in the history that the branch shows. Two queries; none if the branch has no ancestors."""
     if not branch.left_another_branch:
         return NONE
     events = Event.objects.visible_on(branch).filter(kind=EventKind.REPAIRED).order_by("position")
-    done = [event for event in events if event.data.get("what") == "message"]
-    if not done:
+    repairs = [event for event in events if event.data.get("what") == "message"]
+    if not repairs:
         return NONE
-    rows = Message.objects.visible_on(branch).filter(position__in=[event.data["by"] for event in done])
+    rows = Message.objects.visible_on(branch).filter(position__in=[event.data["by"] for event in repairs])
     texts = {position: mask.text(text) for position, text in rows.values_list("position", "text")}
-    first: dict[int, int] = {}
+    original: dict[int, int] = {}
     by_message: dict[int, Replacement] = {}
     by_call: dict[int, Replacement] = {}
-    for event in done:
-        place, old = event.data["by"], event.data["position"]
-        first[place] = first.get(old, old)
-        new = Replacement(
-            place, texts.get(place, ""), event.actor_name, mask.text(event.reason), event.created_at
+    for event in repairs:
+        new, old = event.data["by"], event.data["position"]
+        # A replacement may itself have been replaced.
+        original[new] = original.get(old, old)
+        replacement = Replacement(
+            new, texts.get(new, ""), event.actor_name, mask.text(event.reason), event.created_at
         )
-        by_message[first[place]] = new
+        by_message[original[new]] = replacement
         if (call := event.data.get("call_position")) is not None:
-            by_call[call] = new
+            by_call[call] = replacement
     return Replacements(by_message, by_call, frozenset(texts))

@@ -1,8 +1,8 @@
-"""What looks like a secret: keys and passwords that nobody meant to leave in a session's history."""
+"""Detects text that looks like a secret: keys and passwords do not belong in a session's history. No queries."""
 
 import re
 
-_LOOKS: tuple[tuple[str, str], ...] = (
+_KINDS: tuple[tuple[str, str], ...] = (
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     ("an AWS access key", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     ("a GitHub token", r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{40,})"),
@@ -19,7 +19,7 @@ _LOOKS: tuple[tuple[str, str], ...] = (
         r"\s*:\s*\\?[\"'][^\"'\\]{6,}",
     ),
 )
-_PATTERNS = [(what, re.compile(pattern)) for what, pattern in _LOOKS]
+_PATTERNS = [(what, re.compile(pattern)) for what, pattern in _KINDS]
 
 
 def looks_like(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The agent's state at a checkpoint: its keys, its counters, the tools at hand."""
+"""The agent's state at a checkpoint: its keys, its counters, the available tools, and its working memory."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,15 +6,17 @@ from typing import Any
 
 from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import WORKING_MEMORY_KEY
+from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.values import Shown, show, untagged
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.values import ReadableValue, readable, without_tags
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, StateValue
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The working memory, where the agent keeps one: ``plan`` is each step, and whether it is completed."""
+    """The working memory. ``plan`` is each step, and whether it is completed."""
 
     goal: str = ""
     plan: list[tuple[str, bool]] = field(default_factory=list)
@@ -24,44 +26,52 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class State:
     checkpoint: Checkpoint | None = None
-    values: dict[str, Shown] = field(default_factory=dict)
+    values: dict[str, ReadableValue] = field(default_factory=dict)
     counters: list[tuple[str, str]] = field(default_factory=list)
     tools: tuple[str, ...] = ()
 
     @property
-    def may_remember(self) -> bool:
+    def lacks_memory(self) -> bool:
         """Whether the agent could keep a working memory, and has none yet."""
         return WORKING_MEMORY_KEY not in self.values and keeps_working_memory(self.tools)
 
 
-def state(branch: Branch, checkpoint: Checkpoint | None = None, mask: Mask | None = None) -> State:
-    """The state at the checkpoint, or at the newest one. ``mask`` is what is configured if not given."""
-    mask = mask or Mask.configured()
-    at = checkpoint or restore.last_visible(Checkpoint, branch)
-    if at is None:
-        return State()
-    values = restore.state_of(branch, at)
+def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) -> State:
+    """The state at the checkpoint, or at the newest one.
+
+    One query for the values; for the newest checkpoint, and for the tools, one for each segment until they are found.
+    """
+    branch = context.branch
+    if checkpoint is None:
+        checkpoint = restore.last_visible(Checkpoint, branch)
+        if checkpoint is None:
+            return State()
+    elif not shows(branch, checkpoint):
+        branch = checkpoint.branch
+    values = context.mask.json(restore.state_of(branch, checkpoint))
     return State(
-        checkpoint=at,
-        values={key: show(value) for key, value in sorted(mask.json(values).items())},
+        checkpoint=context.mask.row(checkpoint),
+        values={key: readable(value) for key, value in sorted(values.items())},
         counters=[
             (key.replace("_", " "), _plain(value))
-            for key, value in at.counters.items()
+            for key, value in checkpoint.counters.items()
             if value not in (None, {}, [])
         ],
-        tools=restore.tools_of(branch, at),
+        tools=restore.tools_of(branch, checkpoint),
     )
 
 
-def memory(branch: Branch, at: Checkpoint | None = None, mask: Mask | None = None) -> Memory | None:
-    """The working memory at the newest checkpoint, which is ``at``. Two queries, however long the history."""
-    mask = mask or Mask.configured()
-    at = at or restore.last_visible(Checkpoint, branch)
-    if at is None or WORKING_MEMORY_KEY not in at.keys:
+def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) -> Memory | None:
+    """The working memory at the branch's newest checkpoint; None where the agent keeps none.
+
+    One query, and without ``checkpoint``, which is the newest one, those that find it.
+    """
+    checkpoint = checkpoint or restore.last_visible(Checkpoint, branch)
+    if checkpoint is None or WORKING_MEMORY_KEY not in checkpoint.keys:
         return None
-    since = at.keys[WORKING_MEMORY_KEY]
-    row = StateValue.objects.visible_on(branch).filter(key=WORKING_MEMORY_KEY, position=since).first()
-    value = untagged(mask.json(row.value)) if row is not None else None
+    position = checkpoint.keys[WORKING_MEMORY_KEY]
+    row = StateValue.objects.visible_on(branch).filter(key=WORKING_MEMORY_KEY, position=position).first()
+    value = without_tags(mask.json(row.value)) if row is not None else None
     if not isinstance(value, dict):
         return None
     stored = WorkingMemory.from_stored(value)

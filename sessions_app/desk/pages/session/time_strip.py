@@ -1,9 +1,10 @@
-"""Where the time went: model, tools, waiting and idle time of the newest steps, as bars on one axis."""
+"""Model, tool, waiting and idle time of the newest steps, as bars on one axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Branch, Checkpoint, ModelCall, Session, Status, ToolCall
 from sessions_app.wording import duration
 
@@ -26,16 +27,18 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Total:
+    """The seconds of one kind in the whole session, as text and as the width of a bar at ``y``."""
+
     kind: str
     label: str
-    said: str
+    duration: str
     width: float
     y: int
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """``whole`` says whether the bars cover the session from its beginning."""
+    """The bars of the newest steps. ``whole``: they cover the session from its beginning; ``live``: until now."""
 
     start: datetime
     end: datetime
@@ -45,16 +48,15 @@ class Strip:
     live: bool
 
     @property
-    def said(self) -> str:
-        return (
-            "Time spent: "
-            + (", ".join(f"{total.label} {total.said}" for total in self.totals) or "none yet")
-            + "."
-        )
+    def description(self) -> str:
+        """The totals in words, for a screen reader."""
+        totals = ", ".join(f"{total.label} {total.duration}" for total in self.totals)
+        return f"Time spent: {totals or 'none yet'}."
 
 
-def strip(session: Session, branch: Branch, *, now: datetime) -> Strip | None:
+def strip(context: SessionContext) -> Strip | None:
     """The newest `STEPS` steps, and the whole session's totals; None before the first step. Three queries."""
+    session, branch, now = context.session, context.branch, context.now
     starts = list(
         Checkpoint.objects.visible_on(branch)
         .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
@@ -79,16 +81,16 @@ def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
         "started_at", "ended_at", "approval__asked_at", "approval__decided_at"
     )
     spans: list[Span] = [("model", started, ended) for started, ended in models]
-    for started, ended, asked, decided in tools:
+    for started, ended, requested, decided in tools:
         if started is not None:
             spans.append(("tool", started, ended or started))
-        if asked is not None:
-            spans.append(("waiting", asked, decided or now))
+        if requested is not None:
+            spans.append(("waiting", requested, decided or now))
     return spans
 
 
 def _cells(spans: Sequence[Span], start: datetime, end: datetime) -> list[str]:
-    """What filled each of the axis's cells."""
+    """The kind that is drawn in each cell of the axis."""
     whole = (end - start).total_seconds()
     cells = ["idle"] * CELLS
     for kind, first, last in spans:

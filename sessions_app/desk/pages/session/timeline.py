@@ -1,101 +1,97 @@
-"""The timeline: what is visible on a branch, one item per step, message, event and discarded tail.
+"""The timeline: what is visible on a branch, one item per step, message, event and discarded branch.
 
-A page is `PAGE` steps, newest last, cut at a step's start, so that its cost does not depend on how long the
-history is: seven queries, each a range scan on ``(branch, position)``. Results above `calls.SMALL` characters are
-not read at all; a call's own page shows them.
+A page is `PAGE` steps, newest last, cut at a step's start, so that its cost does not depend on how long the history
+is: each query is a range scan on ``(branch, position)``. Big results are not read at all; a call's own page shows them.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agentstate.names import STEP_KINDS
-from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import discarded, replacements, timeline_items
-from sessions_app.desk.pages.session.calls import CallItem, calls_of
-from sessions_app.desk.pages.session.timeline_filter import Only, steps_with
-from sessions_app.desk.pages.session.timeline_items import EventItem, Item, MessageItem, StepItem, TailItem
-from sessions_app.models import (
-    Branch,
-    Checkpoint,
-    Event,
-    EventKind,
-    Message,
-    ModelCall,
-    Session,
-    ToolCall,
+from sessions_app.desk.pages.session.calls import CallItem
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps
+from sessions_app.desk.pages.session.timeline_items import (
+    DiscardedItem,
+    EventItem,
+    Item,
+    MessageItem,
+    StepItem,
 )
+from sessions_app.history.call_rows import calls_without_big_results
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall
 
 PAGE = 100
-# Told elsewhere on the timeline: by the message itself, or by the line above a discarded tail.
-UNTOLD = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
+# Shown elsewhere on the timeline: by the message itself, or by the line above a discarded branch.
+_NOT_ITEMS = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TimelinePage:
     """``earlier`` and ``later`` are positions to page from; None where there is nothing more.
 
-    ``last_step`` is where the newest step starts: from there on a live page is drawn again.
+    ``last_step`` is where the newest step starts: a live page is drawn again from there on.
     """
 
     items: list[Item]
     earlier: int | None = None
     later: int | None = None
     last_step: int = 0
-    steps: list[StepItem] = field(default_factory=list)
 
 
-def page(
-    session: Session,
-    branch: Branch,
-    *,
-    now: datetime,
-    before: int | None = None,
-    only: Only | None = None,
-    limit: int = PAGE,
-    mask: Mask | None = None,
-) -> Page:
-    """The newest ``limit`` steps that start before position ``before``, and what lies between them.
+@dataclass(frozen=True, slots=True)
+class PageBounds:
+    """The rows of a page have ``after < position <= upto``. ``earlier`` is the ``before`` of the page before it."""
 
-    ``mask`` is what is configured if not given; the same holds for all that this room reads.
-    """
-    mask = mask or Mask.configured()
+    after: int
+    upto: int | None
+    earlier: int | None
+    last_step: int
+
+
+def page_bounds(branch: Branch, *, before: int | None, limit: int = PAGE) -> PageBounds:
+    """The bounds of the newest ``limit`` steps that start before position ``before``. One query."""
     upto = None if before is None else before - 1
-    if only is not None:
-        return _chosen(session, branch, now=now, before=before, only=only, limit=limit, mask=mask)
     starts = list(
         Checkpoint.objects.visible_on(branch, upto=upto)
         .filter(kind__in=STEP_KINDS)
         .order_by("-position")
         .values_list("position", flat=True)[: limit + 1]
     )
-    more = len(starts) > limit
-    floor = starts[limit - 1] if more else 0
-    found = _between(session, branch, now=now, after=max(0, floor - 1), upto=upto, with_tails=True, mask=mask)
-    steps = [item for item in found if isinstance(item, StepItem)]
-    return Page(
-        found,
-        earlier=floor if more else None,
-        later=before,
-        last_step=starts[0] if starts else 0,
-        steps=steps,
-    )
+    first = starts[limit - 1] if len(starts) > limit else None
+    return PageBounds(max(0, (first or 0) - 1), upto, first, starts[0] if starts else 0)
 
 
-def since(
-    session: Session, branch: Branch, position: int, *, now: datetime, mask: Mask | None = None
-) -> Page:
-    """The items from the step that starts at ``position`` on: what a live page draws again."""
-    mask = mask or Mask.configured()
-    found = _between(
-        session, branch, now=now, after=max(0, position - 1), upto=None, with_tails=False, mask=mask
-    )
-    steps = [item for item in found if isinstance(item, StepItem)]
-    return Page(found, last_step=steps[-1].position if steps else position, steps=steps)
+def read_page(
+    context: SessionContext,
+    *,
+    before: int | None = None,
+    only: TimelineFilter | None = None,
+    limit: int = PAGE,
+) -> TimelinePage:
+    """The newest ``limit`` steps that start before position ``before``, and what lies between them.
+
+    At most twelve queries: one for the bounds, five for the rows, two for replacements, four for discarded branches.
+    """
+    if only is not None:
+        return _read_matching(context, before=before, only=only, limit=limit)
+    bounds = page_bounds(context.branch, before=before, limit=limit)
+    items = _read_items(context, after=bounds.after, upto=bounds.upto)
+    branches = discarded.discarded_branches(context, after=bounds.after, upto=bounds.upto)
+    items = _with_discarded(items, branches)
+    return TimelinePage(items, earlier=bounds.earlier, later=before, last_step=bounds.last_step)
 
 
-def around(branch: Branch, position: int) -> int | None:
-    """The ``before`` of a page that shows ``position``; None for the newest page."""
+def read_since(context: SessionContext, position: int) -> TimelinePage:
+    """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries."""
+    items = _read_items(context, after=max(0, position - 1), upto=None)
+    steps = _steps_of(items)
+    return TimelinePage(items, last_step=steps[-1].position if steps else position)
+
+
+def before_of_page_around(branch: Branch, position: int) -> int | None:
+    """The ``before`` of a page that shows ``position``; None for the newest page. One query."""
     later = list(
         Checkpoint.objects.visible_on(branch, after=position)
         .filter(kind__in=STEP_KINDS)
@@ -105,82 +101,64 @@ def around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def tail(
-    branch: Branch, left_at: int, *, now: datetime, limit: int = PAGE, mask: Mask | None = None
-) -> list[Item]:
-    """The steps of ``branch`` itself after ``left_at``: what a rewind left behind. The first ``limit`` of them."""
+def read_discarded(context: SessionContext, branch: Branch, left_at: int, *, limit: int = PAGE) -> list[Item]:
+    """The first ``limit`` steps of the discarded ``branch`` itself after ``left_at``. At most eight queries."""
     ends = list(
         Checkpoint.objects.filter(branch=branch, position__gt=left_at, kind__in=STEP_KINDS)
         .order_by("position")
         .values_list("position", flat=True)[:limit]
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
-    mask = mask or Mask.configured()
-    rows = _Rows.read(branch, after=max(0, left_at - 1), upto=upto, mask=mask)
-    found = timeline_items.with_replacements(rows.assemble(None, now, mask), replacements.on(branch, mask))
-    return [item for item in found if not isinstance(item, StepItem) or item.begun]
+    rows = _Rows.read(context, branch, after=max(0, left_at - 1), upto=upto)
+    items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
+    return [item for item in items if not isinstance(item, StepItem) or item.begun]
 
 
-def _chosen(
-    session: Session, branch: Branch, *, now: datetime, before: int | None, only: Only, limit: int, mask: Mask
-) -> Page:
-    """Only the steps that hold something of ``only``, or only people's acts."""
-    starts, events, more = steps_with(branch, only, before=before, limit=limit)
-    found: list[Item] = [
-        *_steps(session, branch, starts, now=now, mask=mask),
-        *(EventItem.of(event) for event in mask.rows(events)),
+def _read_matching(
+    context: SessionContext, *, before: int | None, only: TimelineFilter, limit: int
+) -> TimelinePage:
+    """Only the steps that match the filter, or only the events that people caused."""
+    spans, events, more = matching_steps(context.branch, only, before=before, limit=limit)
+    items: list[Item] = [
+        *(
+            _steps_of(_read_items(context, after=spans[0][0] - 1, upto=spans[-1][1], within=spans))
+            if spans
+            else ()
+        ),
+        *(EventItem.of(event) for event in context.mask.rows(events)),
     ]
-    found.sort(key=lambda item: item.position)
-    return Page(found, earlier=found[0].position if more and found else None, later=before)
+    items.sort(key=lambda item: item.position)
+    return TimelinePage(items, earlier=items[0].position if more and items else None, later=before)
 
 
-def _steps(
-    session: Session, branch: Branch, starts: Sequence[tuple[int, int | None]], *, now: datetime, mask: Mask
-) -> list[StepItem]:
-    if not starts:
-        return []
-    rows = _Rows.read(
-        branch, after=min(first for first, _ in starts) - 1, upto=_last(starts), within=starts, mask=mask
-    )
-    found = timeline_items.with_replacements(rows.assemble(session, now, mask), replacements.on(branch, mask))
-    return [item for item in found if isinstance(item, StepItem)]
-
-
-def _last(starts: Iterable[tuple[int, int | None]]) -> int | None:
-    ends = [end for _, end in starts]
-    return None if None in ends else max(end for end in ends if end is not None)
-
-
-def _between(
-    session: Session,
-    branch: Branch,
+def _read_items(
+    context: SessionContext,
     *,
-    now: datetime,
     after: int,
     upto: int | None,
-    with_tails: bool,
-    mask: Mask,
+    within: Sequence[tuple[int, int | None]] | None = None,
 ) -> list[Item]:
-    rows = _Rows.read(branch, after=after, upto=upto, mask=mask)
-    found = timeline_items.with_replacements(rows.assemble(session, now, mask), replacements.on(branch, mask))
-    if with_tails:
-        left = discarded.left_behind(session, branch, mask=mask, after=after, upto=upto)
-        found = _with_tails(found, left)
-    return found
+    branch = context.branch
+    items = _Rows.read(context, branch, after=after, upto=upto, within=within).assemble(context)
+    return timeline_items.with_replacements(items, replacements.on(branch, context.mask))
 
 
-def _with_tails(found: list[Item], left: Sequence[TailItem]) -> list[Item]:
-    """Each tail goes before the step at which it was left: that step was begun anew after it."""
+def _steps_of(items: Sequence[Item]) -> list[StepItem]:
+    return [item for item in items if isinstance(item, StepItem)]
+
+
+def _with_discarded(items: list[Item], branches: Sequence[DiscardedItem]) -> list[Item]:
+    """Each discarded branch goes before the step that began again when the branch was left."""
     merged: list[Item] = []
-    waiting = sorted(left, key=lambda item: (item.left_at, item.position))
-    for item in found:
+    waiting = sorted(branches, key=lambda item: (item.left_at, item.position))
+    for item in items:
         while waiting and waiting[0].left_at <= item.position:
             merged.append(waiting.pop(0))
         merged.append(item)
     return [*merged, *waiting]
 
 
-Row = Checkpoint | Message | ModelCall | ToolCall | Event
+Row = Checkpoint | Message | ModelCall | CallItem | Event
 
 
 @dataclass(slots=True)
@@ -188,20 +166,21 @@ class _Rows:
     checkpoints: list[Checkpoint]
     messages: list[Message]
     model_calls: list[ModelCall]
-    calls: list[ToolCall]
+    calls: list[CallItem]
     events: list[Event]
 
     @classmethod
     def read(
         cls,
+        context: SessionContext,
         branch: Branch,
         *,
         after: int,
         upto: int | None,
         within: Sequence[tuple[int, int | None]] | None = None,
-        mask: Mask,
     ) -> "_Rows":
-        limits = timeline_items.ranges(within)
+        """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``. Five queries."""
+        mask, limits = context.mask, timeline_items.ranges(within)
         return cls(
             checkpoints=mask.rows(
                 Checkpoint.objects.visible_on(branch, after=after, upto=upto)
@@ -218,19 +197,25 @@ class _Rows:
             model_calls=mask.rows(
                 ModelCall.objects.visible_on(branch, after=after, upto=upto).filter(limits)
             ),
-            calls=list(calls_of(branch, after=after, upto=upto).filter(limits)),
+            calls=[
+                CallItem.of(row, mask)
+                for row in calls_without_big_results(branch, after=after, upto=upto).filter(limits)
+            ],
             events=mask.rows(
                 Event.objects.visible_on(branch, after=after, upto=upto)
                 .filter(limits)
-                .exclude(kind__in=UNTOLD)
+                .exclude(kind__in=_NOT_ITEMS)
             ),
         )
 
-    def assemble(self, session: Session | None, now: datetime, mask: Mask) -> list[Item]:
-        """The rows in the order of their positions, those of a step gathered into one item."""
+    def assemble(self, context: SessionContext | None = None) -> list[Item]:
+        """The rows in the order of their positions, those of a step gathered into one item.
+
+        With the context of a session, its state is that of the newest step.
+        """
         rows: list[Row] = [*self.checkpoints, *self.messages, *self.model_calls, *self.calls, *self.events]
         rows.sort(key=lambda row: row.position)
-        found: list[Item] = []
+        items: list[Item] = []
         step: StepItem | None = None
         for row in rows:
             match row:
@@ -238,36 +223,36 @@ class _Rows:
                     if step is not None:
                         step.end(row)
                     else:
-                        found = _without_repaired_end(found)
-                    found.append(timeline_items.EndItem.of(row))
+                        items = _without_repaired_end(items)
+                    items.append(timeline_items.EndItem.of(row))
                     step = None
                 case Checkpoint():
                     if step is not None and not step.begun and step.checkpoint.step == row.step:
-                        found.remove(step)  # a repair put this one in its place
+                        items.remove(step)  # a repair replaced it by this one
                     elif step is not None:
                         step.end(row)
                     step = StepItem.of(row)
-                    found.append(step)
+                    items.append(step)
                 case ModelCall() if step is not None:
                     step.model_calls.append(row)
-                case ToolCall() if step is not None:
-                    step.calls.append(CallItem.of(row, mask))
+                case CallItem() if step is not None:
+                    step.calls.append(row)
                 case Message() if row.role == Message.Role.ASSISTANT and step is not None:
                     step.replies.append(row)
                 case Message():
-                    found.append(MessageItem.of(row))
+                    items.append(MessageItem.of(row))
                 case Event():
-                    found.append(EventItem.of(row))
-        if step is not None and session is not None:
-            step.settle(session, now)
-        return timeline_items.with_gaps(found)
+                    items.append(EventItem.of(row))
+        if step is not None and context is not None:
+            step.take_state_of(context.session, context.now)
+        return timeline_items.with_gaps(items)
 
 
-def _without_repaired_end(found: list[Item]) -> list[Item]:
-    """Without the end of the turn that a repair made anew: nothing lies between the two but people's doings."""
-    for index in range(len(found) - 1, -1, -1):
-        if isinstance(found[index], timeline_items.EndItem):
-            return found[:index] + found[index + 1 :]
-        if isinstance(found[index], StepItem):
+def _without_repaired_end(items: list[Item]) -> list[Item]:
+    """Without the end of the turn that a repair repeats: between the two lie only events."""
+    for index in range(len(items) - 1, -1, -1):
+        if isinstance(items[index], timeline_items.EndItem):
+            return items[:index] + items[index + 1 :]
+        if isinstance(items[index], StepItem):
             break
-    return found
+    return items

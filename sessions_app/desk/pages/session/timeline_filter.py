@@ -1,10 +1,11 @@
-"""Which steps a filter of the timeline chooses: by what happened in them, by phase, or by a change of phase."""
+"""The filters of the timeline: steps by what happened in them, by phase, or by a change of phase."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agentstate.names import STEP_KINDS
 from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
@@ -16,18 +17,20 @@ _HITS_PER_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
-    """A filter. ``kind`` is errors, tools, people, tool, phase or edge; ``value`` names the tool, phase or edge."""
+class TimelineFilter:
+    """``kind`` is errors, tools, people, tool, phase or edge; ``value`` names the tool, the phase, or both phases."""
 
     kind: str
     value: str = ""
 
     @property
     def query(self) -> str:
+        """The query string that asks for it."""
         return f"show={self.kind}" if not self.value else f"{self.kind}={self.value}"
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
+        """What it shows, to be read after "There are no"."""
         match self.kind:
             case "errors":
                 return "steps with errors"
@@ -43,24 +46,27 @@ class Only:
                 return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
 
 
-def parse(query: Mapping[str, str]) -> Only | None:
-    """The filter that a page's query string asks for; None for none, and for one that there is not."""
+def parse(query: Mapping[str, str]) -> TimelineFilter | None:
+    """The filter that a page's query string asks for; None for none and for an unknown one."""
     if (show := query.get("show", "")) in ("errors", "tools", "people"):
-        return Only(show)
+        return TimelineFilter(show)
     if tool := query.get("tool", ""):
-        return Only("tool", tool)
+        return TimelineFilter("tool", tool)
     if (phase := query.get("phase", "")) in Phase.values:
-        return Only("phase", phase)
+        return TimelineFilter("phase", phase)
     ends = query.get("edge", "").split("-")
     if len(ends) == 2 and all(end in Phase.values for end in ends):
-        return Only("edge", "-".join(ends))
+        return TimelineFilter("edge", "-".join(ends))
     return None
 
 
-def steps_with(
-    branch: Branch, only: Only, *, before: int | None, limit: int
+def matching_steps(
+    branch: Branch, only: TimelineFilter, *, before: int | None, limit: int
 ) -> tuple[list[tuple[int, int | None]], list[Event], bool]:
-    """``(first, last)`` positions of the newest steps that fit, people's events, and whether there are more."""
+    """``(first, last)`` positions of the newest steps that match, or the matching events, and whether there are more.
+
+    At most four queries.
+    """
     upto = None if before is None else before - 1
     if only.kind == "people":
         events = list(
@@ -79,25 +85,25 @@ def steps_with(
         .order_by("position")
         .values_list("position", flat=True)
     )
-    chosen = sorted({index for hit in hits if (index := bisect_right(starts, hit) - 1) >= 0}, reverse=True)
-    more = len(chosen) > limit or len(hits) == limit * _HITS_PER_STEP
-    spans = [(starts[i], starts[i + 1] if i + 1 < len(starts) else None) for i in chosen[:limit]]
+    matching = sorted({index for hit in hits if (index := bisect_right(starts, hit) - 1) >= 0}, reverse=True)
+    more = len(matching) > limit or len(hits) == limit * _HITS_PER_STEP
+    spans = [(starts[i], starts[i + 1] if i + 1 < len(starts) else None) for i in matching[:limit]]
     return [(first, None if end is None else end - 1) for first, end in reversed(spans)], [], more
 
 
-def _hits(branch: Branch, only: Only, upto: int | None, limit: int) -> list[int]:
-    """Positions of what is looked for, newest first, at most ``limit``."""
+def _hits(branch: Branch, only: TimelineFilter, upto: int | None, limit: int) -> list[int]:
+    """Positions of what the filter asks for, newest first, at most ``limit``."""
     calls = ToolCall.objects.visible_on(branch, upto=upto)
     checkpoints = Checkpoint.objects.visible_on(branch, upto=upto)
     starts = checkpoints.filter(kind=Checkpoint.Kind.START)
     reflecting = checkpoints.filter(kind=Checkpoint.Kind.STEP, phase=Phase.REFLECTING)
     ends = checkpoints.filter(kind=Checkpoint.Kind.END)
 
-    def newest(rows: "Iterable[int]") -> list[int]:
-        return sorted(rows, reverse=True)[:limit]
+    def newest(places: Iterable[int]) -> list[int]:
+        return sorted(places, reverse=True)[:limit]
 
-    def positions(found) -> list[int]:  # type: ignore[no-untyped-def]
-        return list(found.order_by("-position").values_list("position", flat=True)[:limit])
+    def positions(rows: QuerySet[Any]) -> list[int]:
+        return list(rows.order_by("-position").values_list("position", flat=True)[:limit])
 
     def errors() -> list[int]:
         failed = positions(calls.filter(status__in=(CallStatus.FAILED, CallStatus.REJECTED)))
@@ -133,10 +139,10 @@ def _hits(branch: Branch, only: Only, upto: int | None, limit: int) -> list[int]
 def _followed(starts: list[int], calls: list[int]) -> list[int]:
     """Those of ``starts`` (newest first) that have one of ``calls`` before the next start."""
     ascending = sorted(calls)
-    kept, end = [], float("inf")
+    followed, end = [], float("inf")
     for start in starts:
         index = bisect_left(ascending, start)
         if index < len(ascending) and ascending[index] < end:
-            kept.append(start)
+            followed.append(start)
         end = start
-    return kept
+    return followed

@@ -1,4 +1,4 @@
-"""The items of a timeline: a step, a message, an event, a discarded tail, idle time. No queries."""
+"""The items of a timeline: a step, a message, an event, the end of a turn, discarded steps, idle time. No queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ IDLE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class StepItem:
-    """A checkpoint, and what was done from there to the next one."""
+    """A checkpoint, and what happened from there to the next one."""
 
     kind: ClassVar[str] = "step"
     checkpoint: Checkpoint
@@ -49,16 +49,16 @@ class StepItem:
         self.until = following.created_at
         self.next_phase = following.phase
 
-    def settle(self, session: Session, now: datetime) -> None:
-        """This is the newest step: the session's state is its state."""
+    def take_state_of(self, session: Session, now: datetime) -> None:
+        """For the newest step: the session's state is its state."""
         self.live = session.status == Status.RUNNING
         self.next_phase = session.phase if session.phase in (Phase.ERROR, Phase.EXECUTING) else ""
-        tone, _ = wording.condition(session, now)
+        tone, _ = wording.status_label(session, now)
         self.tone = tone if session.phase != Phase.DONE else "idle"
 
     @property
     def began_at(self) -> datetime:
-        """When the first thing in it happened; a rewound session may have stood at its checkpoint for long."""
+        """When its first call started; a rewound session may have stayed at its checkpoint for a long time."""
         if self.model_calls:
             return self.model_calls[0].started_at
         return next((call.row.started_at for call in self.calls if call.row.started_at), self.at)
@@ -107,7 +107,7 @@ class StepItem:
 
     @property
     def last_at(self) -> datetime:
-        """When the last thing in it happened."""
+        """When its last call ended, or started if it has not ended."""
         times = [self.began_at, *(call.ended_at for call in self.model_calls)]
         times += [time for call in self.calls for time in (call.row.started_at, call.row.ended_at) if time]
         return max(times)
@@ -142,9 +142,10 @@ class MessageItem:
         return self.at
 
 
+# Read after the actor's name where a person acted, and by themselves otherwise.
 @dataclass(slots=True)
 class EventItem:
-    """What a person or the machinery did, in a line."""
+    """An event of the audit trail, in one line."""
 
     kind: ClassVar[str] = "event"
     row: Event
@@ -154,14 +155,6 @@ class EventItem:
     @classmethod
     def of(cls, row: Event) -> "EventItem":
         return cls(row, row.position, row.created_at)
-
-    @property
-    def by_person(self) -> bool:
-        return self.row.by_person
-
-    @property
-    def what(self) -> str:
-        return self.row.description
 
     @property
     def last_at(self) -> datetime:
@@ -191,10 +184,17 @@ class EndItem:
 
 
 @dataclass(slots=True)
-class TailItem:
-    """Steps that a rewind left behind. ``left_at`` is the checkpoint that the session was taken back to."""
+class DiscardedItem:
+    """The steps of a branch that a rewind, an undo or a repair discarded.
 
-    kind: ClassVar[str] = "tail"
+    left_at: position of the checkpoint from which the session went on another way.
+    branch: the number of the discarded branch.
+    by, why, at: who discarded it, and when.
+    undone: it was discarded by undoing a rewind. ``repaired``: by a repair.
+    newest: primary key of its last complete checkpoint, None if it has none.
+    """
+
+    kind: ClassVar[str] = "discarded"
     position: int
     left_at: int
     branch: int
@@ -221,15 +221,15 @@ class GapItem:
     seconds: float
 
 
-Item = StepItem | MessageItem | EventItem | EndItem | TailItem | GapItem
+Item = StepItem | MessageItem | EventItem | EndItem | DiscardedItem | GapItem
 
 
-def with_gaps(found: Sequence[Item]) -> list[Item]:
+def with_gaps(items: Sequence[Item]) -> list[Item]:
     """The items with a `GapItem` where nothing happened for `IDLE_SECONDS` or more."""
     spaced: list[Item] = []
     last: datetime | None = None
-    for item in found:
-        if isinstance(item, GapItem | TailItem):
+    for item in items:
+        if isinstance(item, GapItem | DiscardedItem):
             continue
         start = item.began_at if isinstance(item, StepItem) else item.at
         if last is not None and (idle := (start - last).total_seconds()) >= IDLE_SECONDS:
@@ -239,12 +239,12 @@ def with_gaps(found: Sequence[Item]) -> list[Item]:
     return spaced
 
 
-def with_replacements(found: Sequence[Item], replaced: Replacements) -> list[Item]:
-    """The items with other words where they were said first, instead of where their rows lie."""
+def with_replacements(items: Sequence[Item], replaced: Replacements) -> list[Item]:
+    """The items with each replacement beside the message that it replaces, instead of at the place of its own row."""
     if not replaced.rows:
-        return list(found)
-    kept: list[Item] = []
-    for item in found:
+        return list(items)
+    remaining: list[Item] = []
+    for item in items:
         if isinstance(item, MessageItem):
             if item.position in replaced.rows:
                 continue
@@ -254,15 +254,15 @@ def with_replacements(found: Sequence[Item], replaced: Replacements) -> list[Ite
             item.replaced = replaced.by_message
             for call in item.calls:
                 call.replaced = replaced.by_call.get(call.row.position)
-        kept.append(item)
-    return kept
+        remaining.append(item)
+    return remaining
 
 
 def ranges(within: Sequence[tuple[int, int | None]] | None) -> Q:
     """Positions in any of ``(first, last)``; all positions for None."""
     if within is None:
         return Q()
-    chosen = Q(pk__in=[])
+    any_of = Q(pk__in=[])
     for first, last in within:
-        chosen |= Q(position__gte=first) if last is None else Q(position__gte=first, position__lte=last)
-    return chosen
+        any_of |= Q(position__gte=first) if last is None else Q(position__gte=first, position__lte=last)
+    return any_of

@@ -1,0 +1,87 @@
+"""Copies of rows for pages on which values are hidden. The row itself is never changed.
+
+A copy has the values and the related rows that were loaded, each of them masked, and nothing else: it cannot be saved,
+deleted or read again from the database, and it does not load a deferred field or a related row that would have to be
+masked too. Whatever a page needs must be selected by its query.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NoReturn, TypeVar
+
+from django.db.models import Model
+
+Row = TypeVar("Row", bound=Model)
+# How a value of a field is shown: `(row, name of the field, value)`.
+FieldMask = Callable[[Model, str, Any], Any]
+_REFUSED = (
+    *("save", "asave", "save_base", "delete", "adelete"),
+    *("refresh_from_db", "arefresh_from_db"),  # also what loads a deferred field
+)
+
+
+class MaskedCopyError(RuntimeError):
+    """Something was asked of a masked copy that only the row itself can do."""
+
+
+def masked_copy(
+    row: Row, fields: Mapping[type[Model], tuple[str, ...]], mask_field: FieldMask, memo: dict[int, Model]
+) -> Row:
+    """A copy of the row with the ``fields`` of its model masked, and with its loaded related rows masked likewise.
+
+    No query. Related rows of models that are not in ``fields`` are kept as they are.
+
+    :param memo: The copies made so far by the `id` of their rows, so that rows that refer to each other still do.
+    """
+    if (present := memo.get(id(row))) is not None:
+        return present  # type: ignore[return-value]
+    copy = row.__class__.__new__(row.__class__)
+    memo[id(row)] = copy
+    values: dict[str, Any] = dict(row.__getstate__())
+    for name in fields[type(row)]:
+        if name in values:
+            values[name] = mask_field(row, name, values[name])
+    values |= {method: _refusal(row, method) for method in _REFUSED}
+    vars(copy).update(values)
+    related = _LoadedRelations(row, _masked_relations(type(row), frozenset(fields)))
+    for name, other in values["_state"].fields_cache.items():
+        masked = isinstance(other, Model) and type(other) in fields
+        related[name] = masked_copy(other, fields, mask_field, memo) if masked else other
+    copy._state.fields_cache = related
+    return copy
+
+
+class _LoadedRelations(dict[str, Any]):
+    """A copy's related rows. One that was not loaded before is refused if its model has fields to mask."""
+
+    def __init__(self, row: Model, masked: Mapping[str, str]) -> None:
+        super().__init__({name: None for name, column in masked.items() if vars(row).get(column, 0) is None})
+        self._masked, self._model = masked, type(row).__name__
+
+    def __missing__(self, name: str) -> NoReturn:
+        if name in self._masked:
+            raise MaskedCopyError(
+                f"{name} of this masked {self._model} was not loaded before: select it in the query."
+            )
+        raise KeyError(name)
+
+
+@lru_cache
+def _masked_relations(model: type[Model], masked: frozenset[type[Model]]) -> dict[str, str]:
+    """The names of the model's relations to single rows that are masked, with their columns ("" for another's)."""
+    relations: list[Any] = list(model._meta.get_fields())
+    return {
+        relation.cache_name: getattr(relation, "attname", "")
+        for relation in relations
+        if (relation.many_to_one or relation.one_to_one) and relation.related_model in masked
+    }
+
+
+def _refusal(row: Model, method: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise MaskedCopyError(
+            f"{method}() of a masked copy of {type(row).__name__} {row.pk}: "
+            "it is for showing only. Use the row itself, or select the field in the query."
+        )
+
+    return refuse

@@ -1,0 +1,40 @@
+"""The agents that can be started, and the workers that run them."""
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from sessions_app.access.masking import Mask
+from sessions_app.desk.context import Request, desk, render_page, wants_part
+from sessions_app.desk.pages import agents, workers
+from sessions_app.desk.pages.session import diagram
+from sessions_app.models import RegisteredAgent
+
+
+@desk
+@require_GET
+def agents_page(request: Request) -> HttpResponse:
+    return render_page(request, "desk/agents.html", {"agents": agents.agents()})
+
+
+@desk
+@require_GET
+def agent_page(request: Request, key: str) -> HttpResponse:
+    """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
+    agent = get_object_or_404(RegisteredAgent, key=key)
+    summed = agents.totals(agent)
+    values = {
+        "agent": agent,
+        "summed": summed,
+        "diagram": diagram.of_totals(summed.totals, label="All sessions together"),
+    }
+    return render_page(request, "desk/agent.html", values)
+
+
+@desk
+@require_GET
+def workers_page(request: Request) -> HttpResponse:
+    values = {"workers": workers.workers(timezone.now(), Mask.configured())}
+    template = "desk/workers.html#list" if wants_part(request) else "desk/workers.html"
+    return render_page(request, template, values)

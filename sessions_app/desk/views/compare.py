@@ -1,0 +1,43 @@
+"""The comparison of two checkpoints."""
+
+from uuid import UUID
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from sessions_app.access.masking import Mask
+from sessions_app.desk.context import Request, desk, number, render_page, session_context
+from sessions_app.desk.pages import compare
+from sessions_app.history.restore import last_visible
+from sessions_app.models import Checkpoint
+
+
+@desk
+@require_GET
+def compare_page(request: Request) -> HttpResponse:
+    """Two checkpoints beside each other, of one session or of two."""
+    keys = [number(request.GET.get(name)) for name in ("a", "b")]
+    checkpoints = Checkpoint.objects.select_related("branch__session").in_bulk(
+        [key for key in keys if key is not None]
+    )
+    if any(key not in checkpoints for key in keys):
+        raise Http404("There is no such checkpoint.")
+    left, right = (checkpoints[key] for key in keys if key is not None)
+    comparison = compare.compare(left, right, Mask.configured())
+    return render_page(request, "desk/compare.html", {"comparison": comparison})
+
+
+@desk
+@require_GET
+def compare_with_source(request: Request, session_id: UUID) -> HttpResponse:
+    """Redirects to the comparison of a fork with the session that it was forked from, both as they are now."""
+    context = session_context(request, session_id)
+    origin = context.session.forked_from
+    if origin is None:
+        raise Http404("This session is not a fork.")
+    source = session_context(request, origin.branch.session_id)
+    ends = [last_visible(Checkpoint, branch) for branch in (source.branch, context.branch)]
+    a, b = (end or origin for end in ends)
+    return redirect(f"{reverse('compare')}?a={a.pk}&b={b.pk}")

@@ -1,0 +1,178 @@
+"""A session's timeline: the page, what it polls, its earlier steps and its discarded branches."""
+
+from typing import Any
+from uuid import UUID
+
+from django.core import signing
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from sessions_app.desk.context import Request, desk, number, render_page, session_context, wants_part
+from sessions_app.desk.pages.session import (
+    audit,
+    diagnosis,
+    diagram,
+    discarded,
+    repairs,
+    state,
+    time_strip,
+    timeline,
+    timeline_filter,
+)
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.header import Header
+from sessions_app.desk.views.session import approval_cards, session_frame
+from sessions_app.history import restore
+from sessions_app.models import Branch, Checkpoint, Session, Status
+
+KEY_SECONDS = 24 * 3600
+LAST_EVENTS = 8
+_signer = signing.TimestampSigner(salt="live")
+
+
+@desk
+@require_http_methods(["GET", "POST"])
+def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
+    """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
+    context = session_context(request, session_id, reveals="the timeline")
+    only = timeline_filter.parse(request.GET)
+    at = number(request.GET.get("at"))
+    before = (
+        timeline.before_of_page_around(context.branch, at)
+        if at is not None
+        else number(request.GET.get("before"))
+    )
+    page = timeline.read_page(context, before=before, only=only)
+    frame = session_frame(context)
+    values = {
+        "page": page,
+        "only": only,
+        "gaps": request.GET.get("gaps") != "hide",
+        "live": _sentinel(context, page) if before is None and only is None else None,
+        **_around_timeline(context, frame["header"]),
+    }
+    return render_page(request, "session/timeline.html", frame | values)
+
+
+@desk
+@require_GET
+def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
+    """The page of steps before ``before``, to be put before those shown; without htmx, a page of its own."""
+    if not wants_part(request):
+        return timeline_tab(request, session_id)
+    context = session_context(request, session_id)
+    only = timeline_filter.parse(request.GET)
+    values = {
+        "session": context.session,
+        "page": timeline.read_page(context, before=number(request.GET.get("before")), only=only),
+        "only": only,
+        "gaps": True,
+        "queue": context.queue,
+        "why_not": context.why_not,
+        "repair_from": repairs.newest_checkpoint_position(context.branch),
+        "cards": {},  # open approvals belong to the newest step
+    }
+    return render_page(request, "session/timeline.html#earlier", values)
+
+
+@desk
+@require_GET
+def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
+    """The discarded steps of a branch, dimmed: in place with htmx, else as a page."""
+    context = session_context(request, session_id)
+    items = discarded.discarded_branches(context)
+    item = next((item for item in items if item.branch == branch_number), None)
+    if item is None:
+        raise Http404("No steps of that branch were discarded.")
+    branch = Branch.objects.get(session=context.session, number=branch_number)
+    values = {
+        "session": context.session,
+        "tail": item,
+        "items": timeline.read_discarded(context, branch, item.left_at),
+        "gone": True,
+    }
+    if wants_part(request):
+        return render_page(request, "session/tail.html#tail", values | {"queue": context.queue})
+    return render_page(request, "session/tail.html", session_frame(context) | values)
+
+
+def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
+    """What a live page polls: 204 while the session is unchanged, which costs one small query.
+
+    The signed key proves that the page was rendered for a user who may see it; all that it gives away is that nothing
+    has changed.
+    """
+    after = number(request.GET.get("after"))
+    if _key_is_valid(request.GET.get("key", ""), session_id):
+        change = Session.objects.filter(pk=session_id).values_list("change", flat=True).first()
+        if change is not None and change == after:
+            return HttpResponse(status=204)
+    return _changes(request, session_id)
+
+
+@desk
+@require_GET
+def _changes(request: Request, session_id: UUID) -> HttpResponse:
+    """The parts of the page that have changed: new items to append, and the rest out of band."""
+    context = session_context(request, session_id)
+    first, shown = number(request.GET.get("from")) or 0, number(request.GET.get("shown")) or 0
+    frame = session_frame(context)
+    moved = request.GET.get("branch") != str(context.branch.number)
+    page = timeline.read_page(context) if moved else timeline.read_since(context, first)
+    values = {
+        "page": page,
+        "moved": moved,
+        "old": [] if moved else [item for item in page.items if item.position <= shown],
+        "new": page.items if moved else [item for item in page.items if item.position > shown],
+        "gaps": True,
+        "live": _sentinel(context, page, shown),
+        **_around_timeline(context, frame["header"]),
+    }
+    response = render_page(request, "session/live.html", frame | values)
+    if moved:
+        response["HX-Retarget"], response["HX-Reswap"] = "#timeline", "outerHTML"
+    return response
+
+
+def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
+    """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column."""
+    checkpoint = restore.last_visible(Checkpoint, context.branch)
+    return {
+        "diagram": diagram.of_session(context),
+        "strip": time_strip.strip(context),
+        "inbox": context.mask.rows(context.session.inbox.select_related("author")),
+        "cards": approval_cards(context, header),
+        "last_audit": audit.read_page(context, limit=LAST_EVENTS).events,
+        "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
+        "allowances": list(context.session.allowances.order_by("tool")),
+        "repair_from": checkpoint.position if checkpoint else 0,
+        "hints": diagnosis.diagnose(context, header=header),
+    }
+
+
+def _sentinel(context: SessionContext, page: timeline.TimelinePage, shown: int = 0) -> dict[str, Any] | None:
+    """What the last item of a live list polls, and how often; None while nothing can happen by itself.
+
+    :param shown: The last position that the page shows, if ``page`` has no items.
+    """
+    session = context.session
+    seconds = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}.get(
+        Status(session.status)
+    )
+    if seconds is None:
+        return None
+    return {
+        "seconds": seconds,
+        "after": session.change,
+        "branch": context.branch.number,
+        "from": page.last_step,
+        "shown": max([item.position for item in page.items], default=shown),
+        "key": _signer.sign(str(session.pk)),
+    }
+
+
+def _key_is_valid(key: str, session_id: UUID) -> bool:
+    try:
+        return _signer.unsign(key, max_age=KEY_SECONDS) == str(session_id)
+    except signing.BadSignature:
+        return False
