@@ -233,7 +233,7 @@ class Session(models.Model):
         :raises RuntimeError: for a session without a branch, which only one that is being created is.
         """
         if self.branch is None:
-            raise RuntimeError(f"The session {self.pk} has no branch.")
+            raise RuntimeError(f"Session {self.pk} has no branch.")
         return self.branch
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
