@@ -1,4 +1,4 @@
-"""What the chaos tests are made of: workers that die and are replaced, and a person who decides.
+"""The parts of the chaos tests: workers that die and are replaced, and a person who decides.
 
 The processes under test share a database that is not that of the test suite; `database` makes it this process's own
 for a while, so that a test acts through `sessions_app.actions` and looks at rows as the desk does.

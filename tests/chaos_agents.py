@@ -1,4 +1,4 @@
-"""Agents whose every ask and effect is on record, for tests that kill their workers.
+"""Agents whose model calls and effects are all recorded, for tests that kill their workers.
 
     desk    parallel calls, state in and out, a failing and an unknown tool, effects that must not be repeated, an
             approval; ends with a text
@@ -79,7 +79,7 @@ def send(letter: Annotated[str, "letter"]) -> str:
 
 @tool
 def refund(order: Annotated[str, "order"]) -> str:
-    """Pays money back once a person has said yes."""
+    """Pays money back once a person has approved it."""
     key = _enter("refund", order=order)
     return _effect("refund", key, f"refunded {order}", order=order)
 
@@ -124,7 +124,7 @@ def _asked(name: str, messages: list[ChatMessage]) -> bool:
     """Put on record that a model was asked, and say whether it is the first time for these messages."""
     run = run_context.current()
     session = str(run.journal.claim.session_id) if run is not None else "plain"  # type: ignore[attr-defined]
-    told = [
+    conversation = [
         [
             m.role,
             m.text,
@@ -133,7 +133,7 @@ def _asked(name: str, messages: list[ChatMessage]) -> bool:
         ]
         for m in messages
     ]
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = json.dumps(conversation, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     before = [line for line in chaos_moments.moments(session) if line["what"] == "ask"]
     chaos_moments.moment(session, "ask", name, digest=digest)
@@ -208,11 +208,13 @@ def _long_reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
     number = max(paid) + 1 if paid else 0
     if number == 1 and first and run_context.current() is not None:
         raise ConnectionError("the model is away")
-    words = "and some words to fill the window " * 6
+    padding = "and some words to fill the window " * 6
     if number == 3:
-        return ChatMessage.from_assistant(words, tool_calls=[ToolCall("close", {"verdict": "paid"}, id="l3")])
+        return ChatMessage.from_assistant(
+            padding, tool_calls=[ToolCall("close", {"verdict": "paid"}, id="l3")]
+        )
     call = ToolCall("pay", {"order": f"L{number}", "amount": number}, id=f"l{number}")
-    return ChatMessage.from_assistant(f"Payment {number} {words}", tool_calls=[call])
+    return ChatMessage.from_assistant(f"Payment {number} {padding}", tool_calls=[call])
 
 
 def _summary(messages: list[ChatMessage]) -> str:

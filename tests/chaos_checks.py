@@ -24,7 +24,7 @@ Lines = Iterable[Mapping[str, Any]]
 class Plain:
     """What an agent does without a worker, a journal or a disturbance.
 
-    `asks` has, for each ask in order, a digest of what the model was told.
+    `asks` has, for each model call in order, a digest of the conversation that it was given.
     """
 
     result: str
@@ -81,7 +81,7 @@ def _check_asks(session: Session, lines: Lines, plain: Plain) -> None:
     committed = dict(zip(plain.asks, replies, strict=True))
     for line in asks:
         ended_at = committed[line["digest"]].ended_at
-        assert line["at"] <= ended_at.timestamp(), f"{session.title}: asked again after its commit, {line}"
+        assert line["at"] <= ended_at.timestamp(), f"{session.title}: called again after its commit, {line}"
 
 
 def tally(sessions: Iterable[UUID], *others: Mapping[str, int]) -> dict[str, int]:
@@ -94,13 +94,13 @@ def tally(sessions: Iterable[UUID], *others: Mapping[str, int]) -> dict[str, int
     for each in others:
         rows |= dict(sorted(each.items()))
     claims = sum(line["what"] == "claimed" for line in lines)
-    asked_again = sum(line["what"] == "ask" for line in lines)
-    asked_again -= ModelCall.objects.filter(branch__session__in=sessions).count()
+    called_again = sum(line["what"] == "ask" for line in lines)
+    called_again -= ModelCall.objects.filter(branch__session__in=sessions).count()
     return rows | {
         "claims": claims,
         "takeovers": found["lost"],
-        "parked in doubt": found["in_doubt"],
-        "asked again, no reply being committed": asked_again,
+        "suspended in doubt": found["in_doubt"],
+        "called again, no reply being committed": called_again,
     }
 
 

@@ -8,10 +8,10 @@ appended at once, so that it outlives the process. The moments are
     after METHOD            it is committed
     ask NAME                a model was asked; the answer has not arrived
     enter TOOL              a tool was entered; nothing has happened yet
-    effect TOOL             it has had its effect; nobody knows yet
+    effect TOOL             it has had its effect, which is not recorded yet
 
 A session whose title says "die at 7, 19" kills its worker process at its seventh and its nineteenth moment with
-SIGKILL; "stall at 7" stops the process, as SIGSTOP does, until somebody continues it. Since the line is written
+SIGKILL; "stall at 7" stops the process, as SIGSTOP does, until it is continued. Since the line is written
 first, and lines are counted over all processes, each happens once.
 """
 

@@ -1,4 +1,4 @@
-"""Agents made for one test, and sessions of them driven by the desk's own machinery in this process."""
+"""Agents made for one test, whose sessions are driven by the product's own actions and worker in this process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,7 +50,7 @@ class Desk:
         return self.fresh(session)
 
     def run(self, session: Session) -> Session:
-        """Let the session go on until it rests."""
+        """Drive the session until it is at rest."""
         while (became := self.drive(session)) == "queued":
             self.due(session)
         assert became not in ("busy", "lost")
@@ -72,7 +72,7 @@ class Desk:
         return list(ModelCall.objects.visible_on(branch_of(self.fresh(session))).order_by("position"))
 
     def texts(self, session: Session) -> list[tuple[str, str]]:
-        """The role and the words of each message in the present history."""
+        """The role and the text of each message in the present history."""
         branch = branch_of(self.fresh(session))
         messages = list(Message.objects.visible_on(branch).order_by("position"))
         return [(message.role, message.text) for message in fill_texts(branch, messages)]
@@ -86,7 +86,7 @@ class Desk:
 
 @contextmanager
 def desk(**settings: Any) -> Iterator[Desk]:
-    """A desk that knows the sample agents. Needs a test's database."""
+    """A `Desk` with the sample agents registered. Needs a test's database."""
     sample_agents.effects.clear()
     try:
         with override_settings(AGENTSTATE_AGENTS=["tests.sample_registry"], **settings):

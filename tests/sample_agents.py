@@ -94,18 +94,18 @@ def scripted(*replies: str | list[ToolCall], name: str = "model") -> MockChatGen
     """A model that gives the n-th reply when it has replied n times since the user last spoke."""
 
     def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
-        said = 0
+        number = 0
         for message in reversed(messages):
             if message.is_from("user") and not (message.text or "").startswith("A person"):
                 break
-            said += message.is_from("assistant") and "rejected" not in str(message.meta)
-        said = min(said, len(replies) - 1)
-        effect(f"{name}({said})")
-        answer = replies[said]
+            number += message.is_from("assistant") and "rejected" not in str(message.meta)
+        number = min(number, len(replies) - 1)
+        effect(f"{name}({number})")
+        answer = replies[number]
         if isinstance(answer, str):
             return ChatMessage.from_assistant(answer)
         return ChatMessage.from_assistant(
-            f"step {said}", tool_calls=answer, reasoning=ReasoningContent(f"think {said}")
+            f"step {number}", tool_calls=answer, reasoning=ReasoningContent(f"think {number}")
         )
 
     return MockChatGenerator(response_fn=reply)

@@ -1,7 +1,7 @@
-"""A session that is steered at random, a worker that dies at random, and the model of what must come of it.
+"""A session that is steered at random, a worker that dies at random, and a model of the expected results.
 
-The model knows little, and all of it is plain: the rows that each branch showed when it was last looked at, where an
-undo leads, what waits in the inbox, and which effects have happened. Every promise is checked after every step.
+The model has the rows that each branch showed when it was last read, where an undo leads, the unread messages, and the
+effects that have happened. Every promise is checked after every step.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ faults = Faults()
 ran: Counter[str] = Counter()
 
 
-class MortalConnection(RunConnection):
+class DyingConnection(RunConnection):
     """Dies at the n-th commit: in the transaction, when all its statements were executed, or after it."""
 
     @contextmanager
@@ -121,16 +121,16 @@ def pay(what: Annotated[str, "what"]) -> str:
 
 def reply(messages: list[ChatMessage]) -> ChatMessage:
     last = max((n for n, message in enumerate(messages) if message.is_from("user")), default=0)
-    said = messages[last].text
+    text = messages[last].text
     results = sum(bool(message.tool_call_results) for message in messages[last:])
     if results == 0:
         return ChatMessage.from_assistant(
-            f"For {said}",
-            tool_calls=[Call("look", {"what": said}, id="c1"), Call("pay", {"what": said}, id="c2")],
+            f"For {text}",
+            tool_calls=[Call("look", {"what": text}, id="c1"), Call("pay", {"what": text}, id="c2")],
         )
     if results == 2:
-        return ChatMessage.from_assistant("More", tool_calls=[Call("pay", {"what": f"{said}!"}, id="c3")])
-    return ChatMessage.from_assistant(f"Answer to {said}")
+        return ChatMessage.from_assistant("More", tool_calls=[Call("pay", {"what": f"{text}!"}, id="c3")])
+    return ChatMessage.from_assistant(f"Answer to {text}")
 
 
 def model(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
@@ -152,9 +152,9 @@ POLICIES = {"look": ToolPolicy(idempotent=True)}
 
 
 @contextmanager
-def payers_desk() -> Iterator[driving.Desk]:
+def paying_desk() -> Iterator[driving.Desk]:
     with driving.desk(AGENTSTATE_MAX_ATTEMPTS=4) as desk, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journal, "RunConnection", MortalConnection)
+        patch.setattr(journal, "RunConnection", DyingConnection)
         desk.agent(payer, policies=POLICIES)
         yield desk
 
@@ -175,14 +175,14 @@ def rows_of(branch: Branch) -> list[tuple[int, str, int]]:
     return sorted(found)
 
 
-def talk_of(branch: Branch) -> list[tuple[int, ChatMessage]]:
+def conversation_of(branch: Branch) -> list[tuple[int, ChatMessage]]:
     messages = list(Message.objects.visible_on(branch).order_by("position"))
     results = results_of(branch, messages)
     return [(message.position, message_from(unpack(message, results))) for message in messages]
 
 
 def why_refused(act: str, session: Session) -> bool:
-    """Whether the act is impossible: the rules once more, in as few words as they have."""
+    """Whether the act is impossible: the rules once more, as briefly as possible."""
     status, asked_to = session.status, session.stop_request
     failed = session.phase == "error"
     match act:
@@ -211,7 +211,7 @@ class Steering(RuleBasedStateMachine):
         self.shown: dict[int, list[tuple[int, str, int]]] = {}
         self.undo_to: dict[int, int | None] = {}
         self.left: dict[int, dict[str, Any]] = {}
-        self.inbox: dict[UUID, list[str]] = {}
+        self.unread: dict[UUID, list[str]] = {}
         self.position: dict[UUID, int] = {}
         self.ended: dict[int, tuple[Any, ...]] = {}
         self.again: Counter[str] = Counter()
@@ -255,15 +255,15 @@ class Steering(RuleBasedStateMachine):
 
     # What people do
 
-    @initialize(words=st.sampled_from(WORDS))
-    def start(self, words: str) -> None:
-        session = actions.start(actor=SYSTEM, agent=driving.KEY, message=words)
-        self._meet(session, [words])
-        self._told(session.pk, "started", "")
+    @initialize(text=st.sampled_from(WORDS))
+    def start(self, text: str) -> None:
+        session = actions.start(actor=SYSTEM, agent=driving.KEY, message=text)
+        self._meet(session, [text])
+        self._check_event(session.pk, "started", "")
 
-    def _meet(self, session: Session, inbox: list[str]) -> None:
+    def _meet(self, session: Session, unread: list[str]) -> None:
         self.known.append(session.pk)
-        self.inbox[session.pk] = inbox
+        self.unread[session.pk] = unread
         self.position[session.pk] = 0
         branch = branch_of(session)
         self.shown[branch.pk] = rows_of(branch)
@@ -286,16 +286,16 @@ class Steering(RuleBasedStateMachine):
         assert session.version == before.version + 1
         return session
 
-    def _told(self, pk: UUID, kind: str, reason: str) -> None:
+    def _check_event(self, pk: UUID, kind: str, reason: str) -> None:
         """The audit trail has it: who, what and why."""
         event = Event.objects.filter(session_id=pk).latest("position")
         assert (event.kind, event.actor_name, event.reason) == (kind, SYSTEM.name, reason)
 
-    def message(self, pk: UUID, words: str) -> None:
-        session = self._act(pk, "message", actions.send_message, text=words)
+    def message(self, pk: UUID, text: str) -> None:
+        session = self._act(pk, "message", actions.send_message, text=text)
         if session is not None:
-            self.inbox[pk].append(words)
-            self._told(pk, "message", "")
+            self.unread[pk].append(text)
+            self._check_event(pk, "message", "")
             assert session.status != Status.IDLE
 
     def pause(self, pk: UUID) -> None:
@@ -303,29 +303,29 @@ class Steering(RuleBasedStateMachine):
         session = self._act(pk, "pause", actions.pause, reason="lunch")
         if session is not None and before.status == Status.RUNNING:
             assert (session.status, session.stop_request) == (Status.RUNNING, "pause")
-            self._told(pk, "stop_requested", "lunch")
+            self._check_event(pk, "stop_requested", "lunch")
         elif session is not None:
             assert session.status == Status.PAUSED
-            self._told(pk, "paused", "lunch")
+            self._check_event(pk, "paused", "lunch")
 
     def resume(self, pk: UUID) -> None:
         before = fresh(pk)
         session = self._act(pk, "resume", actions.resume, reason="go on")
         if session is not None:
-            self._told(pk, "resumed", "go on")
+            self._check_event(pk, "resumed", "go on")
             assert session.stop_request == ""
             if before.status != Status.RUNNING:
                 assert session.status in (Status.QUEUED, Status.IDLE)
-                assert (session.status == Status.IDLE) == (before.phase == "done" and not self.inbox[pk])
+                assert (session.status == Status.IDLE) == (before.phase == "done" and not self.unread[pk])
 
     def cancel(self, pk: UUID) -> None:
         before = fresh(pk)
         session = self._act(pk, "cancel", actions.cancel, reason="no longer needed")
         if session is not None and before.status == Status.RUNNING:
-            self._told(pk, "stop_requested", "no longer needed")
+            self._check_event(pk, "stop_requested", "no longer needed")
         elif session is not None:
             assert session.status == Status.CANCELLED
-            self._told(pk, "cancelled", "no longer needed")
+            self._check_event(pk, "cancelled", "no longer needed")
 
     def _checkpoints(self, pk: UUID) -> list[Checkpoint]:
         """Those that some branch of the session shows."""
@@ -353,7 +353,7 @@ class Steering(RuleBasedStateMachine):
         session = actions.rewind(
             actor=SYSTEM, session_id=pk, checkpoint_id=checkpoint.pk, reason="another way", run=run
         )
-        self._told(pk, "rewound", "another way")
+        self._check_event(pk, "rewound", "another way")
         self.left[left.pk] = {name: getattr(before, name) for name in LEFT_FIELDS}
         new = branch_of(session)
         assert new.pk not in self.shown
@@ -365,7 +365,7 @@ class Steering(RuleBasedStateMachine):
             ("planning", session.totals),
         )
         over = checkpoint.kind == "end"
-        expected = "idle" if over and not self.inbox[pk] else "queued" if run else "paused"
+        expected = "idle" if over and not self.unread[pk] else "queued" if run else "paused"
         assert session.status == expected
 
     def rewind(self, pk: UUID, choice: int, run: bool) -> None:
@@ -379,13 +379,13 @@ class Steering(RuleBasedStateMachine):
         assert (session is None) == (target is None)
         if session is None or target is None:
             return
-        self._told(pk, "undone", "it was right")
+        self._check_event(pk, "undone", "it was right")
         self.left[left.pk] = {name: getattr(before, name) for name in LEFT_FIELDS}
         assert branch_of(session).pk == target
         assert rows_of(branch_of(session)) == self.shown[target]
         # What was going on there is as it was, but for what would run by itself.
         was = self.left[target]
-        if self._announced(target, was) and not self.inbox[pk]:
+        if self._announced(target, was) and not self.unread[pk]:
             # The turn had not begun, and its message was read on the branch just left: there is no turn.
             assert (session.status, session.phase) == (Status.IDLE, "done")
             return
@@ -401,7 +401,7 @@ class Steering(RuleBasedStateMachine):
             assert getattr(session, name) == was[name], name
         if was["status"] in ("queued", "running"):
             assert session.status == Status.PAUSED
-        elif was["status"] == "idle" and self.inbox[pk]:
+        elif was["status"] == "idle" and self.unread[pk]:
             assert session.status in (Status.PAUSED, Status.IDLE)
         else:
             assert (session.status, session.waiting_for) == (was["status"], was["waiting_for"])
@@ -412,7 +412,7 @@ class Steering(RuleBasedStateMachine):
         over = bool(marks) and Checkpoint.objects.get(pk=marks[-1]).kind == "end"
         return over and was["phase"] == "planning" and was["status"] in ("queued", "running", "paused")
 
-    def fork(self, pk: UUID, choice: int, words: str) -> None:
+    def fork(self, pk: UUID, choice: int, text: str) -> None:
         found = self._checkpoints(pk)
         if not found or len(self.known) >= 3:
             return
@@ -421,18 +421,18 @@ class Steering(RuleBasedStateMachine):
         before = fresh(pk)
         self.touched = [*self.known]
         child = actions.fork(
-            actor=SYSTEM, session_id=pk, checkpoint_id=checkpoint.pk, reason="try it", message=words
+            actor=SYSTEM, session_id=pk, checkpoint_id=checkpoint.pk, reason="try it", message=text
         )
-        self._told(pk, "forked", "try it")
-        self._told(child.pk, "forked", "try it")
-        self._meet(child, [words] if words else [])
+        self._check_event(pk, "forked", "try it")
+        self._check_event(child.pk, "forked", "try it")
+        self._meet(child, [text] if text else [])
         assert self.shown[branch_of(child).pk] == rows
         self.position[child.pk] = checkpoint.position
         after = fresh(pk)
         for name in ("status", "phase", "epoch", "branch_id", "totals", "next_run_at", "worker"):
             assert getattr(after, name) == getattr(before, name), name
         over = checkpoint.kind == "end"
-        assert child.status == ("queued" if words else "idle" if over else "paused")
+        assert child.status == ("queued" if text else "idle" if over else "paused")
 
     # Decisions
 
@@ -452,7 +452,7 @@ class Steering(RuleBasedStateMachine):
         session = actions.decide(
             actor=SYSTEM, session_id=pk, call_id=call.pk, reason="looked it up", **answers[how]
         )
-        self._told(pk, "decided", "looked it up")
+        self._check_event(pk, "decided", "looked it up")
 
     def answer(self, pk: UUID, how: str, choice: int) -> None:
         session = fresh(pk)
@@ -465,13 +465,13 @@ class Steering(RuleBasedStateMachine):
             actions.reject(
                 actor=SYSTEM, session_id=pk, call_id=approval.call_id, message="no", reason="why not"
             )
-            self._told(pk, "rejected", "why not")
+            self._check_event(pk, "rejected", "why not")
         elif how == "reuse" and before is not None and before.status == CallStatus.DONE:
             actions.reuse(actor=SYSTEM, session_id=pk, call_id=approval.call_id, reason="the same")
-            self._told(pk, "reused", "the same")
+            self._check_event(pk, "reused", "the same")
         else:
             actions.approve(actor=SYSTEM, session_id=pk, call_id=approval.call_id, reason="fine")
-            self._told(pk, "approved", "fine")
+            self._check_event(pk, "approved", "fine")
 
     def answer_all(self, pk: UUID) -> None:
         for _ in range(Approval.objects.filter(session_id=pk, decision="").count()):
@@ -505,12 +505,12 @@ class Steering(RuleBasedStateMachine):
         faults.dies_at, faults.committed = number, committed
         if self._drive(pk) == "dead":
             after = fresh(pk)
-            # Dead after the last commit, it had let go of the session.
+            # If it died after the last commit, the run had ended.
             assert after.status == Status.RUNNING or committed
             assert after.status != Status.RUNNING or leases.claim(pk, "w2") is None
 
     def drive_while(self, pk: UUID, act: str, choice: int) -> None:
-        """Somebody acts while the model is asked."""
+        """A person acts while the model is called."""
 
         def meanwhile() -> None:
             self.look_at(pk)
@@ -533,11 +533,11 @@ class Steering(RuleBasedStateMachine):
         assert (became == "lost") == moved
 
     def hurry(self, pk: UUID) -> None:
-        """Time passes until the next try."""
+        """Time passes until the next attempt."""
         Session.objects.filter(pk=pk, status=Status.QUEUED).update(next_run_at=timezone.now())
 
     def find_lost(self, pk: UUID) -> None:
-        """The lease of a dead worker runs out, and the sweep finds its session."""
+        """The lease of a dead worker expires, and the sweep finds its session."""
         before = fresh(pk)
         self._expire(pk)
         leases.sweep()
@@ -565,22 +565,22 @@ class Steering(RuleBasedStateMachine):
         rows, known = rows_of(branch), self.shown[branch.pk]
         assert rows[: len(known)] == known, "the history is only ever added to"
         assert all(position > self.position[pk] for position, _, _ in rows[len(known) :]), "positions grow"
-        self._inbox(pk, rows[len(known) :])
+        self._check_unread(pk, rows[len(known) :])
         self.shown[branch.pk] = rows
         self.position[pk] = session.position
 
-    def _inbox(self, pk: UUID, new: list[tuple[int, str, int]]) -> None:
-        """What the agent has been told since is what lay in front in the inbox."""
+    def _check_unread(self, pk: UUID, new: list[tuple[int, str, int]]) -> None:
+        """The agent has read the oldest unread messages, in their order."""
         keys = [key for _, kind, key in new if kind == "Message"]
-        told = (
+        read = (
             Message.objects.filter(pk__in=keys, role="user")
             .order_by("position")
             .values_list("text", flat=True)
         )
-        for text in told:
-            assert self.inbox[pk].pop(0) == text
+        for text in read:
+            assert self.unread[pk].pop(0) == text
         waiting = InboxMessage.objects.filter(session_id=pk).order_by("pk").values_list("text", flat=True)
-        assert list(waiting) == self.inbox[pk], "no message is lost or told twice"
+        assert list(waiting) == self.unread[pk], "no message is lost or read twice"
 
     @invariant()
     def all_is_as_promised(self) -> None:
@@ -589,13 +589,13 @@ class Steering(RuleBasedStateMachine):
             session = fresh(pk)
             self._status(session)
             self._positions(session)
-            self._talk(session)
+            self._conversation(session)
             self._effects(session)
             self._results(session)
         self._asked_once()
 
     def _status(self, session: Session) -> None:
-        """What the constraints of the database do not say already."""
+        """Invariants that the database does not check."""
         if session.status == Status.IDLE:
             assert session.phase in RESTING, "an idle session is between turns"
         if session.status in (Status.QUEUED, Status.RUNNING, Status.WAITING):
@@ -618,20 +618,20 @@ class Steering(RuleBasedStateMachine):
         assert len(set(given)) == len(given), "a position is given once"
         assert max(given) <= session.position
 
-    def _talk(self, session: Session) -> None:
-        """The visible talk is the one that an undisturbed agent would have had."""
+    def _conversation(self, session: Session) -> None:
+        """The visible conversation is the one that an undisturbed agent would have had."""
         branch = branch_of(session)
         calls = ToolCall.objects.visible_on(branch)
         if calls.filter(status=CallStatus.REJECTED).exists():
             return  # Haystack then tells the model the calls in another order
-        talk = [message for _, message in talk_of(branch)]
-        for number, message in enumerate(talk):
+        conversation = [message for _, message in conversation_of(branch)]
+        for number, message in enumerate(conversation):
             if message.is_from("assistant"):
-                expected = reply(talk[:number])
+                expected = reply(conversation[:number])
                 assert (message.text, message.tool_calls) == (expected.text, expected.tool_calls)
 
     def _effects(self, session: Session) -> None:
-        """What must not be repeated happened once, unless a person said otherwise."""
+        """What must not be repeated happened once, unless a person decided otherwise."""
         branch = branch_of(session)
         for call in ToolCall.objects.visible_on(branch).filter(tool="pay").select_related("approval"):
             times = ran[call.idempotency_key]
@@ -643,10 +643,10 @@ class Steering(RuleBasedStateMachine):
                 self._was_allowed(branch, call)
 
     def _was_allowed(self, branch: Branch, call: ToolCall) -> None:
-        """If the same effect lay behind the branch when the call was asked for, a person was asked for it."""
+        """If the same effect was on a discarded branch when the call was planned, a person approved it."""
         lineage = [pk for pk, _ in branch.segments()]
         family = Branch.objects.filter(pk__in=lineage).values("session")
-        behind = [
+        discarded = [
             other
             for other in ToolCall.objects.filter(
                 branch__session__in=family, tool="pay", arguments=call.arguments
@@ -658,32 +658,32 @@ class Steering(RuleBasedStateMachine):
             and not call.branch.sees(other.branch_id, other.position)
             and self._was_there(call, other)
         ]
-        if behind:
+        if discarded:
             approval = getattr(call, "approval", None)
-            assert approval is not None, f"{call} repeats {behind[0]} and nobody was asked"
+            assert approval is not None, f"{call} repeats {discarded[0]} without an approval"
             assert approval.decision == "approved"
 
     def _was_there(self, call: ToolCall, other: ToolCall) -> bool:
-        """Sessions that were forked off go their own ways: only what lies behind this call's own session counts."""
+        """Sessions that were forked off go their own ways: only the discarded branches of its own lineage count."""
         mine = {pk for pk, _ in call.branch.segments()}
         sessions = set(Branch.objects.filter(pk__in=mine).values_list("session", flat=True))
         return other.branch.session_id in sessions
 
     def _results(self, session: Session) -> None:
-        """A call that has ended never changes again, and the model was told its result."""
+        """A call that has ended never changes again, and the model has read its result."""
         branch = branch_of(session)
         for call in ToolCall.objects.filter(branch__session=session, ended_at__isnull=False):
             kept = (call.status, call.result, call.error, call.attempt, call.ended_at)
             assert self.ended.setdefault(call.pk, kept) == kept
-        told = {
+        results = {
             (result.origin.id, str(result.result))
-            for _, message in talk_of(branch)
+            for _, message in conversation_of(branch)
             for result in message.tool_call_results
         }
         last = Checkpoint.objects.visible_on(branch).order_by("-position").first()
         before = ToolCall.objects.visible_on(branch, upto=last.position if last else 0)
         for call in before.filter(status=CallStatus.DONE):
-            assert (call.call_id, call.result) in told
+            assert (call.call_id, call.result) in results
 
     def _asked_once(self) -> None:
         """A reply that arrived and was committed is never asked for again."""
@@ -707,8 +707,8 @@ class Steering(RuleBasedStateMachine):
             assert session.status in (Status.IDLE, Status.CANCELLED), session.status
             if session.status == Status.IDLE:
                 assert session.phase == "done"
-                assert self.inbox[pk] == []
-                [*_, (_, last)] = talk_of(branch_of(session))
+                assert self.unread[pk] == []
+                [*_, (_, last)] = conversation_of(branch_of(session))
                 assert (last.text or "").startswith("Answer to ")
 
     def help(self, pk: UUID) -> None:

@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever: each session ends as the undisturbed one does, and nothing is done twice.
+"""Whatever is killed, at any time: each session ends as the undisturbed one does, and nothing is done twice.
 
 What was done to the sessions, and how often, is printed at the end of the run.
 """

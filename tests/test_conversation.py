@@ -20,7 +20,7 @@ class Stored:
         self.position = 0
         self.messages: dict[int, ChatMessage] = {}
         self.context: list[int] = []
-        self.inbox: dict[int, ChatMessage] = {}
+        self.unread: dict[int, ChatMessage] = {}
 
     def put(self, message: ChatMessage) -> int:
         self.position += 1
@@ -37,7 +37,7 @@ class Stored:
         change = self.conversation.change(live)
         positions = [
             self.put(
-                self.inbox.pop(new.unread_id) if new.unread_id is not None else message_from(new.body or {})
+                self.unread.pop(new.unread_id) if new.unread_id is not None else message_from(new.body or {})
             )
             for new in change.messages
         ]
@@ -75,7 +75,7 @@ def test_messages_are_stored_once_and_only_once() -> None:
     assert stored.seen() == live
 
 
-def test_words_said_twice_are_two_messages() -> None:
+def test_equal_messages_are_stored_as_two() -> None:
     stored, live = Stored(), [user("again")]
     stored.commit(live)
     live.append(user("again"))
@@ -89,7 +89,7 @@ def test_words_said_twice_are_two_messages() -> None:
     assert len(set(stored.context)) == 4
 
 
-def test_a_context_cut_short_names_what_is_left_and_stores_only_what_is_new() -> None:
+def test_a_truncated_context_names_what_is_left_and_stores_only_what_is_new() -> None:
     stored, live = Stored(), [user(str(n)) for n in range(6)]
     stored.commit(live)
     live = [live[0], assistant("they counted"), *live[4:]]
@@ -108,28 +108,28 @@ def test_an_equal_copy_of_a_stored_message_is_that_message() -> None:
     assert (change.messages, change.context) == ([], [3, 1])
 
 
-def test_a_message_from_the_inbox_is_taken_out_of_it_also_where_it_repeats_words() -> None:
+def test_an_unread_message_is_read_also_where_an_equal_one_is_stored() -> None:
     stored = Stored()
     live = [user("yes")]
     stored.commit(live)
     again = user("yes")
-    stored.inbox[7] = again
+    stored.unread[7] = again
     stored.conversation.from_unread(again, 7)
     live.append(again)
     change = stored.commit(live)
     assert [new.unread_id for new in change.messages] == [7]
-    assert stored.inbox == {}
+    assert stored.unread == {}
     assert stored.commit(live).messages == []
 
 
-def test_a_message_from_the_inbox_that_a_hook_dropped_stays_there() -> None:
+def test_an_unread_message_that_a_hook_dropped_stays_unread() -> None:
     stored = Stored()
     first, second = user("one"), user("two")
     for number, message in enumerate((first, second)):
-        stored.inbox[number] = message
+        stored.unread[number] = message
         stored.conversation.from_unread(message, number)
     stored.commit([second])
-    assert list(stored.inbox) == [0]
+    assert list(stored.unread) == [0]
 
 
 texts = st.sampled_from(["a", "b", "c"])
@@ -137,7 +137,7 @@ acts = st.one_of(
     st.tuples(st.just("append"), texts),
     st.tuples(st.just("reply"), texts),
     st.tuples(st.just("fold"), texts),
-    st.tuples(st.just("inbox"), texts),
+    st.tuples(st.just("unread"), texts),
     st.tuples(st.just("drop"), st.integers(0, 9)),
     st.tuples(st.just("copy"), st.integers(0, 9)),
     st.tuples(st.just("move"), st.integers(0, 9)),
@@ -164,9 +164,9 @@ def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
                 stored.commit(live)
                 live.append(assistant(str(value)))
                 stored.reply(live[-1])
-            case "inbox":
+            case "unread":
                 message = user(str(value))
-                stored.inbox[number] = message
+                stored.unread[number] = message
                 stored.conversation.from_unread(message, number)
                 live.append(message)
             case "fold":
@@ -188,4 +188,4 @@ def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
     if dirty:
         stored.commit(live)
     assert stored.seen() == live
-    assert stored.inbox.keys() <= {number for number, (act, _) in enumerate(script) if act == "inbox"}
+    assert stored.unread.keys() <= {number for number, (act, _) in enumerate(script) if act == "unread"}

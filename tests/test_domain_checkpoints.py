@@ -1,4 +1,4 @@
-"""One file per session, replaced whole or not at all, and never outside its directory."""
+"""One file per session, replaced as a whole or not at all, and never outside its directory."""
 
 import os
 import stat
@@ -100,7 +100,7 @@ def test_it_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("session_id", UNSAFE)
-def test_an_id_that_is_no_safe_file_name_reaches_no_file(tmp_path: Path, session_id: str) -> None:
+def test_an_id_that_is_not_a_safe_file_name_is_refused(tmp_path: Path, session_id: str) -> None:
     folder = tmp_path / "inside"
     folder.mkdir()
     (tmp_path / "escaped.json").write_text(encode_state(state("escaped")))

@@ -171,7 +171,7 @@ def test_a_newer_version_is_refused_with_advice() -> None:
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, "1", 1.0, True, [1]])
-def test_what_is_no_version_is_refused(version: Any) -> None:
+def test_an_invalid_version_is_refused(version: Any) -> None:
     with pytest.raises(UnreadableState, match="is not a version"):
         decode_state(json.dumps(document(version=version)))
 

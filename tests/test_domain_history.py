@@ -1,4 +1,4 @@
-"""What the model is sent is a list that a chat API takes, and what is cut from it is the oldest."""
+"""The model is sent a list that a chat API accepts, and the oldest turns are dropped from it first."""
 
 import json
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def chat(turns: int) -> list[dict[str, Any]]:
 
 
 def assert_an_api_takes(messages: list[dict[str, Any]]) -> None:
-    """Behind a message with tool calls stand their results, all of them and nothing else."""
+    """A message with tool calls is followed by their results, all of them and nothing else."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -96,7 +96,7 @@ def test_a_failed_call_is_told_to_the_model() -> None:
     assert messages[1]["content"] == "[Tool Error] look failed: no such policy"
 
 
-def test_results_stand_right_behind_their_request_in_its_order() -> None:
+def test_results_follow_directly_after_their_request_in_its_order() -> None:
     one, two = call("c1", "one"), call("c2", "two")
     messages = history_to_messages(
         [asking(one, two), answering(two), Message(Role.USER, "hurry", NOW), answering(one)]
@@ -186,7 +186,7 @@ def test_a_result_that_came_late_keeps_its_call() -> None:
     assert truncate_history(messages, 0, keep_last_turns=2) == messages[4:]
 
 
-def test_tokens_are_counted_by_whom_one_likes() -> None:
+def test_the_token_counter_can_be_chosen() -> None:
     seen: list[str] = []
 
     def every_character(text: str) -> int:
@@ -207,7 +207,7 @@ def test_content_in_parts_counts_as_well() -> None:
 
 
 @pytest.mark.parametrize("budget,turns", [(-1, 6), (100, -1)])
-def test_a_budget_below_nothing_is_refused(budget: int, turns: int) -> None:
+def test_a_negative_budget_is_refused(budget: int, turns: int) -> None:
     with pytest.raises(ValueError, match="must be 0 or more"):
         truncate_history(chat(1), budget, keep_last_turns=turns)
 

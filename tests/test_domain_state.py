@@ -1,4 +1,4 @@
-"""A state is a value: it never changes, shares nothing that could, and forgets nothing."""
+"""A state is a value: it never changes, and shares nothing that could change."""
 
 import copy
 import pickle
@@ -36,7 +36,7 @@ FAILED = ToolCall("c2", "look_up_claim", {"number": "CLM-1"}, None, "no such cla
 
 
 def ticking() -> Callable[[], datetime]:
-    """A clock that goes on by a second whenever someone looks."""
+    """A clock that advances by a second at each call."""
     ticks: Iterator[datetime] = (START + timedelta(seconds=n) for n in range(1000))
     return lambda: next(ticks)
 

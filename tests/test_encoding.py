@@ -1,4 +1,4 @@
-"""What is stored comes back as it was, names no code, and fits into every database."""
+"""Stored values are decoded unchanged, name no code, and can be stored in every database."""
 
 import json
 import math
@@ -76,7 +76,7 @@ def through_a_database(data: Json) -> Json:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of the same types all the way down."""
+    """Equal, and of the same types recursively."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -193,7 +193,7 @@ class Shouted(str):
         return self.upper()
 
 
-def test_a_kind_of_text_is_stored_as_its_text_and_not_as_what_it_prints() -> None:
+def test_a_subclass_of_str_is_stored_as_its_content_and_not_as_its_str() -> None:
     assert encode([Colour.RED, Shouted("hey")]) == ["red", "hey"]
 
 
@@ -205,22 +205,22 @@ class Order:
         return f"Order(number={self.number})"
 
 
-class Stubborn:
+class WithoutText:
     def __repr__(self) -> str:
         raise RuntimeError("no text for you")
 
 
-class Told:
-    def __init__(self, told: Any) -> None:
-        self.told = told
+class WithDict:
+    def __init__(self, data: Any) -> None:
+        self.data = data
 
     def to_dict(self) -> Any:
-        if isinstance(self.told, Exception):
-            raise self.told
-        return self.told
+        if isinstance(self.data, Exception):
+            raise self.data
+        return self.data
 
     def __str__(self) -> str:
-        return "told"
+        return "its text"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ class Told:
         ((Order(1),), "the value[0]", "Order"),
         ({Order: 1}, "the value", "type"),
         ([OrderedDict()], "the value[0]", "OrderedDict"),
-        (Told({}), "the value", "Told"),
+        (WithDict({}), "the value", "WithDict"),
         (lambda: 1, "the value", "function"),
     ],
     ids=lambda value: str(value)[:20],
@@ -248,18 +248,18 @@ def test_what_cannot_be_stored_is_refused_naming_the_place(value: Any, path: str
     "value, expected",
     [
         ({"order": Order(7)}, {"order": "Order(number=7)"}),
-        (Told({"n": Order(1)}), {"n": "Order(number=1)"}),
-        (Told(RuntimeError("no")), "told"),
-        ([Stubborn()], ["<tests.test_encoding.Stubborn>"]),
+        (WithDict({"n": Order(1)}), {"n": "Order(number=1)"}),
+        (WithDict(RuntimeError("no")), "its text"),
+        ([WithoutText()], ["<tests.test_encoding.WithoutText>"]),
         ({Order: 1}, {"<class 'tests.test_encoding.Order'>": 1}),
-        ({Told({"n": 1}): 1}, {"told": 1}),
+        ({WithDict({"n": 1}): 1}, {"its text": 1}),
         ({(1, Order): 1}, {(1, "<class 'tests.test_encoding.Order'>"): 1}),
         ("a\x00b\ud800c", "a\ufffdb?c"),
         (OrderedDict(a=1), "OrderedDict([('a', 1)])"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_tool_returns_beyond_that_is_kept_as_text_and_flagged(value: Any, expected: Any) -> None:
+def test_a_result_of_another_type_is_stored_as_text_and_flagged(value: Any, expected: Any) -> None:
     data, lossy = encode_lossy(value)
     assert lossy
     assert decode(through_a_database(data)) == expected
@@ -289,7 +289,7 @@ class Mirror:
 @pytest.mark.parametrize(
     "value", [cyclic(), deep(500), deep(100_000), Mirror()], ids=["cyclic", "deep", "very deep", "mirror"]
 )
-def test_what_contains_itself_or_has_no_bottom_is_cut_off_and_flagged(value: Any) -> None:
+def test_what_contains_itself_or_is_too_deep_is_truncated_and_flagged(value: Any) -> None:
     data, lossy = encode_lossy(value)
     assert lossy
     assert len(json.dumps(data)) < 2000
@@ -305,7 +305,7 @@ def test_a_value_used_twice_does_not_contain_itself() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{Told({"n": 1}): 1}, {Told({"n": 1})}, {Order}, {frozenset({Order}): 2}, {(Told([]), 1)}],
+    [{WithDict({"n": 1}): 1}, {WithDict({"n": 1})}, {Order}, {frozenset({Order}): 2}, {(WithDict([]), 1)}],
     ids=["key", "member", "class", "frozenset", "tuple"],
 )
 def test_whatever_was_stored_can_be_read_again(value: Any) -> None:
@@ -348,7 +348,7 @@ def test_what_a_messages_meta_holds_beyond_json_does_not_stop_it() -> None:
     assert back.text == "x"
 
 
-def test_only_what_nobody_changes_in_place_counts_as_stable() -> None:
+def test_only_what_cannot_change_in_place_counts_as_stable() -> None:
     assert all(map(stable, [None, 1, "x", b"y", 1.5, datetime.now(UTC), Document(content="d")]))
     assert not any(map(stable, [[], {}, set(), Order(1), bytearray()]))
 

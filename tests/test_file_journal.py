@@ -1,4 +1,4 @@
-"""A session in one file: it outlives its processes, has one at a time, and no other file is ever harmed."""
+"""A session in one file: it outlives its processes, only one uses it at a time, and no other file is ever changed."""
 
 import errno
 import json
@@ -59,8 +59,8 @@ def opened(path: Path, **how: Any) -> FileJournal:
     return FileJournal.open(path, **how)
 
 
-def talked(path: Path, text: str = "hi", options: Options | None = None) -> str:
-    """A whole turn in this process; returns what became of it."""
+def run_turn(path: Path, text: str = "hi", options: Options | None = None) -> str:
+    """Run a whole turn in this process; returns the session's status."""
     with opened(path, say=text) as journal:
         return run(make_durable(sample_agents.long_run(2)), journal, options).status
 
@@ -95,7 +95,7 @@ def test_a_conversation_goes_on_in_other_processes_and_after_one_was_killed(path
 
 
 @pytest.mark.slow
-def test_a_second_process_is_told_that_the_file_is_in_use_until_the_first_is_gone(path: Path) -> None:
+def test_a_second_process_gets_an_error_while_the_first_has_the_file_open(path: Path) -> None:
     with processes.running((sys.executable, "-c", HOLDER, str(path)), environment()) as holder:
         holder.wait_for_output("open")
         with pytest.raises(JournalFileError, match=r"is in use by another process\. Wait for it to end"):
@@ -107,12 +107,12 @@ def test_a_second_process_is_told_that_the_file_is_in_use_until_the_first_is_gon
         assert [item.body["content"][0]["text"] for item in journal.load().unread] == ["hi"]
 
 
-def test_two_openings_in_one_process_are_no_better(path: Path) -> None:
+def test_one_process_cannot_open_it_twice_either(path: Path) -> None:
     with opened(path, say="hi"), pytest.raises(JournalFileError, match="in use"):
         opened(path)
 
 
-def test_what_still_runs_on_a_closed_file_writes_nothing(path: Path) -> None:
+def test_a_run_that_still_uses_a_closed_file_writes_nothing(path: Path) -> None:
     journal = opened(path, say="hi")
     journal.load()
     journal.close()
@@ -134,22 +134,22 @@ def test_a_missing_file_is_a_new_session_and_only_its_owner_may_read_it(path: Pa
 
 def test_an_empty_file_is_a_new_session_too(path: Path) -> None:
     path.touch()
-    assert talked(path) == "idle"
+    assert run_turn(path) == "idle"
 
 
 def test_every_record_is_a_line_of_json(path: Path) -> None:
-    talked(path, "a\nb\u2028c\r\nd \U0001f600")
+    run_turn(path, "a\nb\u2028c\r\nd \U0001f600")
     records = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     assert records[0] == {"op": "format", "version": 1}
-    assert talked(path, "again") == "idle"
+    assert run_turn(path, "again") == "idle"
     with opened(path) as journal:
         base = journal.load().checkpoint
         assert base is not None
         assert base.context[0].body["content"][0]["text"] == "a\nb\u2028c\r\nd \U0001f600"
 
 
-def test_a_file_cut_off_anywhere_opens_again_and_the_turn_ends_the_same(path: Path) -> None:
-    talked(path)
+def test_a_file_truncated_anywhere_opens_again_and_the_turn_ends_the_same(path: Path) -> None:
+    run_turn(path)
     data = path.read_bytes()
     lines = data.split(b"\n")[:-1]
     started = len(lines[0]) + 1  # from the format's own line on there is a session
@@ -164,13 +164,13 @@ def test_a_file_cut_off_anywhere_opens_again_and_the_turn_ends_the_same(path: Pa
             assert run(durable, journal).status == "idle", f"cut at {cut}"
             base = journal.load().checkpoint
             assert base is not None
-            words = [part.get("text") for message in base.context for part in message.body["content"]]
-            assert words[0] == "hi"
-            assert words[-1] == "Long done."
+            texts = [part.get("text") for message in base.context for part in message.body["content"]]
+            assert texts[0] == "hi"
+            assert texts[-1] == "Long done."
 
 
-def test_a_last_line_torn_by_a_crash_is_cut_off(path: Path) -> None:
-    talked(path)
+def test_an_incomplete_last_line_is_removed(path: Path) -> None:
+    run_turn(path)
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"op":"say","posi')
     with opened(path):
@@ -178,9 +178,9 @@ def test_a_last_line_torn_by_a_crash_is_cut_off(path: Path) -> None:
     assert path.read_bytes().startswith(whole + b'{"op":"open"')
 
 
-def test_a_first_line_torn_by_a_crash_is_a_new_session(path: Path) -> None:
+def test_an_incomplete_first_line_is_a_new_session(path: Path) -> None:
     path.write_bytes(b'{"op":"form')
-    assert talked(path) == "idle"
+    assert run_turn(path) == "idle"
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_any_other_file_is_refused_and_left_as_it_is(path: Path, content: bytes,
         opened(path, say="hi")
     assert path.read_bytes() == content
     path.unlink()
-    assert talked(path) == "idle"  # nothing of it is kept open
+    assert run_turn(path) == "idle"  # nothing of it is kept open
 
 
 @pytest.mark.parametrize("name", ["no/such/folder/session.jsonl", "."])
-def test_a_place_where_no_file_can_be_is_told(tmp_path: Path, name: str) -> None:
+def test_a_path_where_no_file_can_be_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(JournalFileError, match="cannot be opened: "):
         opened(tmp_path / name)
 
@@ -221,7 +221,7 @@ def test_a_place_where_no_file_can_be_is_told(tmp_path: Path, name: str) -> None
 def test_a_full_disk_stops_the_run_and_loses_nothing_that_was_recorded(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line that did not fit is taken back, or nobody could read what follows it."""
+    """The line that did not fit is removed, or what follows it could not be read."""
     writes = 0
     with opened(path, say="hi") as journal:
         file, real = journal.store._file, journal.store._file.write
@@ -259,7 +259,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing_that_was_recorded(
 
 def test_several_turns_are_one_conversation(path: Path) -> None:
     for text in ("one", "two", "three"):
-        assert talked(path, text) == "idle"
+        assert run_turn(path, text) == "idle"
     with opened(path) as journal:
         base = journal.load().checkpoint
     assert base is not None
@@ -299,8 +299,8 @@ def test_a_call_that_needs_approval_is_approved_in_the_next_process(path: Path) 
     assert [each for each in effects if each.startswith("refund")] == ["refund(A1,5)"]
 
 
-def test_an_agent_that_changed_in_the_middle_goes_on_when_told_to(path: Path) -> None:
-    assert talked(path, options=Options(slice_is_over=lambda: True)) == "queued"
+def test_a_session_whose_agent_changed_in_the_middle_goes_on_when_resumed(path: Path) -> None:
+    assert run_turn(path, options=Options(slice_is_over=lambda: True)) == "queued"
     other = make_durable(sample_agents.long_run(2, system_prompt="Be brief."))
     with opened(path) as journal:
         outcome = run(other, journal)
@@ -319,5 +319,5 @@ def test_its_folder_may_be_any_that_this_process_can_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert talked(Path("here.jsonl")) == "idle"
+    assert run_turn(Path("here.jsonl")) == "idle"
     assert os.path.exists("here.jsonl")

@@ -1,4 +1,4 @@
-"""On the journals that last, a durable agent is the plain agent: in slices, and when its process dies at any commit."""
+"""On persistent journals a durable agent does what the plain one does: in slices, and when it dies at any commit."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,31 +22,31 @@ from sessions_app.models import CallStatus, Event, Session, Status, ToolCall
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
-from tests.books import Book, FileBook, MemoryBook, OrmBook
+from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
 from tests.sample_agents import KINDS
 from tests.test_durable_run import Killed, Plain, comparable, plainly
 
 Json = Any
-Make = Callable[[dict[str, Json]], Book]
+Make = Callable[[dict[str, Json]], Adapter]
 # On the journal in memory `test_durable_run` proves the same.
 ADAPTERS = ["file", pytest.param("orm", marks=pytest.mark.django_db)]
 
 
 @pytest.fixture(params=ADAPTERS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    made: list[Book] = []
+    made: list[Adapter] = []
 
-    def one(inputs: dict[str, Json]) -> Book:
-        kinds: dict[str, Callable[[], Book]] = {
-            "file": lambda: FileBook(tmp_path / f"{len(made)}.jsonl", inputs),
-            "orm": lambda: OrmBook(inputs),
+    def one(inputs: dict[str, Json]) -> Adapter:
+        kinds: dict[str, Callable[[], Adapter]] = {
+            "file": lambda: FileAdapter(tmp_path / f"{len(made)}.jsonl", inputs),
+            "orm": lambda: OrmAdapter(inputs),
         }
         made.append(kinds[request.param]())
         return made[-1]
 
     yield one
-    for book in made:
-        book.close()
+    for adapter in made:
+        adapter.close()
 
 
 @pytest.fixture(params=list(KINDS))
@@ -61,9 +61,9 @@ def _no_effects() -> Iterator[None]:
     sample_agents.effects.clear()
 
 
-def stored(book: Book) -> str:
+def stored(adapter: Adapter) -> str:
     """The result of the turn that has ended, as the journal holds it, in the form of `comparable`."""
-    base = book.open().load().checkpoint
+    base = adapter.open().load().checkpoint
     assert base is not None
     assert base.kind == "end"
     counters = decode(base.counters)
@@ -73,7 +73,7 @@ def stored(book: Book) -> str:
             "messages": [message_from(message.body) for message in base.context],
             **{key: decode(value) for key, value in base.state.items()},
             **counters,
-            "exit_reason": book.told()["exit_reason"],
+            "exit_reason": adapter.fields()["exit_reason"],
         }
     )
 
@@ -88,15 +88,15 @@ def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind, make
     build, inputs = kind
     plain = plainly(build, inputs)
     durable = make_durable(build())
-    book = make({"state": inputs})
+    adapter = make({"state": inputs})
 
-    outcome = run(durable, book.open(say="hi"), Options(slice_is_over=lambda: True))
+    outcome = run(durable, adapter.open(say="hi"), Options(slice_is_over=lambda: True))
     while outcome.status == "queued":
-        outcome = run(durable, book.open(), Options(slice_is_over=lambda: True))
+        outcome = run(durable, adapter.open(), Options(slice_is_over=lambda: True))
 
     assert outcome.result is not None, outcome.why
     assert comparable(outcome.result) == plain.result
-    assert stored(book) == plain.result
+    assert stored(adapter) == plain.result
     assert Counter(sample_agents.effects) == plain.effects
 
 
@@ -104,7 +104,7 @@ def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind, make
 class Death:
     """The process dies at its n-th commit: just before it, or just after."""
 
-    book: Book
+    adapter: Adapter
     number: int
     committed: bool
     commits: int = 0
@@ -114,7 +114,7 @@ class Death:
         return self.commits == self.number
 
 
-class MortalConnection(RunConnection):
+class DyingConnection(RunConnection):
     """Dies in the transaction, when all its statements were executed, or after it."""
 
     def __init__(self, death: Death) -> None:
@@ -131,19 +131,19 @@ class MortalConnection(RunConnection):
                     raise Killed
             if dies:
                 with super().transaction():
-                    self.death.book.fence()  # what still runs in this process may write no more
+                    self.death.adapter.fence()  # what still runs in this process may write no more
                 raise Killed
 
 
-def mortal(book: Book, death: Death) -> Journal:
+def dying_journal(adapter: Adapter, death: Death) -> Journal:
     """The session's journal, whose process will die."""
-    if isinstance(book, OrmBook):
-        book.say("hi")
-        journal = OrmJournal(book.claim())
-        journal.connection = MortalConnection(death)
+    if isinstance(adapter, OrmAdapter):
+        adapter.say("hi")
+        journal = OrmJournal(adapter.claim())
+        journal.connection = DyingConnection(death)
         return journal
-    opened = book.open(say="hi")
-    store = book.store
+    opened = adapter.open(say="hi")
+    store = adapter.store
     write = store.write
 
     def dying(record: Record) -> None:
@@ -153,28 +153,28 @@ def mortal(book: Book, death: Death) -> Journal:
         elif isinstance(store, FileStore):
             store._file.write(b'{"op": "rep')  # torn in the middle
         if dies:
-            book.fence()
+            adapter.fence()
             raise Killed
 
     store.write = dying  # type: ignore[method-assign]
     return opened
 
 
-def dies(durable: DurableAgent, book: Book, number: int, committed: bool) -> bool:
+def dies(durable: DurableAgent, adapter: Adapter, number: int, committed: bool) -> bool:
     """Run until the commit of that number; False if the run ended before it."""
-    death = Death(book, number, committed)
+    death = Death(adapter, number, committed)
     try:
-        run(durable, mortal(book, death))
+        run(durable, dying_journal(adapter, death))
     except (Killed, LeaseLost):  # a call beside the one that died may be the first to be heard of
         return True
     finally:
-        if isinstance(book, MemoryBook):
-            vars(book.store).pop("write")
+        if isinstance(adapter, MemoryAdapter):
+            vars(adapter.store).pop("write")
     return False
 
 
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
-def test_killed_at_any_commit_it_ends_the_same_and_no_reply_is_asked_twice(
+def test_killed_at_any_commit_it_ends_the_same_and_no_committed_reply_is_requested_again(
     kind, make: Make, committed: bool
 ) -> None:
     build, inputs = kind
@@ -184,55 +184,55 @@ def test_killed_at_any_commit_it_ends_the_same_and_no_reply_is_asked_twice(
     while died:
         number += 1
         sample_agents.effects.clear()
-        book = make({"state": inputs})
-        died = dies(durable, book, number, committed)
+        adapter = make({"state": inputs})
+        died = dies(durable, adapter, number, committed)
         if died:
-            outcome = run(durable, book.open())
+            outcome = run(durable, adapter.open())
             assert outcome.status == "idle", f"commit {number}: {outcome.why}"
-        assert stored(book) == plain.result, f"commit {number}"
+        assert stored(adapter) == plain.result, f"commit {number}"
         again = Counter(sample_agents.effects) - plain.effects
-        asked_again = {what: times for what, times in again.items() if what.startswith("model")}
-        assert not (committed and asked_again), f"commit {number}: {asked_again}"
-        assert sum(asked_again.values()) <= 1, f"commit {number}: {asked_again}"
+        called_again = {what: times for what, times in again.items() if what.startswith("model")}
+        assert not (committed and called_again), f"commit {number}: {called_again}"
+        assert sum(called_again.values()) <= 1, f"commit {number}: {called_again}"
     assert number > 2
 
 
-def test_killed_while_tools_run_no_effect_happens_twice_without_a_persons_word(make: Make) -> None:
+def test_killed_while_tools_run_no_effect_happens_twice_without_a_persons_decision(make: Make) -> None:
     durable = make_durable(sample_agents.refunds())
     number, died, doubts = 0, True, 0
     while died:
         number += 1
         sample_agents.effects.clear()
-        book = make({})
-        died = dies(durable, book, number, committed=True)
-        outcome = run(durable, book.open())
+        adapter = make({})
+        died = dies(durable, adapter, number, committed=True)
+        outcome = run(durable, adapter.open())
         while outcome.status == "waiting":
-            assert book.told()["waiting_for"] == "doubt"
-            for call in _open_calls(book):
+            assert adapter.fields()["waiting_for"] == "doubt"
+            for call in _open_calls(adapter):
                 doubts += 1
-                book.decide(call, result="a person looked it up")
-            outcome = run(durable, book.open())
+                adapter.decide(call, result="a person looked it up")
+            outcome = run(durable, adapter.open())
         assert outcome.status == "idle", outcome.why
         ran = Counter(what for what in sample_agents.effects if what.startswith(("refund", "fast")))
         assert all(times == 1 for times in ran.values()), f"commit {number}: {ran}"
     assert doubts > 0
 
 
-def _open_calls(book: Book) -> list[str]:
-    if isinstance(book, OrmBook):
-        calls = ToolCall.objects.filter(branch__session=book.pk, status=CallStatus.DOUBT)
+def _open_calls(adapter: Adapter) -> list[str]:
+    if isinstance(adapter, OrmAdapter):
+        calls = ToolCall.objects.filter(branch__session=adapter.pk, status=CallStatus.DOUBT)
         return list(calls.values_list("call_id", flat=True))
-    return [call.call_id for call in book.store.step_calls() if call.status == "doubt"]
+    return [call.call_id for call in adapter.store.step_calls() if call.status == "doubt"]
 
 
 @pytest.mark.django_db
 def test_a_session_that_lost_its_worker_says_so_and_ends() -> None:
-    """The whole way: the lease runs out, the sweep finds it, another worker takes it over."""
-    book = OrmBook({})
+    """End to end: the lease expires, the sweep finds the session, another worker takes it over."""
+    adapter = OrmAdapter({})
     durable = repeatable(sample_agents.long_run)
     with pytest.raises(Killed):
-        run(durable, mortal(book, Death(book, 6, committed=True)))
-    assert book.fresh().status == Status.RUNNING
-    assert run(durable, book.open()).status == "idle"
-    assert [event.kind for event in Event.objects.filter(session_id=book.pk)] == ["lost", "finished"]
-    assert Session.objects.get(pk=book.pk).final_answer == "Long done."
+        run(durable, dying_journal(adapter, Death(adapter, 6, committed=True)))
+    assert adapter.fresh().status == Status.RUNNING
+    assert run(durable, adapter.open()).status == "idle"
+    assert [event.kind for event in Event.objects.filter(session_id=adapter.pk)] == ["lost", "finished"]
+    assert Session.objects.get(pk=adapter.pk).final_answer == "Long done."

@@ -1,4 +1,4 @@
-"""One writer per session: claims, heartbeats, and the sweep that finds what lost its worker."""
+"""One writer per session: claims, heartbeats, and the sweep that recovers sessions that lost their worker."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def fresh(session: Session) -> Session:
     return Session.objects.get(pk=session.pk)
 
 
-def held(now: datetime = NOW) -> tuple[Session, leases.Claim]:
+def claimed(now: datetime = NOW) -> tuple[Session, leases.Claim]:
     session = builders.paused()
     Session.objects.filter(pk=session.pk).update(status=Status.QUEUED, next_run_at=now, attempt=0)
     claim = leases.claim(session.pk, "host:1", now)
@@ -67,7 +67,7 @@ def test_a_due_session_is_claimed_for_a_lease() -> None:
 
 
 def test_a_claimed_session_is_not_claimed_again() -> None:
-    session, _ = held()
+    session, _ = claimed()
     assert leases.claim(session.pk, "host:2", NOW) is None
     assert fresh(session).worker == "host:1"
 
@@ -93,7 +93,7 @@ def test_a_session_that_is_not_there_is_not_claimed() -> None:
 
 
 def test_a_lost_session_is_taken_over_with_a_new_epoch() -> None:
-    session, old = held()
+    session, old = claimed()
     claim = leases.claim(session.pk, "host:2", NOW + timedelta(seconds=13))
     assert claim is not None
     assert claim.epoch > old.epoch
@@ -104,7 +104,7 @@ def test_a_lost_session_is_taken_over_with_a_new_epoch() -> None:
 
 
 def test_a_lost_session_that_was_to_stop_is_not_taken_over_but_stopped() -> None:
-    session, _ = held()
+    session, _ = claimed()
     actions.cancel(actor=builders.SYSTEM, session_id=session.pk, reason="no longer needed")
     assert leases.claim(session.pk, "host:2", NOW + timedelta(seconds=13)) is None
     assert fresh(session).status == Status.CANCELLED
@@ -158,8 +158,8 @@ def test_of_many_people_who_answer_at_once_one_decides() -> None:
 # Renewal and heartbeat
 
 
-def test_a_renewal_prolongs_the_lease_and_tells_what_is_held() -> None:
-    (kept, claim), (rewound, lost) = held(), held()
+def test_a_renewal_extends_the_leases_of_the_claims_that_are_valid() -> None:
+    (kept, claim), (rewound, lost) = claimed(), claimed()
     actions.rewind(
         actor=builders.SYSTEM,
         session_id=rewound.pk,
@@ -172,7 +172,7 @@ def test_a_renewal_prolongs_the_lease_and_tells_what_is_held() -> None:
 
 
 def test_a_renewal_is_no_change_that_a_page_must_show() -> None:
-    session, claim = held()
+    session, claim = claimed()
     before = fresh(session)
     leases.renew([claim], LATER)
     after = fresh(session)
@@ -183,20 +183,20 @@ def test_a_renewal_is_no_change_that_a_page_must_show() -> None:
     )
 
 
-def test_a_late_renewal_is_good_if_nobody_took_the_session() -> None:
-    session, claim = held()
+def test_a_late_renewal_is_valid_if_no_other_worker_took_the_session() -> None:
+    session, claim = claimed()
     assert leases.renew([claim], NOW + timedelta(minutes=5)) == {session.pk}
 
 
 def test_renewing_nothing_renews_nothing() -> None:
-    session, _ = held()
+    session, _ = claimed()
     lease = fresh(session).lease_expires_at
     assert leases.renew([], LATER) == set()
     assert fresh(session).lease_expires_at == lease
 
 
-def test_a_heartbeat_renews_what_is_held_and_marks_what_is_lost() -> None:
-    (kept, claim), (taken, lost) = held(), held()
+def test_a_heartbeat_renews_valid_claims_and_marks_lost_ones() -> None:
+    (kept, claim), (taken, lost) = claimed(), claimed()
     Session.objects.filter(pk=taken.pk).update(epoch=lost.epoch + 1)
     heartbeat = leases.Heartbeat("host:1")
     with heartbeat.keeping(claim), heartbeat.keeping(lost):
@@ -205,8 +205,8 @@ def test_a_heartbeat_renews_what_is_held_and_marks_what_is_lost() -> None:
     assert (claim.lost.is_set(), lost.lost.is_set()) == (False, True)
 
 
-def test_a_heartbeat_leaves_alone_what_is_no_longer_held() -> None:
-    session, claim = held()
+def test_a_heartbeat_ignores_claims_that_have_ended() -> None:
+    session, claim = claimed()
     lease = fresh(session).lease_expires_at
     heartbeat = leases.Heartbeat("host:1")
     with heartbeat.keeping(claim):
@@ -216,7 +216,7 @@ def test_a_heartbeat_leaves_alone_what_is_no_longer_held() -> None:
     assert not claim.lost.is_set()
 
 
-def test_a_heartbeat_tells_that_the_worker_lives() -> None:
+def test_a_heartbeat_records_that_the_worker_is_alive() -> None:
     heartbeat = leases.Heartbeat("host:1")
     heartbeat.beat(NOW)
     leases.sign_off("host:1", NOW)
@@ -228,7 +228,7 @@ def test_a_heartbeat_tells_that_the_worker_lives() -> None:
 
 @pytest.fixture
 def broken_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The database is away when the first heartbeat comes."""
+    """The database is unavailable at the first heartbeat."""
     renew, failures = leases.renew, [DatabaseError("away")]
 
     def fails_once(*args: Any) -> Any:
@@ -242,10 +242,10 @@ def broken_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_heartbeat_beats_by_itself_until_it_is_left(
+def test_the_heartbeat_runs_by_itself_until_its_block_ends(
     broken_once: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    session, claim = held()
+    session, claim = claimed()
     Session.objects.filter(pk=session.pk).update(lease_expires_at=NOW)
     with leases.Heartbeat("host:1", every=0.01) as heartbeat, heartbeat.keeping(claim):
         wait_for(lambda: (fresh(session).lease_expires_at or NOW) > NOW, "the lease to be renewed")
@@ -276,7 +276,7 @@ def test_the_sweep_changes_nothing_where_all_is_well() -> None:
 
 
 def test_the_sweep_lets_a_lost_session_run_again_and_fences_its_worker() -> None:
-    session, claim = held()
+    session, claim = claimed()
     assert leases.sweep(NOW + timedelta(seconds=11)) == []
     at = NOW + timedelta(seconds=13)
     assert leases.sweep(at) == [session.pk]
@@ -314,7 +314,7 @@ def test_the_sweep_gives_up_after_too_many_attempts_without_progress() -> None:
 def test_the_sweep_stops_a_lost_session_that_was_asked_to(
     act: Callable[..., Session], status: Status
 ) -> None:
-    session, _ = held()
+    session, _ = claimed()
     act(actor=builders.SYSTEM, session_id=session.pk, reason="lunch")
     Session.objects.filter(pk=session.pk).update(attempt=3)
     assert leases.sweep(NOW + timedelta(seconds=13)) == []
@@ -325,7 +325,7 @@ def test_the_sweep_stops_a_lost_session_that_was_asked_to(
 
 
 def test_a_session_renewed_in_the_meantime_is_not_taken_by_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    session, claim = held()
+    session, claim = claimed()
     at = NOW + timedelta(seconds=13)
     recover = leases._recover
 
@@ -339,10 +339,10 @@ def test_a_session_renewed_in_the_meantime_is_not_taken_by_the_sweep(monkeypatch
     assert last_event(session).kind != "lost"
 
 
-def test_a_request_to_stop_that_comes_during_the_sweep_is_not_overlooked(
+def test_a_stop_request_that_comes_during_the_sweep_is_not_overlooked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    session, _ = held()
+    session, _ = claimed()
     at = NOW + timedelta(seconds=13)
     recover = leases._recover
 
@@ -358,10 +358,10 @@ def test_a_request_to_stop_that_comes_during_the_sweep_is_not_overlooked(
     assert fresh(session).status == Status.CANCELLED
 
 
-# Approvals that lapse
+# Approval requests that expire
 
 
-def test_an_approval_that_nobody_gave_in_time_lapses_and_the_session_goes_on() -> None:
+def test_an_approval_that_is_not_given_in_time_expires_and_the_session_goes_on() -> None:
     session = builders.waiting_for_approval()
     Approval.objects.update(expires_at=NOW)
     assert leases.sweep(NOW - timedelta(seconds=1)) == []
@@ -389,7 +389,7 @@ def test_a_session_waits_on_while_another_approval_is_open() -> None:
     assert fresh(session).status == Status.WAITING
 
 
-def test_an_approval_on_a_branch_that_was_left_does_not_lapse() -> None:
+def test_an_approval_request_on_a_discarded_branch_does_not_expire() -> None:
     session = builders.waiting_for_approval()
     Approval.objects.update(expires_at=NOW)
     actions.rewind(

@@ -46,10 +46,10 @@ def row(message: ChatMessage, results: dict[str, tuple[int, str]] | None = None)
 
 
 @given(messages, st.dictionaries(st.sampled_from(["c1", "c2"]), texts, max_size=2))
-def test_a_message_comes_back_whole(message: ChatMessage, told: dict[str, str]) -> None:
-    in_ledger = {call_id: (number, text) for number, (call_id, text) in enumerate(told.items(), 10)}
-    packed = row(message, in_ledger)
-    assert message_from(unpack(packed, dict(in_ledger.values()))) == message
+def test_a_message_comes_back_whole(message: ChatMessage, results: dict[str, str]) -> None:
+    of_calls = {call_id: (number, text) for number, (call_id, text) in enumerate(results.items(), 10)}
+    packed = row(message, of_calls)
+    assert message_from(unpack(packed, dict(of_calls.values()))) == message
     assert packed.role == message.role.value
 
 
@@ -70,7 +70,7 @@ def test_odd_messages_come_back_whole(message: ChatMessage) -> None:
 
 
 @given(messages)
-def test_the_words_stand_in_the_text_and_nowhere_else(message: ChatMessage) -> None:
+def test_the_text_is_stored_in_its_column_and_nowhere_else(message: ChatMessage) -> None:
     marked = "\u2603 the words"
     body = message_body(message)
     for part in body["content"]:
@@ -87,7 +87,7 @@ def test_the_words_stand_in_the_text_and_nowhere_else(message: ChatMessage) -> N
     assert marked not in json.dumps(rest, ensure_ascii=False)
 
 
-def test_a_result_that_the_ledger_holds_is_not_stored_again() -> None:
+def test_a_result_that_is_stored_with_its_call_is_not_stored_again() -> None:
     message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
     packed = row(message, {"c1": (7, "a long result")})
     assert (packed.text, packed.body["result_of"]) == ("", 7)

@@ -121,7 +121,7 @@ def test_a_broken_module_hides_no_other(write: Write) -> None:
     assert agents() == {"well": ""}
 
 
-def test_an_agent_that_is_gone_goes_unless_it_has_sessions(write: Write) -> None:
+def test_an_unregistered_agent_is_deleted_unless_it_has_sessions(write: Write) -> None:
     write("well")
     builders.agent("unused")
     builders.done(agent_key="used")
@@ -130,14 +130,14 @@ def test_an_agent_that_is_gone_goes_unless_it_has_sessions(write: Write) -> None
     assert "not registered any more" in agents()["used"]
 
 
-def test_no_agent_goes_while_a_module_is_broken(write: Write) -> None:
+def test_no_agent_is_deleted_while_a_module_is_broken(write: Write) -> None:
     name = write(text="import nothing_of_that_name")
     builders.agent("unused")
     publish_agents()
     assert name in agents()["unused"]
 
 
-def test_agents_that_are_well_pass_the_checks(write: Write) -> None:
+def test_valid_agents_pass_the_checks(write: Write) -> None:
     write(policies='"look_up": ToolPolicy(cache_ttl=60), "remember": ToolPolicy(idempotent=True)')
     assert checked() == []
 
@@ -158,7 +158,7 @@ def test_a_plain_check_builds_no_agent(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong, check, told",
+    "wrong, check, text",
     [
         ({"text": "import nothing_of_that_name"}, "agentstate.E002", "nothing_of_that_name"),
         ({"body": 'raise RuntimeError("no API key")'}, "agentstate.E003", "no API key"),
@@ -173,9 +173,9 @@ def test_a_plain_check_builds_no_agent(write: Write) -> None:
     ids=["module", "factory", "no agent", "policy", "cache"],
 )
 def test_what_is_wrong_with_an_agent_is_found_before_deployment(
-    wrong: dict[str, str], check: str, told: str, write: Write
+    wrong: dict[str, str], check: str, text: str, write: Write
 ) -> None:
     write(**wrong)
     [message] = checked()
     assert message.id == check
-    assert told in message.msg
+    assert text in message.msg

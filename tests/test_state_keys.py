@@ -1,4 +1,4 @@
-"""A checkpoint stores of the state what changed, and applying the changes gives the state again."""
+"""A checkpoint stores what changed of the state, and applying the changes gives the state again."""
 
 import copy
 from typing import Any
@@ -119,7 +119,7 @@ def test_a_growing_list_of_documents_costs_what_is_added() -> None:
     assert checkpoints.stored["docs"] == encode(documents)
 
 
-def test_live_objects_and_what_is_kept_elsewhere_are_no_keys() -> None:
+def test_live_objects_and_what_is_stored_elsewhere_are_not_state_keys() -> None:
     live = {**{name: object() for name in NOT_KEYS}, "mine": 1}
     assert Checkpoints().commit(live) == {"mine": {"set": 1}}
     assert set(COUNTERS) <= NOT_KEYS
@@ -160,7 +160,7 @@ def test_a_run_that_goes_on_from_stored_values_stores_only_what_changes_then() -
     assert second.stored["docs"] == encode(values["docs"])
 
 
-def test_what_a_tool_wrote_to_the_live_state_can_be_told() -> None:
+def test_what_a_tool_wrote_to_the_live_state_is_found() -> None:
     checkpoints = Checkpoints()
     live: dict[str, Any] = {"notes": ["a"], "messages": [object()], "empty": None}
     checkpoints.commit({"notes": ["a"]})

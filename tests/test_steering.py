@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def desk(db: None) -> Iterator[driving.Desk]:
-    with steering.payers_desk() as desk:
+    with steering.paying_desk() as desk:
         yield desk
 
 
@@ -59,15 +59,15 @@ def steered(*steps: str, words: str = "a") -> tuple[Steering, Session]:
     return machine, steering.fresh(pk)
 
 
-def test_what_happened_on_a_branch_that_an_undo_left_is_not_repeated_unseen() -> None:
-    """The first branch left nothing by itself; what the undo left lies behind it all the same."""
+def test_an_effect_on_a_branch_that_an_undo_discarded_is_not_repeated_without_approval() -> None:
+    """The first branch has no lineage; what the undo discarded counts all the same."""
     machine, session = steered("slice", "rewind", "drive", "answer_all", "drive", "undo", "resume", "drive")
     assert (session.status, session.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
     assert sum(steering.ran.values()) == 3
     machine.teardown()
 
 
-def test_a_turn_whose_message_was_read_on_the_branch_that_an_undo_left_is_none() -> None:
+def test_a_turn_whose_message_was_read_on_a_discarded_branch_is_dropped() -> None:
     machine, session = steered("drive", "message b", "rewind", "slice", "undo")
     assert (session.status, session.phase, session.final_answer) == (Status.IDLE, Phase.DONE, "Answer to a")
     machine.teardown()

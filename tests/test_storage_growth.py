@@ -19,7 +19,7 @@ from agentstate.durable.run import run
 from sessions_app import actions
 from sessions_app.models import Checkpoint, Message, ModelCall, StateValue, ToolCall
 from tests import sample_agents
-from tests.books import FileBook, OrmBook
+from tests.adapters import FileAdapter, OrmAdapter
 from tests.builders import SYSTEM
 
 STEPS = 40
@@ -50,9 +50,9 @@ def measure(text: str) -> int:
     return len(re.sub(r"\d+(\.\d+)?(e-\d+)?", "0", text))
 
 
-def per_step(book: OrmBook) -> tuple[list[Counter[str]], list[int]]:
+def per_step(adapter: OrmAdapter) -> tuple[list[Counter[str]], list[int]]:
     """The rows that each step stored, by table, and their size."""
-    branch = book.fresh().branch
+    branch = adapter.fresh().branch
     assert branch is not None
     ends = list(Checkpoint.objects.filter(branch=branch, kind="step").values_list("position", flat=True))
     rows: list[Counter[str]] = [Counter() for _ in ends]
@@ -69,9 +69,9 @@ def per_step(book: OrmBook) -> tuple[list[Counter[str]], list[int]]:
 
 @pytest.mark.django_db
 def test_the_last_step_stores_what_the_second_stored() -> None:
-    book = OrmBook()
-    assert run(make_durable(fetching()), book.open(say="hi")).status == "idle"
-    rows, sizes = per_step(book)
+    adapter = OrmAdapter()
+    assert run(make_durable(fetching()), adapter.open(say="hi")).status == "idle"
+    rows, sizes = per_step(adapter)
     assert len(rows) == STEPS
     assert rows[1] == {"Message": 2, "ModelCall": 1, "ToolCall": 1, "Checkpoint": 1, "StateValue": 1}
     assert all(step == rows[1] for step in rows[1:])
@@ -80,9 +80,9 @@ def test_the_last_step_stores_what_the_second_stored() -> None:
 
 @pytest.mark.django_db
 def test_a_context_that_is_cut_short_again_and_again_stores_its_ranges_not_its_messages() -> None:
-    book = OrmBook()
-    assert run(make_durable(windowed()), book.open(say="hi")).status == "idle"
-    rows, sizes = per_step(book)
+    adapter = OrmAdapter()
+    assert run(make_durable(windowed()), adapter.open(say="hi")).status == "idle"
+    rows, sizes = per_step(adapter)
     assert max(sum(step.values()) for step in rows[STEPS // 2 :]) <= max(
         sum(step.values()) for step in rows[:6]
     )
@@ -90,15 +90,15 @@ def test_a_context_that_is_cut_short_again_and_again_stores_its_ranges_not_its_m
 
 
 def test_the_file_grows_by_what_is_new_in_each_step(tmp_path: Path) -> None:
-    book = FileBook(tmp_path / "session.jsonl")
-    assert run(make_durable(fetching()), book.open(say="hi")).status == "idle"
+    adapter = FileAdapter(tmp_path / "session.jsonl")
+    assert run(make_durable(fetching()), adapter.open(say="hi")).status == "idle"
     steps: list[int] = []
-    for line in book.path.read_text().splitlines():
+    for line in adapter.path.read_text().splitlines():
         if json.loads(line).get("op") == "reply":
             steps.append(0)
         if steps:
             steps[-1] += measure(line)
-    book.close()
+    adapter.close()
     assert len(steps) == STEPS + 1
     assert set(steps[2:-1]) == {steps[2]}
 
@@ -108,11 +108,11 @@ def test_the_file_grows_by_what_is_new_in_each_step(tmp_path: Path) -> None:
 def test_going_back_adds_the_same_few_rows_to_any_history(act: Callable[..., Any]) -> None:
     added = []
     for steps in (3, STEPS):
-        book = OrmBook()
-        run(make_durable(fetching(steps)), book.open(say="hi"))
-        checkpoint = Checkpoint.objects.filter(branch=book.fresh().branch, step=2).latest("position")
+        adapter = OrmAdapter()
+        run(make_durable(fetching(steps)), adapter.open(say="hi"))
+        checkpoint = Checkpoint.objects.filter(branch=adapter.fresh().branch, step=2).latest("position")
         before = rows_in_all()
-        act(actor=SYSTEM, session_id=book.pk, checkpoint_id=checkpoint.pk, reason="another way")
+        act(actor=SYSTEM, session_id=adapter.pk, checkpoint_id=checkpoint.pk, reason="another way")
         added.append(rows_in_all() - before)
     assert added[0] == added[1]
     assert not any(model.__name__ in added[0] for model in HISTORY)

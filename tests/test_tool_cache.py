@@ -1,4 +1,4 @@
-"""The tool cache keeps results for as long as it is told, as JSON, wherever it keeps them."""
+"""Every tool cache stores results as JSON, until they expire."""
 
 import json
 from datetime import timedelta
@@ -48,7 +48,7 @@ def test_a_later_result_takes_the_place_of_the_earlier_one(cache: ToolCache) -> 
     assert cache.get("tool:cache:search:a") == {"result": "new"}
 
 
-def test_the_database_forgets_what_has_expired(db: None) -> None:
+def test_expired_results_are_deleted_from_the_database(db: None) -> None:
     cache = DatabaseToolCache(RunConnection())
     cache.set("tool:cache:search:a", VALUE, 60)
     ToolResult.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
@@ -69,7 +69,7 @@ def test_redis_holds_plain_json_with_a_time_limit_under_the_documented_key(redis
     assert 3590 < server.ttl(key) <= 3600
 
 
-def test_a_redis_that_is_away_is_an_empty_cache() -> None:
+def test_an_unavailable_redis_is_an_empty_cache() -> None:
     cache = RedisToolCache("redis://127.0.0.1:1/0")
 
     cache.set("tool:cache:search:a", VALUE, 60)

@@ -1,4 +1,4 @@
-"""What is declared of a tool holds: run again or ask, approve first, reuse for a while, wait no longer."""
+"""The policies of tools are applied: idempotence, approval, cache and time limit."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -65,8 +65,8 @@ def paid() -> list[str]:
     return [each for each in effects if each.startswith("pay")]
 
 
-def told(desk: Desk, session: Session) -> list[str]:
-    """What the model was told of its calls."""
+def tool_messages(desk: Desk, session: Session) -> list[str]:
+    """The texts of the tools' messages, as the model reads them."""
     return [text for role, text in desk.texts(session) if role == "tool"]
 
 
@@ -80,7 +80,7 @@ def test_an_idempotent_call_that_lost_its_worker_runs_again_with_the_same_key(de
     [call] = desk.calls(session)
     assert paid() == [f"pay {call.idempotency_key}"] * 2
     assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "paid", 2)
-    assert told(desk, session) == ["paid"]
+    assert tool_messages(desk, session) == ["paid"]
     assert len(desk.model_calls(session)) == 2
 
 
@@ -123,8 +123,8 @@ def test_a_person_decides_a_call_in_doubt_and_the_model_is_told(
     assert call.status == status
     assert len(paid()) == times
     assert len(set(paid())) == 1
-    [said] = told(desk, session)
-    assert answer in said
+    [text] = tool_messages(desk, session)
+    assert answer in text
     assert len(desk.model_calls(session)) == 2
 
 
@@ -147,7 +147,7 @@ def test_calls_beside_the_one_in_doubt_run_once(desk: Desk) -> None:
     assert [call.call_id for call in desk.doubts(session)] == ["c2"]
     actions.decide(actor=SYSTEM, session_id=session.pk, call_id="c2", reason="looked", result="it was paid")
     session = desk.run(session)
-    assert told(desk, session) == ["fast:a", "it was paid", "slow:b"]
+    assert tool_messages(desk, session) == ["fast:a", "it was paid", "slow:b"]
     assert did() == ["fast(a)", paid()[0], "slow(b)"]
 
 
@@ -178,7 +178,7 @@ def did() -> list[str]:
     return sorted(each for each in effects if not each.startswith("model"))
 
 
-def test_a_call_that_needs_approval_parks_the_session_without_a_worker(desk: Desk) -> None:
+def test_a_call_that_needs_approval_suspends_the_session_without_a_worker(desk: Desk) -> None:
     session = asking(desk)
     assert (session.status, session.waiting_for, session.phase) == (
         Status.WAITING,
@@ -211,7 +211,7 @@ def test_approved_calls_run_with_exactly_those_arguments_and_the_model_is_not_as
     assert (session.phase, session.final_answer) == (Phase.DONE, "Refund handled.")
     assert did() == ["fast(look)", "refund(A1,100)", "refund(B2,7)"]
     assert len(desk.model_calls(session)) == 2
-    assert told(desk, session) == ["fast:look", "refunded 100 for A1", "refunded 7 for B2"]
+    assert tool_messages(desk, session) == ["fast:look", "refunded 100 for A1", "refunded 7 for B2"]
 
 
 def test_changed_arguments_reach_the_tool_and_the_conversation(desk: Desk) -> None:
@@ -227,9 +227,9 @@ def test_changed_arguments_reach_the_tool_and_the_conversation(desk: Desk) -> No
     assert did() == ["fast(look)", "refund(A1,55)", "refund(B2,7)"]
     call = ToolCall.objects.get(pk=first.call_id)
     assert (call.arguments, call.sent) == ({"order": "A1", "amount": 100}, edited)
-    assert "refunded 55 for A1" in told(desk, session)
-    said = "\n".join(text for _, text in desk.texts(session))
-    assert "A person changed the arguments of 'refund' to {'order': 'A1', 'amount': 55}" in said
+    assert "refunded 55 for A1" in tool_messages(desk, session)
+    conversation = "\n".join(text for _, text in desk.texts(session))
+    assert "A person changed the arguments of 'refund' to {'order': 'A1', 'amount': 55}" in conversation
 
 
 def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:
@@ -240,19 +240,19 @@ def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:
     session = desk.run(session)
     assert session.phase == Phase.DONE
     assert did() == ["fast(look)", "refund(B2,7)"]
-    assert any("Not this customer." in text for text in told(desk, session))
+    assert any("Not this customer." in text for text in tool_messages(desk, session))
     call = ToolCall.objects.get(pk=first.call_id)
     assert (call.status, call.attempt, call.started_at) == (CallStatus.REJECTED, 0, None)
     assert "Not this customer." in call.error
 
 
-def test_an_approval_that_nobody_gives_lapses_and_the_model_is_told(desk: Desk) -> None:
+def test_an_approval_that_is_not_given_in_time_expires_and_the_model_is_told(desk: Desk) -> None:
     session = asking(desk)
     assert leases.sweep(timezone.now() + timedelta(hours=2)) == [session.pk]
     session = desk.run(desk.due(session))
     assert session.phase == Phase.DONE
     assert did() == ["fast(look)"]
-    assert sum(leases.EXPIRED in text for text in told(desk, session)) == 2
+    assert sum(leases.EXPIRED in text for text in tool_messages(desk, session)) == 2
     assert {call.status for call in desk.calls(session) if call.tool == "refund"} == {CallStatus.REJECTED}
 
 
@@ -269,7 +269,7 @@ def test_a_worker_lost_while_an_approved_call_runs_leaves_it_in_doubt_not_unappr
     assert Approval.objects.filter(session=session).count() == 1
 
 
-def test_haystacks_own_confirmation_parks_the_session_too(desk: Desk) -> None:
+def test_haystacks_own_confirmation_suspends_the_session_too(desk: Desk) -> None:
     desk.agent(sample_agents.confirmed)
     session = desk.run(desk.start())
     assert (session.status, session.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
@@ -283,7 +283,7 @@ def test_haystacks_own_confirmation_parks_the_session_too(desk: Desk) -> None:
     assert did() == ["fast(look)", "refund(A1,1)"]
 
 
-def test_a_tool_that_both_want_confirmed_is_asked_for_once(desk: Desk) -> None:
+def test_a_call_that_both_want_confirmed_is_requested_once(desk: Desk) -> None:
     desk.agent(sample_agents.confirmed, policies=REFUND_FIRST)
     session = desk.run(desk.start())
     approvals = open_approvals(session)
@@ -307,7 +307,7 @@ def test_an_approval_for_the_whole_session_is_not_asked_for_again(desk: Desk) ->
     assert did().count("refund(A1,100)") == 2
 
 
-def test_another_session_is_asked_all_the_same(desk: Desk) -> None:
+def test_an_approval_for_the_session_does_not_count_in_another(desk: Desk) -> None:
     session = asking(desk)
     for approval in open_approvals(session):
         actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, for_session=True)
@@ -441,10 +441,14 @@ def test_a_hit_is_recorded_as_a_hit_and_costs_nothing(desk: Desk) -> None:
     assert not other.cached
     assert (session.totals["tool_calls"], session.totals["cached"]) == (3, 1)
     # The model sees the same text for it, to the order of the keys.
-    assert told(desk, session)[0] == told(desk, session)[1] == '{"zebra": "a", "ant": [1, null]}'
+    assert (
+        tool_messages(desk, session)[0]
+        == tool_messages(desk, session)[1]
+        == '{"zebra": "a", "ant": [1, null]}'
+    )
 
 
-def test_the_cache_is_shared_by_sessions_and_lasts_as_long_as_was_said(desk: Desk) -> None:
+def test_the_cache_is_shared_by_sessions_and_lasts_as_long_as_its_policy_says(desk: Desk) -> None:
     desk.agent(looking(("look", "a")), policies=CACHED)
     desk.run(desk.start())
     desk.run(desk.start())
@@ -454,7 +458,7 @@ def test_the_cache_is_shared_by_sessions_and_lasts_as_long_as_was_said(desk: Des
     assert [each for each in effects if each.startswith("look")] == ["look(a)"] * 2
 
 
-def test_a_cache_that_is_away_is_an_empty_one(
+def test_an_unavailable_cache_is_an_empty_one(
     desk: Desk, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
@@ -477,7 +481,7 @@ def test_a_call_that_needs_approval_is_asked_for_also_where_its_result_is_in_the
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """Tools that hang do so until the test is over."""
+    """Tools that hang do so until the test has ended."""
     event = threading.Event()
     yield event
     event.set()
@@ -500,10 +504,10 @@ def test_an_idempotent_tool_that_takes_too_long_is_an_error_for_the_model(
     assert session.phase == Phase.DONE
     [call] = desk.calls(session)
     assert (call.status, call.error) == (CallStatus.FAILED, "Tool `it` did not answer within 0.05 seconds.")
-    assert "did not answer within 0.05 seconds" in told(desk, session)[0]
+    assert "did not answer within 0.05 seconds" in tool_messages(desk, session)[0]
 
 
-def test_one_that_is_not_is_in_doubt_and_what_it_says_later_changes_nothing(
+def test_one_that_is_not_is_in_doubt_and_its_late_result_changes_nothing(
     desk: Desk, release: threading.Event
 ) -> None:
     desk.agent(hanging(release), policies={"it": ToolPolicy(timeout=0.05)})
@@ -519,7 +523,7 @@ def test_one_that_is_not_is_in_doubt_and_what_it_says_later_changes_nothing(
     )
     session = desk.run(session)
     assert session.phase == Phase.DONE
-    assert told(desk, session) == ["it was done"]
+    assert tool_messages(desk, session) == ["it was done"]
     assert effects.count("wait") == 1
 
 
@@ -563,7 +567,7 @@ def test_calls_beside_one_that_takes_too_long_keep_their_results(
 
 @pytest.mark.parametrize("name", ["approval_ttl", "cache_ttl", "timeout"])
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
-def test_a_time_that_is_none_is_refused(name: str, value: float) -> None:
+def test_an_invalid_time_is_refused(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=f"{name} must be more than 0 seconds"):
         ToolPolicy(**options)

@@ -19,7 +19,7 @@ PASSWORD = r"with the password (\S+)"
 
 @pytest.fixture
 def env(sqlite_url, tmp_path):
-    """A project of one's own. Its one module of agents registers none, so no demo sessions are made."""
+    """A project of its own. Its one module of agents registers none, so no demo sessions are made."""
     return environment(
         DATABASE_URL=sqlite_url,
         STATIC_ROOT=str(tmp_path / "static"),
@@ -30,7 +30,7 @@ def env(sqlite_url, tmp_path):
 
 @pytest.fixture
 def demo_env(env, tmp_path):
-    """With the demo's agents and sessions, and times at which a lost worker is soon missed."""
+    """With the demo's agents and sessions, and intervals at which a lost worker is detected soon."""
     return env | {
         "AGENTSTATE_AGENTS": "agentstate.demo.agents",
         "AGENTSTATE_DEMO_DIR": str(tmp_path / "demo"),
@@ -115,7 +115,7 @@ def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
 
 
 @pytest.mark.slow
-def test_what_runs_is_handed_back_at_its_next_step_when_stopped(demo_env):
+def test_a_running_session_is_queued_at_its_next_step_when_stopped(demo_env):
     with running(UP, demo_env) as up:
         up.wait_for_output(ADDRESS)
         wait_for(lambda: statuses(demo_env, "research") == ["running"], "the long research to run")
@@ -167,7 +167,7 @@ def test_a_taken_port_is_one_clear_line_and_nothing_was_begun(env, tmp_path):
 
 
 @pytest.mark.parametrize("port", ["web", "65536", "-1"])
-def test_a_port_that_is_none_is_refused(env, port):
+def test_an_invalid_port_is_refused(env, port):
     done = run((*MANAGE, "up", f"--port={port}"), env)
     assert done.returncode == 1
     assert f"must be a number from 0 to 65535, not {port!r}" in done.stderr

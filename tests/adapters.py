@@ -1,4 +1,4 @@
-"""One session in each of the journal's adapters, steered in the same way: for tests that hold for all of them."""
+"""One session in each adapter of the journal port, with the same interface: for tests that apply to all of them."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ Json = Any
 TOOLS = [builders.tool("pay", properties={"n": {"type": "integer"}}), builders.tool("look")]
 
 
-class MemoryBook:
+class MemoryAdapter:
     def __init__(self, inputs: dict[str, Json] | None = None) -> None:
         self.inputs = inputs or {}
         self.store = Store("session")
@@ -45,8 +45,8 @@ class MemoryBook:
     def decide(self, call_id: str, **how: Any) -> None:
         self.journal.decide(call_id, **how)
 
-    def told(self) -> dict[str, str]:
-        """What everybody is told of the session."""
+    def fields(self) -> dict[str, str]:
+        """The session's status, and what is shown of its last end."""
         end, outcome = self.store.last_end, self.store.outcome
         return {
             "status": self.store.status,
@@ -55,14 +55,14 @@ class MemoryBook:
         }
 
     def fence(self) -> None:
-        """What still runs of the present epoch may write no more."""
+        """Fence off what still runs in the present epoch."""
         self.store.epoch += 1
 
     def close(self) -> None:
         pass
 
 
-class FileBook(MemoryBook):
+class FileAdapter(MemoryAdapter):
     def __init__(self, path: Path, inputs: dict[str, Json] | None = None) -> None:
         super().__init__(inputs)
         self.path = path
@@ -80,7 +80,7 @@ class FileBook(MemoryBook):
             self.file.close()
 
 
-class OrmBook:
+class OrmAdapter:
     def __init__(self, inputs: dict[str, Json] | None = None, agent: str = "contract") -> None:
         builders.agent(agent, tools=TOOLS)
         self.session = Session.objects.create(agent=agent, inputs=inputs or {})
@@ -95,7 +95,7 @@ class OrmBook:
         return Session.objects.select_related("branch").get(pk=self.pk)
 
     def claim(self) -> leases.Claim:
-        """A worker's claim: at once if the session rests, else after the lease of whoever had it."""
+        """A worker's claim: at once if the session is at rest, else after the lease has expired."""
         now = timezone.now()
         mine = Session.objects.filter(pk=self.pk)
         mine.update(attempt=0)
@@ -124,7 +124,7 @@ class OrmBook:
             how["skip"] = skip
         actions.decide(actor=SYSTEM, session_id=self.pk, call_id=call_id, reason="looked it up", **how)
 
-    def told(self) -> dict[str, str]:
+    def fields(self) -> dict[str, str]:
         session = self.fresh()
         names = ("status", "waiting_for", "why", "error", "final_answer", "exit_reason")
         return {name: getattr(session, name) for name in names}
@@ -136,4 +136,4 @@ class OrmBook:
         pass
 
 
-Book = MemoryBook | OrmBook
+Adapter = MemoryAdapter | OrmAdapter
