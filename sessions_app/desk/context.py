@@ -1,11 +1,13 @@
 """What all views have in common: who may see a page, the context of a session's page, and how pages are rendered."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
@@ -16,7 +18,7 @@ from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
 from sessions_app import actions
-from sessions_app.access.errors import ActionError
+from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages import approvals, workers
@@ -26,6 +28,7 @@ from sessions_app.finding import queues
 from sessions_app.models import Session
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Request(HttpRequest):
@@ -130,6 +133,29 @@ def _bar(request: HttpRequest) -> dict[str, Any]:
         "open_approvals": approvals.count_open(now),
         "nobody_listens": workers.no_worker_for_due_sessions(now),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Submission(Generic[T]):
+    """What became of a form: its ``result``; or None, the ``status`` of the answer, and the reason on the form.
+
+    ``moved`` says that it was refused because the session had changed since the page was drawn.
+    """
+
+    result: T | None = None
+    status: int = 200
+    moved: bool = False
+
+
+def submit(form: forms.Form, run: Callable[[], T]) -> Submission[T]:
+    """Do what a form asks for, if it is valid."""
+    if not form.is_valid():
+        return Submission(status=400)
+    try:
+        return Submission(run())
+    except ActionError as error:
+        form.add_error(None, str(error))
+        return Submission(status=error.status, moved=isinstance(error, Moved))
 
 
 def wants_part(request: Request) -> bool:

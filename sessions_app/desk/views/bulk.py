@@ -13,7 +13,7 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE
-from sessions_app.desk.context import Request, desk, number, queue_of, render_page, wants_part
+from sessions_app.desk.context import Request, desk, number, queue_of, render_page, submit, wants_part
 from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.finding import queues
@@ -39,17 +39,12 @@ def begin(request: Request) -> HttpResponse:
     elif not actor.may(action.permission):
         problem, status = NOT_ALLOWED, 403 if request.method == "POST" else 200
     else:
-        if request.method == "POST" and form.is_valid():
-            try:
-                started = form.run(actor, sessions, query)
-            except ActionError as error:
-                form.add_error(None, str(error))
-                status = error.status
-            else:
+        if request.method == "POST":
+            submission = submit(form, lambda: form.run(actor, sessions, query))
+            if submission.result is not None:
                 messages.success(request, "Begun. You may leave this page; it goes on by itself.")
-                return redirect("bulk_action", started.pk)
-        elif request.method == "POST":
-            status = 400
+                return redirect("bulk_action", submission.result.pk)
+            status = submission.status
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
         except ActionError as error:
@@ -104,11 +99,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
 @require_POST
 def stop(request: Request, bulk_id: int) -> HttpResponse:
     """Leave out the sessions that have not been done yet."""
-    try:
-        actions.bulk_stop(actor=Actor.of(request.user), bulk_id=bulk_id)
-    except ActionError as error:
-        context = {"title": "It was not stopped", "text": str(error)}
-        return render_page(request, "desk/problem.html", context, status=error.status)
+    actions.bulk_stop(actor=Actor.of(request.user), bulk_id=bulk_id)
     messages.success(request, "Stopped. What was done stays done.")
     return redirect("bulk_action", bulk_id)
 

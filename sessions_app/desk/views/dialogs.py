@@ -12,7 +12,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, UNDO, Action
 from sessions_app.desk.context import (
@@ -23,6 +22,7 @@ from sessions_app.desk.context import (
     render_page,
     session_context,
     session_url,
+    submit,
     wants_part,
 )
 from sessions_app.desk.forms import form_of, repair
@@ -46,16 +46,11 @@ def start(request: Request) -> HttpResponse:
     )
     status = 200
     if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                session = form.run(actor)
-            except ActionError as error:
-                form.add_error(None, str(error))
-                status = error.status
-            else:
-                messages.success(request, "Started. A worker takes it in a moment.")
-                return redirect("session", session.pk)
+        submission = submit(form, lambda: form.run(actor))
+        if submission.result is not None:
+            messages.success(request, "Started. A worker takes it in a moment.")
+            return redirect("session", submission.result.pk)
+        status = submission.status
     context = {"form": form, "agents": form.agents, "why_not": WhyNot(actor)}
     return render_page(request, "desk/start.html", context, status=status)
 
@@ -74,17 +69,13 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
         initial = _initial(request, action, context)
         return _render(request, context, form_class(action=action, session=session, initial=initial))
     form = form_class(request.POST, action=action, session=session)
-    if not form.is_valid():
-        return _render(request, context, form, status=400)
-    try:
-        result = form.run(Actor.of(request.user))
-    except ActionError as error:
-        form.add_error(None, str(error))
-        return _render(request, context, form, status=error.status, moved=isinstance(error, Moved))
+    submission = submit(form, lambda: form.run(context.actor))
+    if submission.result is None:
+        return _render(request, context, form, status=submission.status, moved=submission.moved)
     messages.success(request, action.done)
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
-    return redirect(session_url(result, queue_of(request)))
+    return redirect(session_url(submission.result, queue_of(request)))
 
 
 def _initial(request: Request, action: Action, context: SessionContext) -> dict[str, Any]:

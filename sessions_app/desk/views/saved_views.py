@@ -7,10 +7,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from sessions_app import actions
-from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.actions.saved_views import why_not_delete
-from sessions_app.desk.context import Request, desk, render_page, wants_part
+from sessions_app.desk.context import Request, desk, render_page, submit, wants_part
 from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
@@ -36,16 +35,11 @@ def save(request: Request) -> HttpResponse:
         request.POST if request.method == "POST" else None, initial={"query": request.GET.urlencode()}
     )
     if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                view = form.run(Actor.of(request.user))
-            except ActionError as error:
-                form.add_error(None, str(error))
-                status = error.status
-            else:
-                messages.success(request, f"Saved as “{view.name}”.")
-                return redirect(f"{reverse('desk')}?{view.query}")
+        submission = submit(form, lambda: form.run(Actor.of(request.user)))
+        if (view := submission.result) is not None:
+            messages.success(request, f"Saved as “{view.name}”.")
+            return redirect(f"{reverse('desk')}?{view.query}")
+        status = submission.status
     part = wants_part(request) and request.method == "GET"
     template = "desk/save_view.html#sheet" if part else "desk/save_view.html"
     return render_page(request, template, {"form": form}, status=status)
@@ -54,10 +48,6 @@ def save(request: Request) -> HttpResponse:
 @desk
 @require_POST
 def delete(request: Request, view_id: int) -> HttpResponse:
-    try:
-        actions.delete_view(actor=Actor.of(request.user), view_id=view_id)
-    except ActionError as error:
-        values = {"title": "It was not deleted", "text": str(error)}
-        return render_page(request, "desk/problem.html", values, status=error.status)
+    actions.delete_view(actor=Actor.of(request.user), view_id=view_id)
     messages.success(request, "Deleted.")
     return redirect("views")
