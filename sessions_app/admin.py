@@ -52,7 +52,7 @@ NEWEST = 50
 
 
 class UncountedPaginator(_Paginator):
-    """Pages through a big table without counting it: what lies beyond is not said."""
+    """Pages through a big table without counting all of it: the count stops at `MOST`."""
 
     MOST = 10_000
 
@@ -142,16 +142,16 @@ class ReasonForm(forms.Form):
 
 @admin.register(Session)
 class SessionAdmin(ReadOnly):
-    list_display = ("title", "said", "agent", "customer", "worker", "attempt", "updated_at", "desk")
+    list_display = ("title", "state_label", "agent", "customer", "worker", "attempt", "updated_at", "desk")
     list_filter = (QueueFilter, "status", "phase", "waiting_for")
     search_fields = ("id__startswith", "title", "customer")
     ordering = ("-updated_at", "-id")
     inlines = (Events, Branches, Approvals)
-    readonly_fields = ("said", "desk", "repairs")
+    readonly_fields = ("state_label", "desk", "repairs")
     actions = ("requeue",)
 
     @admin.display(description="State")
-    def said(self, session: Session) -> str:
+    def state_label(self, session: Session) -> str:
         return status_label(session, timezone.now())[1]
 
     @admin.display(description="Desk")

@@ -30,22 +30,24 @@ def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     from agentstate.durable.registry import registry
     from sessions_app.runtime.agents import load_agents
 
-    found: list[CheckMessage] = [Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents()]
+    messages: list[CheckMessage] = [
+        Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents()
+    ]
     for registration in registry.all():
-        told = describe(registration)
-        if told.problem:
-            found.append(Error(told.problem, obj=registration.key, id="agentstate.E003"))
-        found.extend(
+        description = describe(registration)
+        if description.problem:
+            messages.append(Error(description.problem, obj=registration.key, id="agentstate.E003"))
+        messages.extend(
             Warning(
                 f"The tool {tool['name']!r} has a cache_ttl, but is handed the live State: its calls are never cached.",
                 hint="Leave cache_ttl out, or hand the tool what it needs as arguments.",
                 obj=registration.key,
                 id="agentstate.W001",
             )
-            for tool in told.tools
+            for tool in description.tools
             if tool["takes_state"] and tool["policy"]["cache_ttl"] is not None
         )
-    return found
+    return messages
 
 
 def _exists(module: str) -> bool:

@@ -1,20 +1,20 @@
-"""Why an act was refused: each text is a sentence for the person who asked, `status` the HTTP answer."""
+"""Why an action was refused: each text is a sentence for the person who asked, `status` the HTTP status of the answer."""
 
 
 class ActionError(Exception):
-    """An act that was refused. Nothing has changed."""
+    """An action that was refused. Nothing has changed."""
 
     status = 400
 
 
 class Invalid(ActionError):
-    """What was asked for is wrong in itself: a missing reason, a value that cannot be stored."""
+    """The request is wrong in itself: a reason is missing, a value cannot be stored."""
 
     status = 400
 
 
 class Forbidden(ActionError):
-    """This person may not do this."""
+    """The actor lacks the permission."""
 
     status = 403
 
@@ -26,12 +26,12 @@ class NotFound(ActionError):
 
 
 class Refused(ActionError):
-    """The session is in no state for this."""
+    """The session's state does not allow it."""
 
     status = 409
 
 
 class Moved(ActionError):
-    """The session has changed since the page was drawn, or somebody else decided first."""
+    """The session has changed since the page was drawn, or another person decided first."""
 
     status = 409

@@ -128,7 +128,7 @@ def approve(
 
     :param fingerprint: That of the arguments as they were shown.
     :param for_session: Let this tool run for the rest of the session without asking again.
-    :raises Moved: if the fingerprint is not that of the call, or somebody else decided first.
+    :raises Moved: if the fingerprint is not that of the call, or another person decided first.
     :raises Invalid: for edited arguments that the tool's schema does not allow.
     """
     require(actor, APPROVE.permission)

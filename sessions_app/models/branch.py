@@ -59,8 +59,8 @@ class Branch(models.Model):
     def lineage_at(self, position: int) -> list[list[int]]:
         """The lineage of a branch that leaves this one at ``position``. Segments that end up empty are dropped."""
         cut = [[pk, min(last, position)] for pk, last in self.lineage]
-        kept: list[list[int]] = []
+        lineage: list[list[int]] = []
         for pk, last in [*cut, [self.pk, position]]:
-            if not kept or last > kept[-1][1]:
-                kept.append([pk, last])
-        return kept
+            if not lineage or last > lineage[-1][1]:
+                lineage.append([pk, last])
+        return lineage

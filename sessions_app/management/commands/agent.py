@@ -125,11 +125,11 @@ class Command(BaseCommand):
         self.stdout.write(str(actions.start(actor=_actor(), **wanted).pk))
 
     def show(self, options: Options) -> None:
-        told = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
+        payload = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
         if options["as_json"]:
-            self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(payload, indent=2, ensure_ascii=False))
         else:
-            self._show(told)
+            self._show(payload)
 
     def message(self, options: Options) -> None:
         self._now(
@@ -160,17 +160,17 @@ class Command(BaseCommand):
         asked = f", asked to {session.stop_request}" if session.stop_request else ""
         self.stdout.write(f"{session.pk} is {session.status}{waiting}{asked}")
 
-    def _show(self, told: dict[str, Any]) -> None:
-        waiting = f" for {told['waiting_for']}" if told["waiting_for"] else ""
-        why = f": {told['why']}" if told["why"] else ""
+    def _show(self, payload: dict[str, Any]) -> None:
+        waiting = f" for {payload['waiting_for']}" if payload["waiting_for"] else ""
+        why = f": {payload['why']}" if payload["why"] else ""
         lines = [
-            told["title"],
-            f"{told['agent']}  {told['id']}  branch {told['branch']}  version {told['version']}",
-            f"{told['status']}{waiting}, {told['phase']}{why}",
+            payload["title"],
+            f"{payload['agent']}  {payload['id']}  branch {payload['branch']}  version {payload['version']}",
+            f"{payload['status']}{waiting}, {payload['phase']}{why}",
         ]
-        lines += [f"error: {told['error']}"] if told["error"] else []
-        lines += [f"final answer: {told['final_answer']}"] if told["final_answer"] else []
-        lines += [f"not read yet: {text}" for text in told["inbox"]]
+        lines += [f"error: {payload['error']}"] if payload["error"] else []
+        lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
+        lines += [f"not read yet: {text}" for text in payload["inbox"]]
         for line in lines:
             self.stdout.write(line)
         for name, columns in {
@@ -179,7 +179,7 @@ class Command(BaseCommand):
             "checkpoints": ["id", "position", "kind", "phase"],
         }.items():
             self.stdout.write(f"\n{name.replace('_', ' ')}")
-            self._table(columns, [[row[column] for column in columns] for row in told[name]])
+            self._table(columns, [[row[column] for column in columns] for row in payload[name]])
 
     def _table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         lines = [list(head), *([_one_line(cell) for cell in row] for row in rows)]
