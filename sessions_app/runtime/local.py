@@ -64,7 +64,6 @@ class _Worker(WorkController):
     hostname: str
 
     def __init__(self) -> None:
-        self.is_ready = threading.Event()
         super().__init__(
             app=app,
             pool="threads",
@@ -74,9 +73,6 @@ class _Worker(WorkController):
             without_mingle=True,
             without_heartbeat=True,
         )
-
-    def on_consumer_ready(self, consumer: Any) -> None:
-        self.is_ready.set()
 
 
 @contextmanager
