@@ -1,4 +1,4 @@
-"""Why an action was refused: each text is a sentence for the person who asked, `status` the HTTP status of the answer."""
+"""Why an action was refused: each text is a sentence for the person who asked, `status` the HTTP status."""
 
 
 class ActionError(Exception):
