@@ -6,6 +6,8 @@ The values are stored, so a member may be added but never renamed or removed.
 from enum import StrEnum
 from typing import Any
 
+from agentstate.names import RunEvent
+
 
 class EventKind(StrEnum):
     """What was done to a session. ``by_person`` says that a person did it, or that it carries out what one asked for.
@@ -26,9 +28,9 @@ class EventKind(StrEnum):
 
     STARTED = "started", True, "started it"
     MESSAGE = "message", True, "sent a message"
-    PAUSED = "paused", True, "paused it"
+    PAUSED = RunEvent.PAUSED, True, "paused it"
     RESUMED = "resumed", True, "resumed it"
-    CANCELLED = "cancelled", True, "cancelled it"
+    CANCELLED = RunEvent.CANCELLED, True, "cancelled it"
     STOP_REQUESTED = "stop_requested", True, "asked it to stop"
     REWOUND = "rewound", True, "rewound it"
     UNDONE = "undone", True, "undid the rewind"
@@ -44,15 +46,15 @@ class EventKind(StrEnum):
     RELEASED = "released", True, "took it from its worker"
     REVEALED = "revealed", True, "looked at hidden values"
 
-    ASKED = "asked", False, "Waits for an approval"
-    IN_DOUBT = "in_doubt", False, "Waits for a decision on a call in doubt"
-    CHANGED = "changed", False, "The agent's definition changed"
-    RETRY = "retry", False, "The model call failed and is tried again"
-    GAVE_UP = "gave_up", False, "Gave up after repeated attempts"
-    FAILED = "failed", False, "The run failed"
-    FINISHED = "finished", False, "Finished"
-    LOST = "lost", False, "The worker was lost; another goes on"
-    EXPIRED = "expired", False, "Nobody answered in time: {tool} was rejected"
+    ASKED = RunEvent.ASKED, False, "Waits for an approval"
+    IN_DOUBT = RunEvent.IN_DOUBT, False, "Waits for a decision on a call in doubt"
+    CHANGED = RunEvent.CHANGED, False, "The agent's definition changed"
+    RETRY = RunEvent.RETRY, False, "The model call failed and is tried again"
+    GAVE_UP = RunEvent.GAVE_UP, False, "Gave up after repeated attempts"
+    FAILED = RunEvent.FAILED, False, "The run failed"
+    FINISHED = RunEvent.FINISHED, False, "Finished"
+    LOST = RunEvent.LOST, False, "The worker was lost; another goes on"
+    EXPIRED = RunEvent.EXPIRED, False, "Nobody answered in time: {tool} was rejected"
 
 
 class StaffPermission(StrEnum):

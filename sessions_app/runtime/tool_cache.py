@@ -49,15 +49,13 @@ class DatabaseToolCache:
 
     def get(self, key: str) -> Json | None:
         with self._connection.transaction():
-            row = ToolResult.objects.filter(key=key[-300:], expires_at__gt=timezone.now()).first()
+            row = ToolResult.objects.filter(key=key, expires_at__gt=timezone.now()).first()
         return row.value if row else None
 
     def set(self, key: str, value: Json, ttl: float) -> None:
         expires_at = timezone.now() + timedelta(seconds=ttl)
         with self._connection.transaction():
-            ToolResult.objects.update_or_create(
-                key=key[-300:], defaults={"value": value, "expires_at": expires_at}
-            )
+            ToolResult.objects.update_or_create(key=key, defaults={"value": value, "expires_at": expires_at})
 
 
 def tool_cache(connection: RunConnection) -> ToolCache:
