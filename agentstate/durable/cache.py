@@ -1,6 +1,7 @@
 """The tool cache: results of calls that may be reused for a while.
 
-The key is ``tool:cache:{tool}:{hash}``, the hash a whole SHA-256 of the agent's key and the arguments as canonical JSON.
+The key is ``tool:cache:{tool}:{hash}``, the hash a whole SHA-256 of the agent's key and the arguments as canonical
+JSON.
 """
 
 import json
@@ -22,7 +23,7 @@ class ToolCache(Protocol):
 
 
 def cache_key(agent: str, tool: str, arguments: Json) -> str:
-    """The key of a call, at most 276 characters long. Agents do not share results: their tools of one name may differ."""
+    """The key of a call, at most 276 characters. Agents do not share results: their tools of one name may differ."""
     text = json.dumps([agent, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"tool:cache:{tool[:200]}:{sha256(text.encode()).hexdigest()}"
 
