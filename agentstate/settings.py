@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,14 @@ def _seconds(name: str, default: float) -> float:
     if value <= 0:
         raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
     return value
+
+
+def _trusted_proxies() -> int | None:
+    """The number of reverse proxies in front of the web server; None where the environment does not say."""
+    number: int | None = env.int("TRUSTED_PROXIES", None)
+    if number is not None and number < 0:
+        raise ImproperlyConfigured(f"TRUSTED_PROXIES must be a number of proxies from 0, not {number}.")
+    return number
 
 
 def _context_windows() -> dict[str, int]:
@@ -113,6 +122,7 @@ try:
     DEBUG = env.bool("DEBUG", False)
     # Whether people reach this over TLS; `manage.py up` speaks plain HTTP unless this says that a proxy adds it.
     HTTPS: bool | None = env.bool("HTTPS", None)
+    TRUSTED_PROXIES = _trusted_proxies()
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
     DATABASES = {"default": _database()}
@@ -151,6 +161,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "axes",
     "csp",
     "django_htmx",
     "template_partials",
@@ -168,6 +179,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "agentstate.urls"
@@ -202,6 +214,10 @@ TIME_ZONE = "UTC"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "login"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -211,6 +227,20 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+
+# Wrong passwords; `sessions_app.desk.login` counts them by these and answers those who must wait.
+AXES_HANDLER = "sessions_app.desk.login.Throttle"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address", "username"]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "sessions_app.desk.login.client_address"
+AXES_CLIENT_STR_CALLABLE = "sessions_app.desk.login.client_text"
+AXES_LOCKOUT_CALLABLE = "sessions_app.desk.login.locked_out"
+# What axes records is for its counting only, and is deleted when it is out of date.
+AXES_ENABLE_ADMIN = False
+AXES_DISABLE_ACCESS_LOG = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = env.path("STATIC_ROOT", BASE_DIR / "staticfiles")
@@ -254,6 +284,8 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+        # Each sign-in; one that fails is a warning.
+        "axes": {"level": max(LOG_LEVEL, logging.WARNING)},
         # Two lines for each wake-up; what a session did stands on the session.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
         "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
