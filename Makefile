@@ -35,7 +35,7 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	$(BIN)/lint-imports --no-logo
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --check --target-version 5.2
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
-	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py check --deploy --fail-level WARNING
+	DATABASE_URL=sqlite://:memory: TRUSTED_PROXIES=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 .PHONY: format
 format: .venv/dev.stamp  ## Put the sources in order

@@ -122,6 +122,7 @@ try:
     DEBUG = env.bool("DEBUG", False)
     # Whether people reach this over TLS; `manage.py up` speaks plain HTTP unless this says that a proxy adds it.
     HTTPS: bool | None = env.bool("HTTPS", None)
+    # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
     TRUSTED_PROXIES = _trusted_proxies()
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
@@ -269,10 +270,11 @@ SESSION_COOKIE_HTTPONLY = True
 if _over_tls:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
-    # A proxy that ends TLS must set this header itself and drop the client's.
-    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 else:
     SECURE_HSTS_SECONDS = 0
+if TRUSTED_PROXIES:
+    # The proxy that ends TLS must set this header itself and drop the client's.
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 

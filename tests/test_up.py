@@ -137,12 +137,20 @@ def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
 
 @pytest.mark.slow
 def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
-    with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
+    with running((*UP, "--no-demo"), env | {"HTTPS": "true", "TRUSTED_PROXIES": "1"}) as up:
         login = up.wait_for_output(ADDRESS)[1] + "/login/"
         assert httpx.get(login).headers["location"].startswith("https://")
         answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
         assert answer.status_code == 200
         assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.slow
+def test_nobody_says_that_their_request_came_over_tls_where_no_proxy_is_trusted(env):
+    with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
+        login = up.wait_for_output(ADDRESS)[1] + "/login/"
+        answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
+        assert answer.headers["location"].startswith("https://")
 
 
 @pytest.mark.slow

@@ -46,7 +46,13 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
     """Answer requests until SystemExit or KeyboardInterrupt is raised in this thread; then finish what is begun."""
     behind_proxy = (
-        {"trusted_proxy": "*", "trusted_proxy_headers": "x-forwarded-proto"} if settings.HTTPS else {}
+        {
+            "trusted_proxy": "*",
+            "trusted_proxy_count": settings.TRUSTED_PROXIES,
+            "trusted_proxy_headers": "x-forwarded-proto x-forwarded-for",
+        }
+        if settings.TRUSTED_PROXIES
+        else {}
     )
     create_server(
         wsgi,
