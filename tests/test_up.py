@@ -136,6 +136,25 @@ def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
 
 
 @pytest.mark.slow
+def test_one_connection_goes_on_after_head_and_a_large_body_is_not_waited_for(env):
+    with running((*UP, "--no-demo"), env) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        with httpx.Client(base_url=address, limits=httpx.Limits(max_connections=1)) as client:
+            length = len(client.get("/login/").content)
+            for _ in range(3):
+                head = client.head("/login/")
+                assert head.status_code == 200
+                assert abs(int(head.headers["content-length"]) - length) < 100
+                assert client.get("/login/").text.startswith("\n<!doctype html>")
+        host, port = re.findall(r"[\d.]+", address)
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(
+                b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
+            )
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.slow
 def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
     with running((*UP, "--no-demo"), env | {"HTTPS": "true", "TRUSTED_PROXIES": "1"}) as up:
         login = up.wait_for_output(ADDRESS)[1] + "/login/"

@@ -60,6 +60,8 @@ def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
         threads=REQUESTS_AT_ONCE,
         ident=None,
         clear_untrusted_proxy_headers=True,
+        # Beyond what the desk refuses with a page, the server refuses without reading it.
+        max_request_body_size=2 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         **behind_proxy,
     ).run()
 

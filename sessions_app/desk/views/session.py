@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.desk import live_key
 from sessions_app.desk.context import Request, desk, find, mask_of, number, page, queue_of, wants_part
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.session import (
@@ -30,9 +30,6 @@ from sessions_app.finding import queues
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, Session, Status
 
-KEY_SECONDS = 24 * 3600
-_signer = signing.TimestampSigner(salt="live")
-
 
 @desk
 @require_http_methods(["GET", "POST"])
@@ -50,7 +47,7 @@ def session(request: Request, session_id: UUID) -> HttpResponse:
         "page": shown,
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
-        "live": sentinel(found, branch, shown) if before is None and only is None else None,
+        "live": sentinel(request, found, branch, shown) if before is None and only is None else None,
         "strip": time_strip.strip(found, branch, now=now),
         "inbox": mask.rows(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
@@ -110,12 +107,12 @@ def tail(request: Request, session_id: UUID, branch_number: int) -> HttpResponse
 def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
     """What a live page polls: 204 while the session is as it was, and that costs one small query.
 
-    The signed key says that the page was drawn for somebody who may see it; only that nothing changed is told by it.
+    The key stands for the login; only that nothing changed is answered by it.
     """
     after = number(request.GET.get("after"))
-    if _key_holds(request.GET.get("key", ""), session_id):
-        change = Session.objects.filter(pk=session_id).values_list("change", flat=True).first()
-        if change is not None and change == after:
+    if request.method == "GET" and after is not None:
+        key = request.GET.get("key", "")
+        if live_key.change_of(request, session_id, key, now=timezone.now()) == after:
             return HttpResponse(status=204)
     return _news(request, session_id)
 
@@ -136,7 +133,7 @@ def _news(request: Request, session_id: UUID) -> HttpResponse:
         "old": [] if moved else [item for item in fresh.items if item.position <= shown],
         "new": fresh.items if moved else [item for item in fresh.items if item.position > shown],
         "gaps": True,
-        "live": sentinel(found, branch, fresh, shown),
+        "live": sentinel(request, found, branch, fresh, shown),
         "strip": time_strip.strip(found, branch, now=now),
         "inbox": top["mask"].rows(found.inbox.select_related("author")),
         "cards": cards(top["header"], found),
@@ -163,7 +160,7 @@ def _beside(session: Session, branch: Branch, top: Header, now: datetime, mask: 
 
 
 def sentinel(
-    session: Session, branch: Branch, shown: timeline.Page, before: int = 0
+    request: Request, session: Session, branch: Branch, shown: timeline.Page, before: int = 0
 ) -> dict[str, Any] | None:
     """What the last item of a live list polls, and how often; None for a session in which nothing happens by itself."""
     seconds = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}.get(
@@ -177,7 +174,7 @@ def sentinel(
         "branch": branch.number,
         "from": shown.last_step,
         "shown": max([item.position for item in shown.items], default=before),
-        "key": _signer.sign(str(session.pk)),
+        "key": live_key.make(request, session.pk),
     }
 
 
@@ -215,10 +212,3 @@ def cards(top: Header, session: Session) -> dict[int, approvals.Card]:
             approval.call, approval.session = call, session
             found[call.position] = approvals.card(approval, top.agent)
     return found
-
-
-def _key_holds(key: str, session_id: UUID) -> bool:
-    try:
-        return _signer.unsign(key, max_age=KEY_SECONDS) == str(session_id)
-    except signing.BadSignature:
-        return False
