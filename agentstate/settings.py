@@ -22,6 +22,8 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env, EnvError
 
+from agentstate.sqlite_file import OwnersConnection
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = Env()
@@ -110,6 +112,7 @@ def _database() -> dict[str, Any]:
     if url.startswith("sqlite:"):
         # IMMEDIATE: a transaction takes the write lock when it begins, so that writers queue instead of failing.
         database["OPTIONS"] = {
+            "factory": OwnersConnection,
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;",

@@ -136,6 +136,14 @@ def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
 
 
 @pytest.mark.slow
+def test_the_database_is_its_owners_alone_while_it_runs(env, tmp_path):
+    with running((*UP, "--no-demo"), env) as up:
+        up.wait_for_output(ADDRESS)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("db.sqlite3*")}
+    assert modes == {f"db.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm")}
+
+
+@pytest.mark.slow
 def test_one_connection_goes_on_after_head_and_a_large_body_is_not_waited_for(env):
     with running((*UP, "--no-demo"), env) as up:
         address = up.wait_for_output(ADDRESS)[1]
