@@ -58,6 +58,10 @@ lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade ta
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
 
+.PHONY: audit
+audit: .venv/dev.stamp  ## Look up known vulnerabilities of what is pinned; says so if it cannot
+	@$(BIN)/python -m tools.audit
+
 .PHONY: services
 services:
 	@scripts/fetch-services
