@@ -178,6 +178,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "sessions_app.desk.middleware.keep_private",
     "sessions_app.desk.middleware.answer_head_and_options",
+    "sessions_app.desk.middleware.ignore_cookies_with_nul",
     "sessions_app.desk.middleware.refuse_large_bodies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

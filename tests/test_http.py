@@ -186,3 +186,10 @@ def test_a_body_that_is_none_says_so(staff):
     answer, _ = send(staff, "/start/", b"nothing", "multipart/form-data; boundary=")
     assert answer.status_code == 400
     assert "could not be read" in answer.content.decode()
+
+
+def test_a_cookie_with_a_nul_is_as_good_as_none(client):
+    # This is how it comes over HTTP: Python's cookie parser reads the quoted octal number.
+    answer = client.get("/", headers={"cookie": r'sessionid="abcdefgh\000abcdefgh"; csrftoken="x\000"'})
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/")

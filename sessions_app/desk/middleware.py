@@ -1,4 +1,4 @@
-"""What holds for every answer of the desk and the admin, whatever the view: caching, HTTP methods and large bodies.
+"""What holds for every answer of the desk and the admin, whatever the view: caching, HTTP methods, and input to refuse.
 
 Static files are answered before these are reached.
 """
@@ -48,6 +48,17 @@ def answer_head_and_options(get_response: Handler) -> Handler:
                 response = HttpResponse()
             response["Allow"] = ", ".join(allowed)
         return response
+
+    return middleware
+
+
+def ignore_cookies_with_nul(get_response: Handler) -> Handler:
+    """A cookie with a NUL character counts as none: nobody was given it, and PostgreSQL cannot look up such a login."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if any("\0" in value for value in request.COOKIES.values()):
+            request.COOKIES = {name: value for name, value in request.COOKIES.items() if "\0" not in value}
+        return get_response(request)
 
     return middleware
 
