@@ -35,7 +35,7 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	$(BIN)/lint-imports --no-logo
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --check --target-version 5.2
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
-	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py check --deploy --fail-level WARNING
+	DATABASE_URL=sqlite://:memory: TRUSTED_PROXIES=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 .PHONY: format
 format: .venv/dev.stamp  ## Put the sources in order
@@ -57,6 +57,10 @@ lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade ta
 	for lock in run 'dev --group dev'; do set -- $$lock; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
+
+.PHONY: audit
+audit: .venv/dev.stamp  ## Look up known vulnerabilities of what is pinned; says so if it cannot
+	@$(BIN)/python -m tools.audit
 
 .PHONY: services
 services:

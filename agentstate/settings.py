@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import dj_database_url
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env, EnvError
+
+from agentstate.sqlite_file import OwnersConnection
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -54,6 +57,14 @@ def _seconds(name: str, default: float) -> float:
     if value <= 0:
         raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
     return value
+
+
+def _trusted_proxies() -> int | None:
+    """The number of reverse proxies in front of the web server; None where the environment does not say."""
+    number: int | None = env.int("TRUSTED_PROXIES", None)
+    if number is not None and number < 0:
+        raise ImproperlyConfigured(f"TRUSTED_PROXIES must be a number of proxies from 0, not {number}.")
+    return number
 
 
 def _context_windows() -> dict[str, int]:
@@ -101,6 +112,7 @@ def _database() -> dict[str, Any]:
     if url.startswith("sqlite:"):
         # IMMEDIATE: a transaction takes the write lock when it begins, so that writers wait instead of failing.
         database["OPTIONS"] = {
+            "factory": OwnersConnection,
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;",
@@ -113,6 +125,8 @@ try:
     DEBUG = env.bool("DEBUG", False)
     # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
     HTTPS: bool | None = env.bool("HTTPS", None)
+    # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
+    TRUSTED_PROXIES = _trusted_proxies()
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
     DATABASES = {"default": _database()}
@@ -151,6 +165,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "axes",
     "csp",
     "django_htmx",
     "template_partials",
@@ -161,6 +176,10 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "sessions_app.desk.middleware.keep_private",
+    "sessions_app.desk.middleware.answer_head_and_options",
+    "sessions_app.desk.middleware.ignore_cookies_with_nul",
+    "sessions_app.desk.middleware.refuse_large_bodies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -168,6 +187,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "agentstate.urls"
@@ -202,6 +222,10 @@ TIME_ZONE = "UTC"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "login"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -212,6 +236,20 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+# Wrong passwords; `sessions_app.desk.login` counts them by these and answers those who must wait.
+AXES_HANDLER = "sessions_app.desk.login.Throttle"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address", "username"]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "sessions_app.desk.login.client_address"
+AXES_CLIENT_STR_CALLABLE = "sessions_app.desk.login.client_text"
+AXES_LOCKOUT_CALLABLE = "sessions_app.desk.login.locked_out"
+# What axes records is for its counting only, and is deleted when it is out of date.
+AXES_ENABLE_ADMIN = False
+AXES_DISABLE_ACCESS_LOG = True
+
 STATIC_URL = "static/"
 STATIC_ROOT = env.path("STATIC_ROOT", BASE_DIR / "staticfiles")
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -219,6 +257,10 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+
+# The desk has no file inputs, and nothing that people type is larger.
+DATA_UPLOAD_MAX_NUMBER_FILES = 0
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -239,10 +281,11 @@ SESSION_COOKIE_HTTPONLY = True
 if _over_tls:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
-    # A proxy that terminates TLS must set this header itself and drop the client's.
-    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 else:
     SECURE_HSTS_SECONDS = 0
+if TRUSTED_PROXIES:
+    # The proxy that ends TLS must set this header itself and drop the client's.
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 
@@ -254,6 +297,8 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+        # Each sign-in; one that fails is a warning.
+        "axes": {"level": max(LOG_LEVEL, logging.WARNING)},
         # They log two lines for each wake-up.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
         "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},

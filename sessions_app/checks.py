@@ -1,4 +1,4 @@
-"""System checks of the agents that the setting AGENTSTATE_AGENTS names.
+"""System checks of the agents that the setting AGENTSTATE_AGENTS names, and of the proxies in front of the server.
 
 Every command sees that the modules are there. Building the agents takes Haystack, and what their factories want (an
 API key, say), so that is part of `manage.py check --deploy`.
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Warning, register
 
 HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
 
@@ -48,6 +48,22 @@ def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             if tool["takes_state"] and tool["policy"]["cache_ttl"] is not None
         )
     return messages
+
+
+@register("security", deploy=True)
+def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Where plain requests are redirected to HTTPS, something must be able to say that a request came over it."""
+    if not settings.SECURE_SSL_REDIRECT or settings.TRUSTED_PROXIES is not None:
+        return []
+    kind, code = (Warning, "agentstate.W002") if settings.HTTPS else (Info, "agentstate.I001")
+    return [
+        kind(
+            "TRUSTED_PROXIES is not set, so X-Forwarded-Proto is not believed: behind a proxy that ends TLS, every "
+            "request is redirected to itself, and all people share the proxy's address when they sign in.",
+            hint="Set TRUSTED_PROXIES to the number of reverse proxies, or to 0 if the web server itself ends TLS.",
+            id=code,
+        )
+    ]
 
 
 def _exists(module: str) -> bool:

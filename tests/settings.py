@@ -2,7 +2,15 @@
 
 import os
 
-for _name in ("ALLOWED_HOSTS", "DEBUG", "HTTPS", "REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+for _name in (
+    "ALLOWED_HOSTS",
+    "DEBUG",
+    "HTTPS",
+    "TRUSTED_PROXIES",
+    "REDIS_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+):
     os.environ.pop(_name, None)
 for _name in [
     name for name in os.environ if name.startswith("AGENTSTATE_") and not name.startswith("AGENTSTATE_TEST_")

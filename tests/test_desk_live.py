@@ -1,9 +1,13 @@
 """A live page: its polls get 204 while nothing happens, and only what is new when something does."""
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session as LoginSession
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.models import Checkpoint, Session
@@ -142,3 +146,49 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
         history.lookup("POL-new")
         with django_assert_num_queries(25):
             ask(desk, address)
+
+
+def end_of_login(client: Client, how: str) -> None:
+    user = User.objects.get(pk=client.session["_auth_user_id"])
+    if how == "log out":
+        client.post("/logout/")
+    elif how == "login runs out":
+        LoginSession.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    elif how == "new password":
+        user.set_password("a new one")
+        user.save()
+    elif how == "deactivated":
+        user.is_active = False
+        user.save()
+
+
+@pytest.mark.parametrize("how", ["log out", "login runs out", "new password", "deactivated"])
+def test_a_key_is_worth_nothing_once_the_login_it_was_made_for_has_ended(desk, how):
+    address = watched(desk, builders.running())
+    cookie = desk.cookies["sessionid"].value
+    assert ask(desk, address).status_code == 204
+    end_of_login(desk, how)
+    desk.cookies["sessionid"] = cookie
+    answer = ask(desk, address)
+    assert answer.status_code == 200
+    assert answer["HX-Redirect"].startswith("/login/")
+
+
+def test_a_key_is_worth_nothing_with_another_login(desk):
+    address = watched(desk, builders.running())
+    assert ask(Client(), address)["HX-Redirect"].startswith("/login/")
+    outsider = Client()
+    outsider.force_login(builders.user(None))
+    assert ask(outsider, address).status_code == 403
+    # The same user's other login neither, nor a cookie that nobody was given.
+    again = Client()
+    again.force_login(User.objects.get(pk=desk.session["_auth_user_id"]))
+    assert ask(again, address).status_code == 200
+    again.cookies["sessionid"] = "a\x00b" * 8
+    assert ask(again, address)["HX-Redirect"].startswith("/login/")
+
+
+def test_a_key_runs_out(desk, monkeypatch):
+    address = watched(desk, builders.running())
+    monkeypatch.setattr("sessions_app.desk.live_key.SECONDS", -1)
+    assert ask(desk, address).status_code == 200

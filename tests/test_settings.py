@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from sessions_app.checks import proxies_are_known
 from tools.processes import CELERY, MANAGE, PROJECT, environment, run
 
 
@@ -19,7 +20,7 @@ def load(monkeypatch, tmp_path):
     copy = shutil.copy(PROJECT / "agentstate" / "settings.py", tmp_path / "agentstate")
 
     def load(**env):
-        for name in ("SECRET_KEY", "HTTPS", "DATABASE_URL"):
+        for name in ("SECRET_KEY", "HTTPS", "TRUSTED_PROXIES", "DATABASE_URL"):
             monkeypatch.delenv(name, raising=False)
         for name, value in env.items():
             monkeypatch.setenv(name, value)
@@ -51,6 +52,8 @@ def load(monkeypatch, tmp_path):
             "AGENTSTATE_MASK_PATTERNS: '(a' is not a valid regular expression",
         ),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
+        ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be a number of proxies from 0, not -1."),
+        ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
     ],
@@ -120,6 +123,29 @@ def test_outside_development_everything_insists_on_tls(load):
     assert settings["SESSION_COOKIE_SECURE"]
     assert not load(HTTPS="false")["SECURE_SSL_REDIRECT"]
     assert not load(DEBUG="true")["SECURE_SSL_REDIRECT"]
+
+
+def test_who_says_that_a_request_came_over_tls_is_believed_only_where_a_proxy_is_trusted(load):
+    header = "SECURE_PROXY_SSL_HEADER"
+    assert header not in load()
+    assert header not in load(HTTPS="true")
+    assert header not in load(HTTPS="true", TRUSTED_PROXIES="0")
+    assert load(HTTPS="true", TRUSTED_PROXIES="1")[header] == ("HTTP_X_FORWARDED_PROTO", "https")
+
+
+@pytest.mark.parametrize(
+    "redirect, https, proxies, code",
+    [
+        (True, True, None, "agentstate.W002"),
+        (True, None, None, "agentstate.I001"),
+        (True, True, 0, ""),
+        (True, True, 1, ""),
+        (False, False, None, ""),
+    ],
+)
+def test_the_deployment_check_asks_for_the_proxies_where_it_matters(settings, redirect, https, proxies, code):
+    settings.SECURE_SSL_REDIRECT, settings.HTTPS, settings.TRUSTED_PROXIES = redirect, https, proxies
+    assert [message.id for message in proxies_are_known(None)] == ([code] if code else [])
 
 
 def test_scripts_and_styles_come_from_this_site_only(load):

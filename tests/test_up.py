@@ -84,6 +84,48 @@ def test_the_environment_names_the_password_also_for_users_that_exist(env):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments, more, why",
+    [
+        (("--host", "0.0.0.0"), {}, "other machines can reach this server at 0.0.0.0"),
+        ((), {"TRUSTED_PROXIES": "1"}, "this server is behind a proxy"),
+    ],
+)
+def test_where_others_can_reach_it_the_demo_users_are_closed_and_none_are_made(env, arguments, more, why):
+    with running(UP, env) as first:
+        password = first.wait_for_output(PASSWORD)[1]
+        first.wait_for_output(ADDRESS)
+    with running((*UP, *arguments), env | more) as second:
+        address = second.wait_for_output(ADDRESS)[1].replace("0.0.0.0", "127.0.0.1")
+        assert f"The passwords of the demo users viewer, operator, supervisor work no longer: {why}." in (
+            second.output
+        )
+        assert f"No demo users: {why}." in second.output
+        with httpx.Client(base_url=address) as client:
+            client.get("/login/")
+            token = client.cookies["csrftoken"]
+            form = {"username": "supervisor", "password": password, "csrfmiddlewaretoken": token}
+            assert "is wrong" in client.post("/login/", data=form).text
+
+
+@pytest.mark.slow
+def test_on_postgres_no_demo_users_are_made(env, postgres_url):
+    with running(UP, env | {"DATABASE_URL": postgres_url}) as up:
+        up.wait_for_output(ADDRESS)
+        assert "No demo users: they are made on SQLite only." in up.output
+        assert "Sign in as" not in up.output
+
+
+@pytest.mark.parametrize("password", ["sesame", "password123", "1234567890", "supervisor"])
+def test_a_weak_demo_password_is_refused_and_nothing_was_begun(env, tmp_path, password):
+    done = run(UP, env | {"AGENTSTATE_DEMO_PASSWORD": password})
+    assert done.returncode == 1
+    assert "AGENTSTATE_DEMO_PASSWORD is not good enough: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "db.sqlite3").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_within_five_seconds_and_without_a_traceback(env, signum):
     with running((*UP, "--no-demo"), env) as up:
@@ -136,13 +178,50 @@ def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
 
 
 @pytest.mark.slow
+def test_the_database_is_its_owners_alone_while_it_runs(env, tmp_path):
+    with running((*UP, "--no-demo"), env) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        # A thread of the server opens a connection, and keeps it.
+        httpx.get(address, cookies={"sessionid": "nobody's" * 4})
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("db.sqlite3*")}
+    assert modes == {f"db.sqlite3{end}": 0o600 for end in ("", "-wal", "-shm")}
+
+
+@pytest.mark.slow
+def test_one_connection_goes_on_after_head_and_a_large_body_is_not_waited_for(env):
+    with running((*UP, "--no-demo"), env) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        with httpx.Client(base_url=address, limits=httpx.Limits(max_connections=1)) as client:
+            length = len(client.get("/login/").content)
+            for _ in range(3):
+                head = client.head("/login/")
+                assert head.status_code == 200
+                assert abs(int(head.headers["content-length"]) - length) < 100
+                assert client.get("/login/").text.startswith("\n<!doctype html>")
+        host, port = re.findall(r"[\d.]+", address)
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(
+                b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n"
+            )
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.slow
 def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
-    with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
+    with running((*UP, "--no-demo"), env | {"HTTPS": "true", "TRUSTED_PROXIES": "1"}) as up:
         login = up.wait_for_output(ADDRESS)[1] + "/login/"
         assert httpx.get(login).headers["location"].startswith("https://")
         answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
         assert answer.status_code == 200
         assert "Secure" in answer.headers["set-cookie"]
+
+
+@pytest.mark.slow
+def test_nobody_says_that_their_request_came_over_tls_where_no_proxy_is_trusted(env):
+    with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
+        login = up.wait_for_output(ADDRESS)[1] + "/login/"
+        answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
+        assert answer.headers["location"].startswith("https://")
 
 
 @pytest.mark.slow

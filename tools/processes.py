@@ -16,7 +16,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 MANAGE = (sys.executable, "manage.py")
 CELERY = (sys.executable, "-m", "celery", "-A", "agentstate")
 _OURS = re.compile(
-    "AGENTSTATE_|COVERAGE_|DJANGO_|OPENAI_|(DATABASE_URL|REDIS_URL|SECRET_KEY|HTTPS|DEBUG|PORT|ALLOWED_HOSTS)$"
+    "AGENTSTATE_|COVERAGE_|DJANGO_|OPENAI_|"
+    "(DATABASE_URL|REDIS_URL|SECRET_KEY|HTTPS|TRUSTED_PROXIES|DEBUG|PORT|ALLOWED_HOSTS)$"
 )
 
 

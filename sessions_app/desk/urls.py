@@ -1,7 +1,6 @@
 """The desk's addresses: one for every page, and one for every action on a session."""
 
 from django.urls import path
-from django.views.generic import RedirectView
 
 from sessions_app.desk.views import (
     agents,
@@ -40,10 +39,8 @@ urlpatterns = [
         timeline.discarded_branch,
         name="discarded",
     ),
-    # The address of discarded steps in links that were shared before.
     path(
-        "sessions/<uuid:session_id>/tails/<int:branch_number>/",
-        RedirectView.as_view(pattern_name="discarded", permanent=True, query_string=True),
+        "sessions/<uuid:session_id>/tails/<int:branch_number>/", timeline.discarded_branch_moved, name="tails"
     ),
     path("sessions/<uuid:session_id>/find/", tabs.find_tab, name="find"),
     path("sessions/<uuid:session_id>/conversation/", tabs.conversation_tab, name="conversation"),

@@ -8,6 +8,7 @@ from sessions_app.models.agent import RegisteredAgent
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
+from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
 from sessions_app.models.enums import EventKind, StaffPermission
 from sessions_app.models.event import Event, record_event
@@ -34,6 +35,7 @@ __all__ = [
     "BulkItem",
     "CallStatus",
     "Checkpoint",
+    "DemoUser",
     "Event",
     "EventKind",
     "InboxMessage",

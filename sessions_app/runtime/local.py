@@ -46,7 +46,13 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
     """Answer requests until SystemExit or KeyboardInterrupt is raised in this thread; then finish those begun."""
     behind_proxy = (
-        {"trusted_proxy": "*", "trusted_proxy_headers": "x-forwarded-proto"} if settings.HTTPS else {}
+        {
+            "trusted_proxy": "*",
+            "trusted_proxy_count": settings.TRUSTED_PROXIES,
+            "trusted_proxy_headers": "x-forwarded-proto x-forwarded-for",
+        }
+        if settings.TRUSTED_PROXIES
+        else {}
     )
     create_server(
         wsgi,
@@ -54,6 +60,8 @@ def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
         threads=REQUESTS_AT_ONCE,
         ident=None,
         clear_untrusted_proxy_headers=True,
+        # Beyond what the desk refuses with a page, the server refuses without reading it.
+        max_request_body_size=2 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         **behind_proxy,
     ).run()
 

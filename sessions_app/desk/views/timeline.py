@@ -3,10 +3,12 @@
 from typing import Any
 from uuid import UUID
 
-from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
+from sessions_app.desk import live_key
 from sessions_app.desk.context import Request, desk, number, render_page, session_context, wants_part
 from sessions_app.desk.pages.session import (
     audit,
@@ -23,11 +25,9 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.views.session import approval_cards, session_frame
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, Session, Status
+from sessions_app.models import Branch, Checkpoint, Status
 
-KEY_SECONDS = 24 * 3600
 LAST_EVENTS = 8
-_signer = signing.TimestampSigner(salt="live")
 
 
 @desk
@@ -48,7 +48,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
         "page": page,
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
-        "live": _sentinel(context, page) if before is None and only is None else None,
+        "live": _sentinel(request, context, page) if before is None and only is None else None,
         **_around_timeline(context, frame["header"]),
     }
     return render_page(request, "session/timeline.html", frame | values)
@@ -96,16 +96,24 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
     return render_page(request, "session/tail.html", session_frame(context) | values)
 
 
+@desk
+@require_GET
+def discarded_branch_moved(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
+    """The former address of a discarded branch, for links that people have kept."""
+    query = request.GET.urlencode()
+    address = resolve_url("discarded", session_id, branch_number)
+    return redirect(f"{address}?{query}" if query else address, permanent=True)
+
+
 def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
     """What a live page polls: 204 while the session is unchanged, which costs one small query.
 
-    The signed key proves that the page was rendered for a user who may see it; all that it gives away is that nothing
-    has changed.
+    The key stands for the login; all that it gives away is that nothing has changed.
     """
     after = number(request.GET.get("after"))
-    if _key_is_valid(request.GET.get("key", ""), session_id):
-        change = Session.objects.filter(pk=session_id).values_list("change", flat=True).first()
-        if change is not None and change == after:
+    if request.method == "GET" and after is not None:
+        key = request.GET.get("key", "")
+        if live_key.change_of(request, session_id, key, now=timezone.now()) == after:
             return HttpResponse(status=204)
     return _changes(request, session_id)
 
@@ -125,7 +133,7 @@ def _changes(request: Request, session_id: UUID) -> HttpResponse:
         "old": [] if moved else [item for item in page.items if item.position <= shown],
         "new": page.items if moved else [item for item in page.items if item.position > shown],
         "gaps": True,
-        "live": _sentinel(context, page, shown),
+        "live": _sentinel(request, context, page, shown),
         **_around_timeline(context, frame["header"]),
     }
     response = render_page(request, "session/live.html", frame | values)
@@ -150,7 +158,9 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
     }
 
 
-def _sentinel(context: SessionContext, page: timeline.TimelinePage, shown: int = 0) -> dict[str, Any] | None:
+def _sentinel(
+    request: Request, context: SessionContext, page: timeline.TimelinePage, shown: int = 0
+) -> dict[str, Any] | None:
     """What the last item of a live list polls, and how often; None while nothing can happen by itself.
 
     :param shown: The last position that the page shows, if ``page`` has no items.
@@ -167,12 +177,5 @@ def _sentinel(context: SessionContext, page: timeline.TimelinePage, shown: int =
         "branch": context.branch.number,
         "from": page.last_step,
         "shown": max([item.position for item in page.items], default=shown),
-        "key": _signer.sign(str(session.pk)),
+        "key": live_key.make(request, session.pk),
     }
-
-
-def _key_is_valid(key: str, session_id: UUID) -> bool:
-    try:
-        return _signer.unsign(key, max_age=KEY_SECONDS) == str(session_id)
-    except signing.BadSignature:
-        return False

@@ -5,17 +5,17 @@ one database. For more than one machine, run a WSGI server and Celery instead, w
 """
 
 import os
-import secrets
 import signal
+from ipaddress import ip_address
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
 from django.core.wsgi import get_wsgi_application
-from django.db import transaction
+from django.db import connection
 
-from sessions_app.access.roles import ROLES, give_role
+from sessions_app.access.demo_users import close_demo_users, open_demo_users, why_refused
+from sessions_app.access.roles import ROLES
 
 
 class Command(BaseCommand):
@@ -36,6 +36,10 @@ class Command(BaseCommand):
         from sessions_app.runtime import local
         from sessions_app.runtime.agents import publish_agents
 
+        password = "" if no_demo else os.environ.get("AGENTSTATE_DEMO_PASSWORD", "")
+        refused = why_refused(password) if password else ""
+        if refused:
+            raise CommandError(f"AGENTSTATE_DEMO_PASSWORD is not good enough: {refused}")
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, _leave)
         try:
@@ -48,8 +52,13 @@ class Command(BaseCommand):
         with listening:
             _accept_plain_http()
             self._prepare()
-            if not no_demo:
-                self._make_demo_users()
+            why = _why_no_demo_users(listening.getsockname()[0])
+            if why:
+                self._close_demo_users(why)
+                if not no_demo:
+                    self._say(f"No demo users: {why}. Make an account with: manage.py createsuperuser")
+            elif not no_demo:
+                self._open_demo_users(password)
             for problem in publish_agents():
                 self.stderr.write(problem)
             if not no_demo:
@@ -68,27 +77,30 @@ class Command(BaseCommand):
         call_command("migrate", verbosity=0, interactive=False)
         call_command("collectstatic", verbosity=0, interactive=False)
 
-    @transaction.atomic
-    def _make_demo_users(self) -> None:
-        """See that the demo users exist. A password that someone has set stays, unless the environment names one."""
-        named = os.environ.get("AGENTSTATE_DEMO_PASSWORD")
-        password = named or secrets.token_urlsafe(12)
-        created = False
-        for role in ROLES:
-            user, is_new = User.objects.get_or_create(username=role)
-            if is_new or (named and not user.check_password(named)):
-                user.set_password(password)
-                user.save()
-            if is_new:
-                give_role(user, role)
-                created = True
-        who = ", ".join(ROLES)
-        if named:
-            self._say(f"Sign in as {who}, with the password in AGENTSTATE_DEMO_PASSWORD.")
-        elif created:
-            self._say(f"Sign in as {who}, with the password {password} (shown this once).")
-        else:
-            self._say(f"Sign in as {who}. Forgotten the password? manage.py changepassword supervisor")
+    def _open_demo_users(self, password: str) -> None:
+        users = open_demo_users(password)
+        if users.not_ours:
+            names = ", ".join(users.not_ours)
+            self._say(
+                f"Left as they are, since this command made neither these users nor their passwords: {names}."
+            )
+        if password and users.new_password + users.unchanged:
+            names = ", ".join(role for role in ROLES if role not in users.not_ours)
+            self._say(f"Sign in as {names}, with the password in AGENTSTATE_DEMO_PASSWORD.")
+            return
+        if users.new_password:
+            names = ", ".join(users.new_password)
+            self._say(f"Sign in as {names}, with the password {users.password} (shown this once).")
+        if users.unchanged:
+            names = ", ".join(users.unchanged)
+            self._say(
+                f"Sign in as {names}. Forgotten the password? manage.py changepassword {users.unchanged[-1]}"
+            )
+
+    def _close_demo_users(self, why: str) -> None:
+        closed = close_demo_users()
+        if closed:
+            self._say(f"The passwords of the demo users {', '.join(closed)} work no longer: {why}.")
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
@@ -106,6 +118,17 @@ def _port_number(port: str) -> int:
     if not port.isdecimal() or int(port) > 65535:
         raise CommandError(f"The port must be a number from 0 to 65535, not {port!r}.")
     return int(port)
+
+
+def _why_no_demo_users(address: str) -> str:
+    """Why a server on this address must have none, "" if it may: their password is on the screen, or in a script."""
+    if connection.vendor != "sqlite":
+        return "they are made on SQLite only"
+    if settings.TRUSTED_PROXIES:
+        return "this server is behind a proxy"
+    if not ip_address(address).is_loopback:
+        return f"other machines can reach this server at {address}"
+    return ""
 
 
 def _accept_plain_http() -> None:
