@@ -46,7 +46,7 @@ def decide_batch(request: Request) -> HttpResponse:
         return redirect("approvals")
     return page(
         request,
-        "desk/batch.html",
+        "desk/batch_outcome.html",
         {"outcomes": outcomes, "done": form.done, "tool": tool},
         status=409,
     )

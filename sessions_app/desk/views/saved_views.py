@@ -22,7 +22,7 @@ def views(request: Request) -> HttpResponse:
     """All views that one can open, with what can be done about them."""
     own, others = views_for(request.user)
     found = [(view, told(view.query), may_delete(request.user, view)) for view in [*own, *others]]
-    return page(request, "desk/views.html", {"found": found})
+    return page(request, "desk/saved_views.html", {"found": found})
 
 
 @desk

@@ -103,8 +103,8 @@ def tail(request: Request, session_id: UUID, branch_number: int) -> HttpResponse
         "gone": True,
     }
     if wants_part(request):
-        return page(request, "session/tail.html#tail", context | {"queue": queue_of(request)})
-    return page(request, "session/tail.html", top_of(request, found, branch, now) | context)
+        return page(request, "session/discarded.html#steps", context | {"queue": queue_of(request)})
+    return page(request, "session/discarded.html", top_of(request, found, branch, now) | context)
 
 
 def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
