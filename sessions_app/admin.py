@@ -161,14 +161,16 @@ class SessionAdmin(ReadOnly):
     @admin.display(description="Repairs on the desk")
     def repairs(self, session: Session) -> str:
         """The forms by which it is repaired, and those for its calls in doubt and its open approvals."""
-        links = [(reverse("act", args=[session.pk, "memory"]), "edit its memory")]
+        links = [(reverse("dialog", args=[session.pk, "memory"]), "edit its memory")]
         links.append((reverse("state", args=[session.pk]), "edit its state"))
         waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
         )
         for call in waiting.defer("result", "state").order_by("position")[:NEWEST]:
             key = "decide" if call.status == CallStatus.DOUBT else "approve"
-            links.append((f"{reverse('act', args=[session.pk, key])}?call={call.pk}", f"{key} {call.tool}"))
+            links.append(
+                (f"{reverse('dialog', args=[session.pk, key])}?call={call.pk}", f"{key} {call.tool}")
+            )
         return format_html_join(" · ", '<a href="{}">{}</a>', links)
 
     def get_actions(self, request: HttpRequest) -> Any:

@@ -33,7 +33,7 @@ def counts(desk: Client) -> dict[str, int]:
     nav = nav[: nav.index("</nav>")]
     return {
         name.strip(): int(number)
-        for name, number in re.findall(r'>([A-Z][a-z ]+) <span class="count[^"]*">(\d+)', nav)
+        for name, number in re.findall(r'>\s*([A-Z][a-z ]+) <span class="count[^"]*">(\d+)', nav)
     }
 
 
@@ -281,8 +281,8 @@ def test_workers_are_shown_with_their_running_sessions(desk):
     Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
     builders.running(title="Held")
     text = desk.get("/workers/").content.decode()
-    assert re.search(r"host:1</td>\s*<td><span class=\"pill done\">alive", text)
-    assert re.search(r"host:2</td>\s*<td><span class=\"pill error\">silent", text)
+    assert re.search(r"host:1</td>\s*<td>\s*<span class=\"pill done\">alive", text)
+    assert re.search(r"host:2</td>\s*<td>\s*<span class=\"pill error\">silent", text)
     assert "Held" in text
 
 

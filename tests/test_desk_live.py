@@ -78,7 +78,7 @@ def test_a_new_step_is_appended_and_the_present_one_is_drawn_again_in_place(desk
     assert f'id="k{step.position}"' in before
     assert "hx-swap-oob" not in before
     # The step that was there already is replaced where it stands.
-    assert re.search(r'<li class="step[^"]*" id="k\d+" hx-swap-oob="true"', after)
+    assert re.search(r'<li\s+class="step[^"]*"\s+id="k\d+"\s+hx-swap-oob="true"', after)
     assert f'id="c{call.position}"' in after
     for part in ("session-head", "banner", "pictures", "inbox", "side"):
         assert re.search(rf'id="{part}"\s+hx-swap-oob="true"', after), part

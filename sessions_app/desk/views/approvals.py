@@ -40,7 +40,7 @@ def decide_batch(request: Request) -> HttpResponse:
         messages.success(request, f"{form.done}: {len(outcomes)} call{'s' if len(outcomes) > 1 else ''}.")
         return redirect("approvals")
     values = {"outcomes": outcomes, "done": form.done, "tool": tool}
-    return render_page(request, "desk/batch.html", values, status=409)
+    return render_page(request, "desk/batch_outcome.html", values, status=409)
 
 
 def _render(

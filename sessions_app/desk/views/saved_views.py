@@ -23,7 +23,7 @@ def views_page(request: Request) -> HttpResponse:
     rows = [
         (view, describe_query(view.query), why_not_delete(request.user, view)) for view in [*own, *shared]
     ]
-    return render_page(request, "desk/views.html", {"found": rows})
+    return render_page(request, "desk/saved_views.html", {"found": rows})
 
 
 @desk

@@ -92,8 +92,8 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
         "gone": True,
     }
     if wants_part(request):
-        return render_page(request, "session/tail.html#tail", values | {"queue": context.queue})
-    return render_page(request, "session/tail.html", session_frame(context) | values)
+        return render_page(request, "session/discarded.html#steps", values | {"queue": context.queue})
+    return render_page(request, "session/discarded.html", session_frame(context) | values)
 
 
 @desk

@@ -1,0 +1,98 @@
+"""What holds for every template, and the tags that write links."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.template import Context, Template
+from django.template.loader import get_template
+
+MOST_CHARACTERS = 160
+ROOT = Path(settings.BASE_DIR)
+FOLDER = ROOT / "templates"
+TEMPLATES = {path.relative_to(FOLDER).as_posix(): path.read_text() for path in FOLDER.rglob("*.html")}
+# Django looks these up by name.
+BY_CONVENTION = {"403.html", "403_csrf.html", "404.html", "500.html", "registration/login.html"}
+SESSION = SimpleNamespace(pk=UUID(int=7))
+
+
+def render(source: str, **context: object) -> str:
+    return Template("{% load links %}" + source).render(Context(context))
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_can_be_read_without_scrolling_sideways(name: str) -> None:
+    long = {
+        number: line
+        for number, line in enumerate(TEMPLATES[name].splitlines(), 1)
+        if len(line) > MOST_CHARACTERS
+    }
+    assert long == {}
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_styles_and_scripts_are_files_of_their_own(name: str) -> None:
+    assert (
+        re.findall(r"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son[a-z]+=|javascript:", TEMPLATES[name]) == []
+    )
+
+
+def test_every_template_is_used() -> None:
+    code = [path.read_text() for path in (ROOT / "sessions_app").rglob("*.py")]
+    text = "\n".join([*TEMPLATES.values(), *code])
+    used = set(re.findall(r"""["']([\w/]+\.html)(?:#\w+)?["']""", text))
+    assert set(TEMPLATES) - used == BY_CONVENTION
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_query_strings_are_written_by_tags(name: str) -> None:
+    """By `{% querystring %}` and `{% url_query %}`, which encode what they are given."""
+    assert re.findall(r"[?;&]queue=", TEMPLATES[name]) == []
+
+
+@pytest.mark.parametrize("name", sorted(BY_CONVENTION - {"registration/login.html"}))
+def test_an_error_page_needs_no_context_and_no_database(name: str) -> None:
+    text = get_template(name).render()
+    heading = re.search(r"<h1>(.+)</h1>", text)
+    assert heading
+    assert f"<title>{heading[1]} · AgentState</title>" in text
+
+
+def test_an_address_has_the_parameters_that_have_a_value() -> None:
+    address = render(
+        "{% url_query 'session' pk at=at queue=queue tool=tool %}", pk=SESSION.pk, at=0, queue=""
+    )
+    assert address == f"/sessions/{SESSION.pk}/?at=0"
+    assert render("{% url_query 'agents' queue=none %}", none=None) == "/agents/"
+
+
+def test_parameters_are_encoded_for_the_query_string_and_for_html() -> None:
+    assert render("{% url_query 'desk' queue='all' tag=tag %}", tag='a&b="c d"') == (
+        "/?queue=all&amp;tag=a%26b%3D%22c%20d%22"
+    )
+
+
+def test_a_link_opens_a_dialog_and_is_a_page_without_scripts() -> None:
+    link = render(
+        '{% dialog_link session "fork" checkpoint=3 queue=queue css="link" %}<b>{{ label }}</b>{% enddialog_link %}',
+        session=SESSION,
+        queue="all",
+        label="fork & go",
+    )
+    address = f"/sessions/{SESSION.pk}/fork/?checkpoint=3&amp;queue=all"
+    assert link == (
+        f'<a class="link" href="{address}" hx-get="{address}" hx-target="#sheet-body"><b>fork &amp; go</b></a>'
+    )
+
+
+def test_a_dialog_link_may_be_a_button_with_a_key() -> None:
+    link = render(
+        '{% dialog_link session "reject" call=7 css=css role="button" shortcut="r" %}Reject…{% enddialog_link %}',
+        session=SESSION,
+        css='button "first"',
+    )
+    assert link.startswith('<a class="button &quot;first&quot;" data-key="r" role="button" href="/sessions/')
+    assert "reject/?call=7" in link
