@@ -122,7 +122,7 @@ def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
     page.get_by_role("button", name="Reveal what is hidden on this page").click()
     expect(page.locator(".bubble").first).to_contain_text("covered by POL-7?")
     page.goto(f"/sessions/{session.pk}/audit/")
-    expect(page.locator("tbody")).to_contain_text("revealed")
+    expect(page.locator("tbody")).to_contain_text("looked at hidden values")
     context.close()
 
 
