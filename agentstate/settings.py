@@ -102,7 +102,17 @@ def _redis_url() -> str:
     return url
 
 
-def _database() -> dict[str, Any]:
+def lock_limits(lease_seconds: float) -> str:
+    """The options of a PostgreSQL connection that limit how long a process holds a lock and waits for one.
+
+    A process that is stopped inside a transaction keeps its locks: the server ends the transaction when a lease would
+    have expired meanwhile.
+    """
+    milliseconds = max(1, round(lease_seconds * 1000))
+    return f"-c idle_in_transaction_session_timeout={milliseconds} -c lock_timeout={milliseconds}"
+
+
+def _database(lease_seconds: float) -> dict[str, Any]:
     url = env.str("DATABASE_URL", "") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
     if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise ImproperlyConfigured(
@@ -118,6 +128,11 @@ def _database() -> dict[str, Any]:
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;",
             **database.get("OPTIONS", {}),
         }
+    else:
+        options = database.setdefault("OPTIONS", {})
+        # The last one counts where an option is given twice. libpq reads PGOPTIONS only where no options are given.
+        own = options.get("options", os.environ.get("PGOPTIONS", ""))
+        options["options"] = f"{lock_limits(lease_seconds)} {own}".strip()
     return database
 
 
@@ -129,7 +144,6 @@ try:
     TRUSTED_PROXIES = _trusted_proxies()
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
-    DATABASES = {"default": _database()}
     REDIS_URL = _redis_url()
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
@@ -137,6 +151,7 @@ try:
     AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", "agentstate.demo.agents")
     AGENTSTATE_MAX_ATTEMPTS: int = env.int("AGENTSTATE_MAX_ATTEMPTS", 5)
     AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
+    DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS)}
     AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
     AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
@@ -185,6 +200,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "sessions_app.desk.locked.LockedDatabaseMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",

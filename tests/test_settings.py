@@ -4,6 +4,7 @@ import runpy
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def load(monkeypatch, tmp_path):
     copy = shutil.copy(PROJECT / "agentstate" / "settings.py", tmp_path / "agentstate")
 
     def load(**env):
-        for name in ("SECRET_KEY", "HTTPS", "TRUSTED_PROXIES", "DATABASE_URL"):
+        for name in ("SECRET_KEY", "HTTPS", "TRUSTED_PROXIES", "DATABASE_URL", "PGOPTIONS"):
             monkeypatch.delenv(name, raising=False)
         for name, value in env.items():
             monkeypatch.setenv(name, value)
@@ -93,6 +94,26 @@ def test_sqlite_queues_its_writers_and_syncs_each_commit(load):
     assert options["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in options["init_command"]
     assert "synchronous=FULL" in options["init_command"]
+
+
+def test_postgresql_ends_idle_transactions_and_waits_for_locks_no_longer_than_a_lease(load):
+    load = partial(load, AGENTSTATE_LEASE_SECONDS="2.5", AGENTSTATE_HEARTBEAT_SECONDS="1")
+    limits = "-c idle_in_transaction_session_timeout=2500 -c lock_timeout=2500"
+    options = load(DATABASE_URL="postgres://host/name")["DATABASES"]["default"]["OPTIONS"]
+    assert options == {"options": limits}
+
+
+def test_the_options_of_ones_own_for_postgresql_stay_and_take_precedence(load):
+    url = "postgres://host/name?sslmode=require&options=-c%20lock_timeout%3D90s%20-c%20search_path%3Ddesk"
+    options = load(DATABASE_URL=url)["DATABASES"]["default"]["OPTIONS"]
+    assert options["sslmode"] == "require"
+    limits, own = options["options"].split(" -c lock_timeout=12000 ")
+    assert (limits, own) == (
+        "-c idle_in_transaction_session_timeout=12000",
+        "-c lock_timeout=90s -c search_path=desk",
+    )
+    options = load(DATABASE_URL="postgres://host/name", PGOPTIONS="-c work_mem=8MB")["DATABASES"]["default"]
+    assert options["OPTIONS"]["options"].endswith(" -c lock_timeout=12000 -c work_mem=8MB")
 
 
 def test_a_secret_key_is_made_once_and_only_its_owner_can_read_it(load, tmp_path):

@@ -8,7 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    connections,
+    transaction,
+)
 
 from agentstate.durable.port import JournalUnavailable
 
@@ -25,13 +32,15 @@ class RunConnection:
     def transaction(self) -> Iterator[None]:
         """A transaction on the run's connection. Other threads wait until it ends.
 
-        :raises JournalUnavailable: if the database is unavailable, or locked for too long.
+        :raises JournalUnavailable: if the database is unavailable or locked for too long, or has ended the
+            transaction, which PostgreSQL does where a process stands still in one; nothing of it is stored then.
         """
         with self.lock, self._shared():
             try:
                 with transaction.atomic():
                     yield
-            except (OperationalError, InterfaceError) as error:
+            # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
+            except (OperationalError, InterfaceError, InternalError) as error:
                 raise JournalUnavailable(str(error)) from error
 
     def close_others(self) -> None:
