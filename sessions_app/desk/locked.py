@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from sessions_app import locks
 from sessions_app.access.errors import Locked
-from sessions_app.desk.context import page
+from sessions_app.desk.context import render_page
 
 
 class LockedDatabaseMiddleware:
@@ -31,4 +31,4 @@ class LockedDatabaseMiddleware:
             f"try again in {locks.retry_seconds()} s."
         )
         context = {"title": "This was not done", "text": text}
-        return page(request, "desk/problem.html", context, status=Locked.status)
+        return render_page(request, "desk/problem.html", context, status=Locked.status)
