@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentstate.durable.policy import EffectScope
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.records import (
     AnsweredCall,
@@ -396,7 +397,8 @@ def test_calls_of_many_threads_are_all_recorded(book: Book) -> None:
 def test_nothing_is_left_behind_where_nobody_went_back(book: Book) -> None:
     journal, [place] = called(book)
     journal.start_call(place, sent=None, at=AT)
-    assert journal.find_discarded_call("pay", {"n": 1}) is None
+    scope = EffectScope(whole_tool=True)
+    assert journal.earlier_effects("pay", {"n": 1}, position=place + 1, scope=scope) is None
 
 
 # People
