@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentstate.durable.policy import EffectScope
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.records import (
     AnsweredCall,
@@ -398,7 +399,8 @@ def test_calls_of_many_threads_are_all_recorded(adapter: Adapter) -> None:
 def test_there_are_no_discarded_calls_without_a_rewind(adapter: Adapter) -> None:
     journal, [place] = called(adapter)
     journal.start_call(place, sent=None, at=AT)
-    assert journal.find_discarded_call("pay", {"n": 1}) is None
+    scope = EffectScope(whole_tool=True)
+    assert journal.earlier_effects("pay", {"n": 1}, position=place + 1, scope=scope) is None
 
 
 # People

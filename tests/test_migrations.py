@@ -55,3 +55,45 @@ def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
     calls = apps.get_model("sessions_app", "ModelCall").objects.order_by("position")
     assert list(calls.values_list("aside", flat=True)) == [REPLIES, None]
     assert apps.get_model("sessions_app", "ToolCall").objects.get().ordinal == 0
+
+
+MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
+
+
+@pytest.mark.usefixtures("other_database")
+def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
+    apps = migrate("0005_bulk_actions")
+    models = {name: apps.get_model("sessions_app", name).objects for name in MODELS_OF_0006}
+    sources: dict[str, Any] = {}
+    for name, source in (("first", None), ("fork", "first"), ("grandchild", "fork"), ("alone", None)):
+        session = models["Session"].create(
+            agent="a",
+            forked_from=models["Checkpoint"].get(branch__session=sources[source]) if source else None,
+        )
+        branch = models["Branch"].create(session=session, number=1)
+        models["Checkpoint"].create(branch=branch, position=1, kind="start", step=0, phase="planning")
+        sources[name] = session
+    branch = models["Branch"].get(session=sources["first"])
+    rows = [
+        models["ToolCall"].create(
+            branch=branch, position=2 + place, call_id="c", tool="pay", idempotency_key=key
+        )
+        for place, key in enumerate(("k1", "k2", "k1", "k1"))
+    ]
+    for call, repeats in ((rows[1], rows[0]), (rows[2], None)):
+        models["Approval"].create(session=sources["first"], call=call, fingerprint="f", repeats=repeats)
+
+    apps = migrate("0006_earlier_effects")
+    lines = {
+        name: apps.get_model("sessions_app", "Session").objects.get(pk=session.pk).line
+        for name, session in sources.items()
+    }
+    first = sources["first"].pk
+    assert lines == {"first": first, "fork": first, "grandchild": first, "alone": None}
+    calls = apps.get_model("sessions_app", "ToolCall").objects.order_by("pk")
+    assert list(calls.values_list("copy_of", flat=True)) == [None, None, rows[0].pk, rows[0].pk]
+    approvals = apps.get_model("sessions_app", "Approval").objects.order_by("pk")
+    assert list(approvals.values_list("repeats", "earlier")) == [(rows[0].pk, [rows[0].pk]), (None, None)]
+
+    apps = migrate("0005_bulk_actions")
+    assert apps.get_model("sessions_app", "Approval").objects.filter(repeats=rows[0].pk).count() == 1

@@ -61,7 +61,8 @@ _lock = threading.RLock()
 def build(registration: Registration) -> DurableAgent:
     """The registered agent, made durable: built at its first use in this process and kept.
 
-    :raises AgentBuildFailed: if the factory raises, returns no Agent, or a policy names a tool that the agent lacks.
+    :raises AgentBuildFailed: if the factory raises, returns no Agent, or a policy names a tool that the agent lacks, or
+        an argument that the tool lacks.
     """
     with _lock:
         cached = _built.get(registration.key)
@@ -98,10 +99,11 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
     The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
     outside a durable run.
 
-    :raises AgentBuildFailed: for a policy that names a tool the agent lacks.
+    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
     """
     policies = dict(policies or {})
     _check_policies(agent, key, policies)
+    _check_identities(agent, key, policies)
     definition = fingerprint(agent)
     hooks = {point: list(of_point) for point, of_point in agent.hooks.items()}
     for hook in [hook for of_point in hooks.values() for hook in of_point]:
@@ -178,15 +180,27 @@ def _call_factory(registration: Registration) -> Agent:
 
 
 def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
-    items = [agent.tools] if isinstance(agent.tools, Toolset) else list(agent.tools)
-    if any(isinstance(item, Toolset) and type(item) is not Toolset for item in items):
-        return  # a toolset that finds its tools at run time: its names are not known yet
+    if any(_finds_tools_at_run_time(item) for item in _tool_items(agent)):
+        return  # not all of its tools are known yet
     lacking = sorted(set(policies) - {tool.name for tool in _tools(agent)})
     if lacking:
         has = ", ".join(sorted(tool.name for tool in _tools(agent))) or "none"
         raise AgentBuildFailed(
             f"The agent {key!r} has policies for tools that it lacks: {', '.join(lacking)}. It has: {has}."
         )
+
+
+def _check_identities(agent: Agent, key: str, policies: Policies) -> None:
+    """The arguments that identify an effect must be in the tool's schema, where that is known before a run."""
+    for tool in _tools(agent, at_run_time=False):
+        policy, properties = policies.get(tool.name), tool.parameters.get("properties")
+        if policy is None or policy.identity is None or not isinstance(properties, dict):
+            continue
+        if unknown := [name for name in policy.identity if name not in properties]:
+            raise AgentBuildFailed(
+                f"The agent {key!r} has a policy for {tool.name!r} whose identity names arguments that the tool lacks: "
+                f"{', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
+            )
 
 
 def _journal_generators(hook: Any) -> None:
@@ -197,9 +211,19 @@ def _journal_generators(hook: Any) -> None:
             holder.chat_generator = ReplayChatGenerator(inner, name=f"{type(holder).__name__}:{number}")
 
 
-def _tools(agent: Agent) -> Iterable[Tool]:
-    items = [agent.tools] if isinstance(agent.tools, Toolset) else list(agent.tools)
-    for item in items:
+def _tool_items(agent: Agent) -> list[Tool | Toolset]:
+    return [agent.tools] if isinstance(agent.tools, Toolset) else list(agent.tools)
+
+
+def _finds_tools_at_run_time(item: Tool | Toolset) -> bool:
+    return isinstance(item, Toolset) and type(item) is not Toolset
+
+
+def _tools(agent: Agent, *, at_run_time: bool = True) -> Iterable[Tool]:
+    """The agent's tools, with or without those of toolsets that find their tools at run time."""
+    for item in _tool_items(agent):
+        if not at_run_time and _finds_tools_at_run_time(item):
+            continue
         if isinstance(item, Toolset):
             yield from item.get_selectable_tools()
         else:

@@ -28,11 +28,11 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import run_context, tools
+from agentstate.durable import effects, run_context, tools
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, CallState, NewCall, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
-from agentstate.durable.run_end import Cancelled, Finished, InDoubt, NeedsApproval, Paused, RunEnd, Yielded
+from agentstate.durable.run_end import Cancelled, Finished, InDoubt, Paused, RunEnd, Yielded
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
 from agentstate.names import ENDED_CALL_STATES
 
@@ -142,8 +142,7 @@ class CheckPendingCalls(DurableHook):
             arguments, _ = encode_lossy(call.arguments)
             pending.append(run.update_call(record, sent=None if arguments == record.arguments else arguments))
         _suspend_for_doubts(run, pending)
-        _request_approval_of_repetitions(run, pending)
-        _suspend_for_approvals(run, pending)
+        effects.suspend_for_approvals(run, pending)
         if run.signals.stop_request:
             raise Suspended(requested_end(run))
         run.unmatched_calls = pending
@@ -231,39 +230,6 @@ def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
                 calls=tuple(record.position for record in doubts),
             )
         )
-
-
-def _request_approval_of_repetitions(run: RunContext, pending: list[CallRecord]) -> None:
-    """Request approval of each call that is not idempotent and took effect on a discarded branch already."""
-    for record in pending:
-        if record.status != "planned" or record.attempt:
-            continue
-        if record.approval is not None:
-            # Its open request stands: it must not run because another call of its step was decided.
-            if record.approval.decision == "":
-                run.request_approval(record, record.tool, record.run_arguments)
-            continue
-        if run.policy(record.tool).idempotent:
-            continue
-        discarded = run.journal.find_discarded_call(record.tool, record.run_arguments)
-        if discarded is not None:
-            run.approval_requests = [
-                request for request in run.approval_requests if request.position != record.position
-            ]
-            run.request_approval(record, record.tool, record.run_arguments, repeats=discarded)
-
-
-def _suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
-    """:raises Suspended: if approvals are requested."""
-    requests = tuple(run.approval_requests)
-    if not requests:
-        return
-    positions = {request.position for request in requests}
-    names = ", ".join(sorted({record.tool for record in pending if record.position in positions}))
-    why = f"{names} needs a person's yes."
-    if any(request.repeats is not None for request in requests):
-        why += " It was run with the same arguments before the session was taken back."
-    raise Suspended(NeedsApproval(why=why, requests=requests))
 
 
 def _answered_calls(run: RunContext, state: State) -> list[AnsweredCall]:

@@ -1,10 +1,44 @@
-"""How the calls of a tool are run. Pure Python, so that an agent's module can import it anywhere."""
+"""How the calls of a tool are run, and which earlier effects of a tool hold a call of it for a person.
+
+Pure Python, so that an agent's module can import it anywhere.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectScope:
+    """Which earlier effects of a tool hold a call of it, where the session's history does not show them.
+
+    All arguments are those that run, as plain JSON.
+
+    :param whole_tool: Every effect of the tool counts until a person has seen it on an approved request. Otherwise only
+        those with the same arguments count.
+    :param identity: The names of the arguments that identify an effect; empty for none.
+    """
+
+    whole_tool: bool = False
+    identity: tuple[str, ...] = ()
+
+    def covers(self, effect: Arguments, call: Arguments) -> bool:
+        """Whether the effect is shown to the person who decides about the call."""
+        if self.identity:
+            return self._is_same_identity(effect, call)
+        return self.whole_tool or effect == call
+
+    def repeats(self, effect: Arguments, call: Arguments) -> bool:
+        """Whether an effect that is covered holds the call even if a person has seen it on an earlier request."""
+        return bool(self.identity) or effect == call
+
+    def _is_same_identity(self, effect: Arguments, call: Arguments) -> bool:
+        """An argument that one of them leaves out does not tell them apart."""
+        return all(effect[name] == call[name] for name in self.identity if name in effect and name in call)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +53,13 @@ class ToolPolicy:
     :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
         idempotent, and in doubt if it is not, since nobody knows whether it took effect.
     :param effect: What a call changes outside the session, in a few words for the person who approves ("moves money").
-    :raises ValueError: for a time that is not positive.
+    :param identity: The names of the arguments that identify an effect, such as ``("claim_number",)``. A call whose
+        values for them differ from those of an earlier effect is not held because of it. Use required arguments: one
+        that a call leaves out does not tell it apart. Naming them says that the tool has an effect.
+    :raises ValueError: for a time that is not positive, or an identity that is not a tuple of names.
+
+    A call of a tool that has an `effect`, an `identity` or an `approval` is held for a person while the tool has taken
+    effect where the session's history does not show it: see `effect_scope`.
     """
 
     idempotent: bool = False
@@ -28,6 +68,7 @@ class ToolPolicy:
     cache_ttl: float | None = None
     timeout: float | None = None
     effect: str = ""
+    identity: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("approval_ttl", "cache_ttl", "timeout"):
@@ -37,12 +78,34 @@ class ToolPolicy:
                     f"ToolPolicy: {name} must be more than 0 seconds, not {value!r}. Leave it out for none."
                 )
 
+        if self.identity is not None and not _is_tuple_of_names(self.identity):
+            raise ValueError(
+                "ToolPolicy: identity must be a tuple of argument names, such as ('claim_number',), "
+                f"not {self.identity!r}. Leave it out for none."
+            )
+
+    @property
+    def effect_scope(self) -> EffectScope | None:
+        """Which earlier effects hold a call of the tool; None for a tool whose calls are never held.
+
+        An idempotent tool without an effect is never held. A tool of which nothing is declared is held only by a call
+        with the same arguments.
+        """
+        if self.effect or self.approval or self.identity:
+            return EffectScope(whole_tool=True, identity=self.identity or ())
+        return None if self.idempotent else EffectScope()
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As plain JSON."""
+        return {**asdict(self), "identity": list(self.identity) if self.identity else None}
 
 
 Policies = Mapping[str, ToolPolicy]
 DEFAULT = ToolPolicy()
+
+
+def _is_tuple_of_names(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(name, str) and name for name in value)
 
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
     CallEnd,
     CallRecord,
     CommittedCheckpoint,
     CommittedReply,
+    EarlierEffects,
     NewCall,
     NewCheckpoint,
     NewReply,
@@ -35,6 +37,14 @@ class JournalUnavailable(BaseException):
     """The journal cannot be reached. The run stops where it is; the session resumes when its lease has expired."""
 
 
+class EffectElsewhere(Exception):
+    """A call must not start: another session of the line has taken effect in a way that holds it."""
+
+    def __init__(self, earlier: EarlierEffects) -> None:
+        super().__init__("Another session of the line has taken effect.")
+        self.earlier = earlier
+
+
 class Journal(Protocol):
     def load(self) -> Snapshot:
         """The state to resume from."""
@@ -48,11 +58,28 @@ class Journal(Protocol):
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         """Commit calls that a hook added to the model's."""
 
-    def find_discarded_call(self, tool: str, arguments: dict[str, Json]) -> int | None:
-        """The position of a call with these arguments that was started on a discarded branch; None if there is none."""
+    def earlier_effects(
+        self, tool: str, arguments: dict[str, Json], *, position: int, scope: EffectScope
+    ) -> EarlierEffects | None:
+        """The effects of the tool that a call with these arguments would follow unseen; None if there are none.
 
-    def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
-        """Record that the call has started. `sent` are its arguments, where they are not the model's."""
+        They are calls on discarded branches of the session, and in the sessions of its line of forks: the session that
+        it was forked from, its forks, and theirs, also after the point of the fork. What the present history shows is
+        not among them. Reads only.
+
+        :param arguments: Those that would run.
+        :param position: That of the call itself. What its own request has shown does not hold it once it is approved.
+        """
+
+    def start_call(
+        self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
+    ) -> Signals:
+        """Record that the call has started. `sent` are its arguments, where they are not the model's.
+
+        :param scope: For a call that may be held.
+        :raises EffectElsewhere: if another session of the line has taken effect since `earlier_effects`, and that holds
+            the call; nothing is written. No two sessions of a line look and start at the same time.
+        """
 
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         """Record how the call ended."""

@@ -78,6 +78,21 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierEffects:
+    """The calls of a tool that took effect where the session's history does not show it. None of them was undone.
+
+    A call took effect if it is done, was started or is in doubt; a copy and its original are one effect. `calls` are
+    the journal's own keys of those that the `EffectScope` covers, newest first. `repeats` is the newest with the same
+    arguments. `holds` says whether a person has to decide: about an effect that the scope repeats, or one that no
+    approved request has shown.
+    """
+
+    calls: tuple[int, ...]
+    repeats: int | None = None
+    holds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyRecord:
     """The reply to call number `seq`, from 0, of the generator `name` in the unfinished step."""
 

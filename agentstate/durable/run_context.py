@@ -23,6 +23,7 @@ from agentstate.durable.records import (
     CallRecord,
     CheckpointKind,
     CommittedCheckpoint,
+    EarlierEffects,
     NewCheckpoint,
     Progress,
     ReplyRecord,
@@ -149,9 +150,7 @@ class RunContext:
             self.calls[record.call_id] = record
             return record
 
-    def request_approval(
-        self, record: CallRecord, tool: str, arguments: dict[str, Any], repeats: int | None = None
-    ) -> None:
+    def request_approval(self, record: CallRecord, tool: str, arguments: dict[str, Any]) -> None:
         """Note that the call needs a person's approval. The run is suspended once all of the step are noted."""
         if any(request.position == record.position for request in self.approval_requests):
             return
@@ -163,9 +162,17 @@ class RunContext:
                 arguments=shown,
                 fingerprint=fingerprint(tool, shown),
                 ttl=self.policy(tool).approval_ttl,
-                repeats=repeats,
             )
         )
+
+    def show_earlier_effects(self, record: CallRecord, earlier: EarlierEffects) -> None:
+        """Let the request for the call's approval show these effects."""
+        self.approval_requests = [
+            replace(request, earlier=earlier.calls, repeats=earlier.repeats)
+            if request.position == record.position
+            else request
+            for request in self.approval_requests
+        ]
 
     # Phases
 

@@ -19,8 +19,9 @@ Need = Literal["", "approval", "doubt", "retries", "changed"]
 class ApprovalRequest:
     """A call that needs a person's approval, with the arguments that would run.
 
-    `ttl` is the number of seconds after which the request expires; None for never. `repeats` is the position of the
-    same call on a discarded branch, where it has had its effect already.
+    `ttl` is the number of seconds after which the request expires; None for never. `earlier` and `repeats` are those of
+    `EarlierEffects`: what the person is shown. A call that was approved already is requested again where it would
+    follow an effect that its request did not show.
     """
 
     position: int
@@ -28,6 +29,7 @@ class ApprovalRequest:
     arguments: dict[str, Json]
     fingerprint: str
     ttl: float | None = None
+    earlier: tuple[int, ...] = ()
     repeats: int | None = None
 
 

@@ -17,10 +17,11 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import run_context
+from agentstate.durable import effects, run_context
 from agentstate.durable.cache import cache_key
 from agentstate.durable.idempotency import current_key
 from agentstate.durable.policy import ToolPolicy
+from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
@@ -85,7 +86,7 @@ def _invoke(
     """Replay the call, answer it from the cache, or run it and record how it ends.
 
     :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it.
-    :raises Suspended: if the call took too long and may have taken effect.
+    :raises Suspended: if the call took too long and may have taken effect, or is held by what another session did.
     """
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
     if record.status in ENDED_CALL_STATES:
@@ -99,7 +100,12 @@ def _invoke(
         return decode(hit["result"])
 
     started = run.now()
-    run.signals = run.journal.start_call(record.position, sent=record.sent, at=started)
+    try:
+        run.signals = run.journal.start_call(
+            record.position, sent=record.sent, at=started, scope=policy.effect_scope
+        )
+    except EffectElsewhere as elsewhere:
+        raise effects.hold(run, record, elsewhere.earlier) from None
     record = run.update_call(record, status="started", attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
     # A nested agent must not take this run for its own.

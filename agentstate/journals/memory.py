@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 
+from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
     CallEnd,
     CallRecord,
     CommittedCheckpoint,
     CommittedReply,
+    EarlierEffects,
     NewCall,
     NewCheckpoint,
     NewReply,
@@ -18,7 +20,15 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.durable.run_end import Failed, Finished, InDoubt, NeedsApproval, RetryLater, RunEnd
+from agentstate.durable.run_end import (
+    ApprovalRequest,
+    Failed,
+    Finished,
+    InDoubt,
+    NeedsApproval,
+    RetryLater,
+    RunEnd,
+)
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 
 
@@ -207,10 +217,14 @@ class MemoryJournal:
             self.store.write({"op": "plan", "position": first + len(planned) - 1, "calls": planned})
             return tuple(CallRecord(**call) for call in planned)
 
-    def find_discarded_call(self, tool: str, arguments: Record) -> int | None:
-        return None  # this journal has no rewind and no forks
+    def earlier_effects(
+        self, tool: str, arguments: Record, *, position: int, scope: EffectScope
+    ) -> EarlierEffects | None:
+        return None  # this journal has no rewind and no forks: the history shows every effect
 
-    def start_call(self, position: int, *, sent: Record | None, at: datetime) -> Signals:
+    def start_call(
+        self, position: int, *, sent: Record | None, at: datetime, scope: EffectScope | None = None
+    ) -> Signals:
         with self._fenced():
             attempt = self.store.calls[position].attempt + 1
             changes = {"status": "started", "sent": sent, "attempt": attempt}
@@ -285,5 +299,13 @@ def _end_record(end: RunEnd, status: str) -> Record:
         "final_answer": end.final_answer if isinstance(end, Finished) else "",
         "exit_reason": end.exit_reason if isinstance(end, Finished) else "",
         "doubts": list(end.calls) if isinstance(end, InDoubt) else [],
-        "asks": [asdict(request) for request in end.requests] if isinstance(end, NeedsApproval) else [],
+        "asks": [_request_record(request) for request in end.requests]
+        if isinstance(end, NeedsApproval)
+        else [],
     }
+
+
+def _request_record(request: ApprovalRequest) -> Record:
+    record = asdict(request)
+    del record["earlier"]  # always empty here, and not part of the file format
+    return record

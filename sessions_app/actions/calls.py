@@ -126,6 +126,8 @@ def approve(
 ) -> Session:
     """Let a call run, with the arguments that were shown or with `edited` ones.
 
+    Where the call was approved before and is asked about again, those shown are the ones of that decision.
+
     :param fingerprint: That of the arguments as they were shown.
     :param for_session: Let this tool run for the rest of the session without asking again.
     :raises Moved: if the fingerprint is not that of the call, or another person decided first.
@@ -138,7 +140,9 @@ def approve(
         raise Moved(
             "The call's arguments are not those that you were shown. Look at them again, then decide."
         )
-    if edited is not None:
+    if edited is None:
+        edited = approval.edited
+    else:
         edited = json_object("The arguments", edited)
         if edited == approval.arguments:
             edited = None

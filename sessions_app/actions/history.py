@@ -155,6 +155,8 @@ def fork(
     checkpoint, parent = _find(source, checkpoint_id)
     check(source, FORK, checkpoint=checkpoint)
     now = timezone.now()
+    if source.line is None:
+        source.line = source.pk
     fork = Session(
         agent=source.agent,
         title=title or f"{source.title[:190]} (fork)".strip(),
@@ -162,6 +164,7 @@ def fork(
         inputs=source.inputs,
         position=checkpoint.position,
         forked_from=checkpoint,
+        line=source.line,
         created_at=now,
     )
     fork.save(force_insert=True)

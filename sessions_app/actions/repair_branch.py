@@ -149,7 +149,7 @@ def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
 
 
 def _copy_unfinished_step(draft: RepairDraft) -> None:
-    """Copy the rows of the unfinished step in their order. A copied call keeps its idempotency key: it is the same."""
+    """Copy the rows of the unfinished step in their order. A copied call is the same call, with the same key."""
     models = (ModelCall, Message, ToolCall)
     rows: list[Any] = [
         row
@@ -161,8 +161,10 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
         old_pk, old_position = row.pk, row.position
         row.pk, row._state.adding = None, True
         row.branch, row.position = draft.new, draft.next_position()
-        if isinstance(row, ToolCall) and old_position in draft.answers:
-            _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
+        if isinstance(row, ToolCall):
+            row.copy_of_id = row.copy_of_id or old_pk
+            if old_position in draft.answers:
+                _answer(row, *draft.answers[old_position], by=draft.actor.name, at=draft.now)
         row.save(force_insert=True)
         if old_pk in approvals and isinstance(row, ToolCall):
             _copy_approval(approvals[old_pk], row)
@@ -185,7 +187,8 @@ def _copy_approval(approval: Approval, call: ToolCall) -> None:
     Approval.objects.create(
         session_id=approval.session_id,
         call=call,
-        repeats=approval.repeats,
+        repeats_id=approval.repeats_id,
+        earlier=approval.earlier,
         asked_at=approval.asked_at,
         expires_at=approval.expires_at,
         decided_at=approval.decided_at,

@@ -19,7 +19,6 @@ from agentstate.durable.records import (
 from sessions_app.history.message_rows import RESULT_OF, results_of, unpack
 from sessions_app.models import (
     Branch,
-    CallStatus,
     Checkpoint,
     Message,
     ModelCall,
@@ -29,8 +28,6 @@ from sessions_app.models import (
 from sessions_app.models.rows import BranchRow
 
 Json = Any
-# The states of a call that is taken to have had no effect.
-WITHOUT_EFFECT = (CallStatus.PLANNED, CallStatus.REJECTED, CallStatus.SKIPPED, CallStatus.FAILED)
 # The answer to a call is looked for in so many tool messages: more than one reply asks for.
 MOST_CALLS = 200
 Row = TypeVar("Row", bound=BranchRow)
@@ -165,30 +162,6 @@ def _answered_call_id(message: Message) -> str | None:
         result = part.get("tool_call_result")
         if isinstance(result, dict):
             return str((result.get("origin") or {}).get("id") or "")
-    return None
-
-
-def may_have_discarded_calls(branch: Branch) -> bool:
-    """Whether `find_discarded_call` may find a call. This does not change while the session stays on the branch."""
-    if branch.left_another_branch:
-        return True
-    return Branch.objects.filter(session=branch.session_id).exclude(pk=branch.pk).exists()
-
-
-def find_discarded_call(branch: Branch, tool: str, arguments: Json) -> ToolCall | None:
-    """The last call of the tool with these arguments that was started where this branch does not show it.
-
-    That is on a branch which a rewind or an undo discarded, or, after a fork, in the session that this one was forked
-    from.
-    """
-    lineage = [pk for pk, _ in branch.segments()]
-    sessions = Branch.objects.filter(pk__in=lineage).values("session")
-    calls = ToolCall.objects.filter(branch__session__in=sessions, tool=tool).exclude(
-        status__in=WITHOUT_EFFECT
-    )
-    for call in calls.filter(cached=False).select_related("branch").order_by("-position"):
-        if call.ran_with == arguments and not branch.sees(call.branch_id, call.position):
-            return call
     return None
 
 

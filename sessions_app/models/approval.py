@@ -9,7 +9,11 @@ from sessions_app.models.toolcall import ToolCall
 
 
 class Approval(models.Model):
-    """Asked once per call. ``fingerprint`` binds the decision to the arguments that were shown."""
+    """Asked once per call. ``fingerprint`` binds the decision to the arguments that were shown.
+
+    A call whose request was approved is asked about again, by the same row, where it would follow an effect that the
+    request did not show. ``edited`` are then the arguments of the first decision, which run unless they are changed.
+    """
 
     class Decision(models.TextChoices):
         APPROVED = "approved", "approved"
@@ -26,7 +30,13 @@ class Approval(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        help_text="The same call on a tail that was left behind: it has had its effect already.",
+        help_text="The newest of `earlier` with the same arguments: it has had its effect already.",
+    )
+    earlier = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="The keys of the earlier effects of the tool that the request shows, newest first: "
+        "calls that the history does not show. Empty for none.",
     )
     fingerprint = models.CharField(max_length=64)
     asked_at = models.DateTimeField(default=timezone.now)

@@ -177,6 +177,12 @@ class Session(models.Model):
     forked_from = models.ForeignKey(
         "Checkpoint", null=True, blank=True, on_delete=models.RESTRICT, related_name="forks"
     )
+    line = models.UUIDField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="The first session of its line of forks; empty while it has no fork and is none.",
+    )
 
     inputs = models.JSONField(
         default=dict, blank=True, help_text="State values, prompt variables and generation kwargs."
@@ -200,6 +206,7 @@ class Session(models.Model):
             models.Index(fields=["status", "next_run_at"], name="session_due"),
             models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
             models.Index(fields=["phase", "status"], name="session_queue"),
+            models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(phase__in=Phase.values), name="session_phase_known"),

@@ -44,6 +44,15 @@ class ToolCall(BranchRow):
     )
     attempt = models.PositiveIntegerField(default=0, help_text="How often it was started.")
     idempotency_key = models.CharField(max_length=100)
+    copy_of = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="copies",
+        db_index=False,
+        help_text="The original, where a repair copied the call: both are the same call.",
+    )
     decided_by = models.CharField(
         max_length=150, blank=True, default="", help_text="The person who answered for it."
     )
@@ -54,6 +63,9 @@ class ToolCall(BranchRow):
     objects: ClassVar[BranchRowQuerySet["ToolCall"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(BranchRow.Meta):
+        indexes = [
+            models.Index(fields=["copy_of"], condition=Q(copy_of__isnull=False), name="toolcall_copies")
+        ]
         constraints = [
             models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),
             models.CheckConstraint(condition=Q(status__in=CallStatus.values), name="toolcall_status_known"),

@@ -18,7 +18,6 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
-from sessions_app.history import restore
 from sessions_app.models import Approval, Session, Status, StopRequest, ToolCall, record_event, resting_fields
 from sessions_app.runtime.statements import Fence
 
@@ -110,19 +109,25 @@ def _record_open_decisions(session: Session, end: RunEnd, now: datetime) -> None
 
 
 def _store_request(session: Session, call_key: int, request: ApprovalRequest, now: datetime) -> None:
-    """An open request of the same call stays as it is."""
-    assert session.branch is not None
-    repeats = None
-    if request.repeats is not None:
-        repeats = restore.find_discarded_call(session.branch, request.tool, request.arguments)
-    Approval.objects.get_or_create(
+    """A call has one request. One that is open stays as it is, but for the effects that it shows.
+
+    One that was approved is open again: the call would follow effects that it did not show.
+    """
+    asked = {
+        "fingerprint": request.fingerprint,
+        "asked_at": now,
+        "expires_at": now + timedelta(seconds=request.ttl) if request.ttl else None,
+    }
+    shown = {"earlier": list(request.earlier) or None, "repeats_id": request.repeats}
+    approval, is_new = Approval.objects.get_or_create(
         call_id=call_key,
-        defaults={
-            "session_id": session.pk,
-            "arguments": request.arguments,
-            "fingerprint": request.fingerprint,
-            "asked_at": now,
-            "expires_at": now + timedelta(seconds=request.ttl) if request.ttl else None,
-            "repeats": repeats,
-        },
+        defaults={"session_id": session.pk, "arguments": request.arguments, **asked, **shown},
     )
+    if is_new:
+        return
+    changes: dict[str, Json] = shown
+    if approval.decision:
+        edited = request.arguments if request.arguments != approval.arguments else None
+        undecided = {"decision": "", "decided_at": None, "decided_by": "", "message": "", "edited": edited}
+        changes = {**shown, **asked, **undecided}
+    Approval.objects.filter(pk=approval.pk).update(**changes)

@@ -14,12 +14,14 @@ from typing import Any
 
 from django.utils import timezone
 
+from agentstate.durable.policy import EffectScope
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
     CallEnd,
     CallRecord,
     CommittedCheckpoint,
     CommittedReply,
+    EarlierEffects,
     NewCall,
     NewCheckpoint,
     NewMessage,
@@ -43,6 +45,7 @@ from sessions_app.models import (
 )
 from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.connection import RunConnection
+from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import end_run, progress_fields
 from sessions_app.runtime.leases import Claim
 
@@ -57,7 +60,7 @@ class OrmJournal:
         self.connection = RunConnection()
         self._session: Session
         self._branch: Branch
-        self._may_have_discarded_calls = False
+        self._guard: EffectGuard
         # Of the last checkpoint: the position of each state key's last whole value, the position of the checkpoint
         # whose context holds, and the names of the tools.
         self._keys: dict[str, int] = {}
@@ -77,7 +80,7 @@ class OrmJournal:
             if session is None or session.branch is None:
                 raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
             self._session, self._branch = session, session.branch
-            self._may_have_discarded_calls = restore.may_have_discarded_calls(session.branch)
+            self._guard = EffectGuard(session)
             restored = restore.read(session.branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
             unread = tuple(UnreadMessage(row.pk, _user_body(row.text)) for row in session.inbox.all())
@@ -138,16 +141,21 @@ class OrmJournal:
         self._remember_calls(planned)
         return planned
 
-    def find_discarded_call(self, tool: str, arguments: dict[str, Json]) -> int | None:
-        if not self._may_have_discarded_calls:
+    def earlier_effects(
+        self, tool: str, arguments: dict[str, Json], *, position: int, scope: EffectScope
+    ) -> EarlierEffects | None:
+        if not self._guard.may_find_effects:
             return None
         with self._transaction():
-            call = restore.find_discarded_call(self._branch, tool, arguments)
-        return call.position if call else None
+            return self._guard.earlier_effects(tool, arguments, position=position, scope=scope)
 
-    def start_call(self, position: int, *, sent: dict[str, Json] | None, at: datetime) -> Signals:
+    def start_call(
+        self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
+    ) -> Signals:
         with self._transaction():
             fence = self._fence(0)
+            if scope is not None:
+                self._guard.check_start(position, sent, scope)
             statements.update(
                 ToolCall,
                 {"status": "started", "sent": sent, "started_at": at},
@@ -200,6 +208,7 @@ class OrmJournal:
         if fence is None:
             self.claim.lost.set()
             raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
+        self._guard.is_in_line |= fence.line is not None
         return fence
 
     def _write_checkpoint(

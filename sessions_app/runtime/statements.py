@@ -29,11 +29,14 @@ ROWS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What the session row holds: the last position given out, a stop request, and the number of unread messages."""
+    """What the session row holds: the last position given out, a stop request, the number of unread messages, and the
+    line of forks as the driver returns it; None for a session without forks that is none.
+    """
 
     position: int
     stop_request: str
     unread: int
+    line: str | UUID | None
 
     def signals(self) -> Signals:
         return Signals(stop_request=self.stop_request, unread=self.unread > 0)
@@ -74,6 +77,17 @@ def update(model: type[Model], values: Values, *, where: Values, raise_by_one: s
             raise LookupError(f"no {model._meta.model_name} at {where}")
 
 
+def lock_line(line: UUID) -> None:
+    """Wait until no other run looks for effects of the line, until the transaction ends.
+
+    Not a lock on a row: heartbeats lock the rows of many sessions at once. On SQLite a transaction has the only write
+    lock from its beginning.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [line.int % 2**63])
+
+
 @lru_cache(maxsize=64)
 def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
     table, unread = _quoted(Session._meta.db_table), _quoted(InboxMessage._meta.db_table)
@@ -81,7 +95,9 @@ def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
     sql = (
         f"UPDATE {table} SET position = position + %s, change = change + 1{also} "  # noqa: S608 - names of our own columns
         f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
-        f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {unread} WHERE {unread}.session_id = {table}.id)"
+        f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {unread} WHERE {unread}.session_id = {table}.id), "
+        # Not "line IS NOT NULL": SQLite 3.40 takes that for true here, because of the partial index on it.
+        "line"
     )
     return sql, _converters(Session, (*names, "id"))
 

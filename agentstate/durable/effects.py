@@ -1,0 +1,65 @@
+"""Holds calls that would follow an effect of their tool which the session's history does not show.
+
+The journal is asked once about each call that may be held, before the calls of the step run: a held call needs a
+person's approval, and the request shows the effects. The journal looks again when it records the start of the call.
+"""
+
+from agentstate.durable.records import CallRecord, EarlierEffects
+from agentstate.durable.run_context import RunContext, Suspended
+from agentstate.durable.run_end import NeedsApproval
+
+
+def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
+    """
+    :param pending: The calls of the step.
+    :raises Suspended: if a call is held, or the approval of one is requested.
+    """
+    holding = []
+    for record in pending:
+        earlier = _earlier_effects(run, record)
+        if earlier is not None and earlier.holds:
+            holding.append(earlier)
+            run.request_approval(record, record.tool, record.run_arguments)
+        elif record.status == "planned" and record.approval is not None and record.approval.decision == "":
+            # An open request stands: the call must not run because another call of its step was decided.
+            run.request_approval(record, record.tool, record.run_arguments)
+        if earlier is not None:
+            run.show_earlier_effects(record, earlier)
+    if run.approval_requests:
+        raise Suspended(_needs_approval(run, holding))
+
+
+def hold(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
+    """Request approval of a call that was about to start when another session took effect.
+
+    :returns: What ends the run.
+    """
+    with run.lock:
+        run.request_approval(record, record.tool, record.run_arguments)
+        run.show_earlier_effects(record, earlier)
+        return Suspended(_needs_approval(run, [earlier]))
+
+
+def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | None:
+    """The effects that the call would follow; None for a call that may not be held, or does not run.
+
+    An approved call is asked about too: its arguments may have been changed, and another session of the line may have
+    taken effect, since its request was made.
+    """
+    scope = run.policy(record.tool).effect_scope
+    is_refused = record.approval is not None and record.approval.decision not in ("", "approved")
+    if scope is None or record.status != "planned" or is_refused:
+        return None
+    return run.journal.earlier_effects(
+        record.tool, record.run_arguments, position=record.position, scope=scope
+    )
+
+
+def _needs_approval(run: RunContext, holding: list[EarlierEffects]) -> NeedsApproval:
+    names = ", ".join(sorted({request.tool for request in run.approval_requests}))
+    why = f"{names} needs a person's yes."
+    if any(earlier.repeats is not None for earlier in holding):
+        why += " It was run with the same arguments before the session was taken back."
+    elif holding:
+        why += " It has taken effect where this history does not show it, and that was not undone."
+    return NeedsApproval(why=why, requests=tuple(run.approval_requests))
