@@ -83,7 +83,7 @@ def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
     for call, repeats in ((rows[1], rows[0]), (rows[2], None)):
         models["Approval"].create(session=sources["first"], call=call, fingerprint="f", repeats=repeats)
 
-    apps = migrate("0006_earlier_effects")
+    apps = migrate("0007_earlier_effects")
     lines = {
         name: apps.get_model("sessions_app", "Session").objects.get(pk=session.pk).line
         for name, session in sources.items()
