@@ -168,6 +168,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "sessions_app.desk.malformed.refuse_malformed_requests",
 ]
 
 ROOT_URLCONF = "agentstate.urls"

@@ -7,6 +7,7 @@ from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_http_methods
 
+from sessions_app.access.typed import whole_number
 from sessions_app.desk.context import Request, desk, number, render_page, session_context, wants_part
 from sessions_app.desk.pages.session import (
     audit,
@@ -36,11 +37,9 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
     context = session_context(request, session_id, reveals="the timeline")
     only = timeline_filter.parse(request.GET)
-    at = number(request.GET.get("at"))
+    at = number(request, "at")
     before = (
-        timeline.before_of_page_around(context.branch, at)
-        if at is not None
-        else number(request.GET.get("before"))
+        timeline.before_of_page_around(context.branch, at) if at is not None else number(request, "before")
     )
     page = timeline.read_page(context, before=before, only=only)
     frame = session_frame(context)
@@ -64,7 +63,7 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
     only = timeline_filter.parse(request.GET)
     values = {
         "session": context.session,
-        "page": timeline.read_page(context, before=number(request.GET.get("before")), only=only),
+        "page": timeline.read_page(context, before=number(request, "before"), only=only),
         "only": only,
         "gaps": True,
         "queue": context.queue,
@@ -102,7 +101,7 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
     The signed key proves that the page was rendered for a user who may see it; all that it gives away is that nothing
     has changed.
     """
-    after = number(request.GET.get("after"))
+    after = whole_number(request.GET.get("after", ""))
     if _key_is_valid(request.GET.get("key", ""), session_id):
         change = Session.objects.filter(pk=session_id).values_list("change", flat=True).first()
         if change is not None and change == after:
@@ -115,7 +114,7 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
 def _changes(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""
     context = session_context(request, session_id)
-    first, shown = number(request.GET.get("from")) or 0, number(request.GET.get("shown")) or 0
+    first, shown = number(request, "from") or 0, number(request, "shown") or 0
     frame = session_frame(context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
