@@ -203,6 +203,7 @@ MIDDLEWARE = [
     "sessions_app.desk.locked.LockedDatabaseMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "sessions_app.desk.malformed.refuse_malformed_requests",
     "axes.middleware.AxesMiddleware",
 ]
 

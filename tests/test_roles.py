@@ -22,6 +22,7 @@ EVERYTHING = {
     "approve_call",
     "decide_call",
     "assign_session",
+    "share_view",
     "repair_session",
     "reveal_values",
 }

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def actor():
-    return builders.actor("viewer")
+    return builders.actor("operator")
 
 
 def save(actor, name="Mine", query="queue=waiting&agent=claims", **more):
@@ -25,7 +25,7 @@ def save(actor, name="Mine", query="queue=waiting&agent=claims", **more):
 
 
 def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_queries):
-    other = builders.actor("viewer")
+    other = builders.actor("operator")
     assert actor.user
     assert other.user
     mine = save(actor, "B mine")

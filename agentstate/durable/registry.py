@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from agentstate.durable.policy import DEFAULT, ToolPolicy
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
+# A key is a part of the address of the agent's page.
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class AgentError(Exception):
@@ -39,6 +41,14 @@ class Registration:
     factory: Callable[[], Any]
     policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     description: str = ""
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for a key that could not stand in an address."""
+        if not _KEY.fullmatch(self.key):
+            raise ValueError(
+                f"The agent key {self.key!r} is invalid: use at most 100 letters, digits, '_', '-' and '.', "
+                "beginning with a letter or digit."
+            )
 
     def policy(self, tool: str) -> ToolPolicy:
         """The tool's policy. A tool without one is not idempotent and needs no approval."""
@@ -107,11 +117,6 @@ def agent(
 
     :raises ValueError: for an invalid key, or one that another function has.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", key):
-        raise ValueError(
-            f"The agent key {key!r} is invalid: use at most 100 letters, digits, '_', '-' and '.', "
-            "beginning with a letter or digit."
-        )
 
     def register(factory: Factory) -> Factory:
         registry.add(

@@ -6,8 +6,7 @@ state allow it (`Refused`). After any of these errors nothing has changed. From 
 until the transaction ends.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -20,6 +19,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from sessions_app import locks
+from sessions_app.access import typed
 from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
@@ -222,56 +222,53 @@ def _mark_done(bulk_id: int, session: Session) -> None:
         raise Moved("This bulk action has done it already, or was stopped.")
 
 
-def required_text(what: str, text: str, max_length: int | None = None) -> str:
+def required_text(
+    what: str, text: str, max_length: int | None = None, *, most_bytes: int | None = typed.MESSAGE_BYTES
+) -> str:
     """The text without blanks around it.
 
     :raises Invalid: if it is empty, too long, or cannot be stored.
     """
-    text = optional_text(what, text, max_length)
+    text = optional_text(what, text, max_length, most_bytes=most_bytes)
     if not text:
         raise Invalid(f"{what} is missing.")
     return text
 
 
-def optional_text(what: str, text: str, max_length: int | None = None) -> str:
+def optional_text(
+    what: str, text: str, max_length: int | None = None, *, most_bytes: int | None = typed.MESSAGE_BYTES
+) -> str:
     """Like `required_text`, but it may be empty."""
     text = text.strip()
-    if "\x00" in text:
-        raise Invalid(f"{what} contains NUL characters, which cannot be stored. Remove them.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Invalid(f"{what} contains characters that are no valid Unicode. Remove them.") from None
+    typed.check_text(what, text, most_bytes=most_bytes)
     if max_length is not None and len(text) > max_length:
         raise Invalid(f"{what} is {len(text)} characters long; at most {max_length} fit.")
     return text
 
 
+def required_result(text: str) -> str:
+    """What a person gives as the result of a call. It may be as long as JSON may.
+
+    :raises Invalid: if it is empty, too long, or cannot be stored.
+    """
+    return required_text("The result", text, most_bytes=typed.JSON_BYTES)
+
+
+def optional_result(text: str) -> str:
+    """Like `required_result`, but it may be empty."""
+    return optional_text("The result", text, most_bytes=typed.JSON_BYTES)
+
+
 def json_object(what: str, value: dict[str, Any] | None) -> dict[str, Any]:
     """The object as it is, {} for None.
 
-    :raises Invalid: if it is not a JSON object, or holds what cannot be stored.
+    Each of its values may be as deep as JSON may, since each may have been typed by itself.
+
+    :raises Invalid: if it is not a JSON object, is beyond the limits, or holds what cannot be stored.
     """
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise Invalid(f"{what} must be a JSON object, not {type(value).__name__}.")
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        raise Invalid(f"{what} must hold plain JSON values only, and no NaN.") from None
-    for text in _texts(value):
-        optional_text(what, text)
+    typed.check_json(what, value, most_depth=typed.JSON_DEPTH + 1)
     return value
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield str(key)
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)

@@ -22,6 +22,7 @@ from sessions_app.actions.base import (
     in_one_transaction,
     json_object,
     lock,
+    optional_result,
     optional_text,
     queue,
     require,
@@ -143,11 +144,7 @@ def approve(
     if edited is None:
         edited = approval.edited
     else:
-        edited = json_object("The arguments", edited)
-        if edited == approval.arguments:
-            edited = None
-        else:
-            _check_arguments(session, approval, edited)
+        edited = _changed_arguments(session, approval, edited)
     _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
     if for_session:
         Allowance.objects.get_or_create(
@@ -239,7 +236,7 @@ def _one_of(result: str | None, again: bool, skip: str | None) -> tuple[str | No
     if (result is not None) + again + (skip is not None) != 1:
         raise Invalid("Choose one: enter the call's result, run it again, or skip it.")
     return (
-        optional_text("The result", result) if result is not None else None,
+        optional_result(result) if result is not None else None,
         again,
         required_text("The message to the model", skip) if skip is not None else None,
     )
@@ -304,6 +301,23 @@ def _commit_answer(
     if session.waiting_for == WaitingFor.APPROVAL and not still_open:
         queue(session)
     return commit(session, action.event, actor, reason, {**approval.call.reference(), **data})
+
+
+def _changed_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> dict[str, Any] | None:
+    """The edited arguments; None if they are those that the agent asked for.
+
+    The limits hold for those that were changed: what the agent asked for may be longer.
+    """
+    asked: dict[str, Any] = approval.arguments
+    if isinstance(edited, dict):
+        changed = {name: value for name, value in edited.items() if name not in asked or asked[name] != value}
+    else:
+        changed = edited  # which `json_object` refuses
+    json_object("The arguments", changed)
+    if not changed and edited.keys() == asked.keys():
+        return None
+    _check_arguments(session, approval, edited)
+    return edited
 
 
 def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> None:

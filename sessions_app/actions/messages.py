@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS
 from sessions_app.action_list import MESSAGE
 from sessions_app.actions.base import (
     begin_turn_if_over,
@@ -50,7 +51,7 @@ def start(
     """Start a session of `agent` with a first message, and wake a worker for it.
 
     :param title: The first 80 characters of the message, if none is given.
-    :param tags: Kept in lower case, each once.
+    :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
     :param state: Values for the agent's state keys.
     :raises Invalid: for an unknown agent, naming the known ones, and for values that cannot be stored.
     :raises Refused: for an agent that cannot be built.
@@ -58,7 +59,9 @@ def start(
     require(actor, StaffPermission.START)
     message = required_text("The message", message)
     reason = optional_text("The reason", reason)
-    names = sorted({required_text("A tag", tag, 50).lower() for tag in tags})
+    names = sorted({required_text("A tag", tag, TAG_CHARACTERS).lower() for tag in tags})
+    if len(names) > MOST_TAGS:
+        raise Invalid(f"There are {len(names)} tags; at most {MOST_TAGS} fit.")
     inputs = {
         "state": json_object("The state", state),
         "generation_kwargs": json_object("The generation kwargs", generation_kwargs),

@@ -14,7 +14,7 @@ from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ANSWER_CALL, ANSWER_STEP, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
 from sessions_app.actions import repair_branch
-from sessions_app.actions.base import in_one_transaction, json_object, require, required_text
+from sessions_app.actions.base import in_one_transaction, json_object, require, required_result, required_text
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Session, ToolCall
@@ -144,8 +144,8 @@ def answer_call(
     require(actor, ANSWER_CALL.permission)
     if (result is None) == (skip is None):
         raise Invalid("Choose one: enter the call's result, or skip it.")
-    text = required_text(
-        "The result" if result is not None else "The message to the model", result or skip or ""
+    text = (
+        required_text("The message to the model", skip or "") if result is None else required_result(result)
     )
     draft = repair_branch.begin(ANSWER_CALL, actor, session_id, reason, expected_version)
     call = ToolCall.objects.filter(
@@ -174,7 +174,7 @@ def answer_step(
     :raises Invalid: if one is missing, or is not an open call of this step.
     """
     require(actor, ANSWER_STEP.permission)
-    texts = {pk: required_text("The result", text) for pk, text in results.items()}
+    texts = {pk: required_result(text) for pk, text in results.items()}
     draft = repair_branch.begin(ANSWER_STEP, actor, session_id, reason, expected_version)
     unfinished = ToolCall.objects.visible_on(draft.old, after=draft.checkpoint.position).exclude(
         status__in=ENDED_CALL_STATES

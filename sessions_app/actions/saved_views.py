@@ -9,6 +9,7 @@ from django.http import QueryDict
 
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import MOST_SAVED_VIEWS
 from sessions_app.actions.base import in_one_transaction, optional_text, require, required_text
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import BY_KEY
@@ -27,16 +28,23 @@ def save_view(
     """Save a list's query string under a name, for the actor or, if `shared`, for everybody.
 
     :param replace: Put it in the place of the actor's own view of that name, if there is one.
-    :raises Invalid: for a name that the actor has used already, and for an unknown filter.
+    :raises Forbidden: for sharing without the permission to do so.
+    :raises Invalid: for a name that the actor has used already, for an unknown filter, and beyond `MOST_SAVED_VIEWS`.
     """
     user = _person(actor)
+    if shared:
+        require(actor, StaffPermission.SHARE_VIEW)
     name = required_text("The name", name, LONGEST_NAME)
     query = _normal(query, user)
-    present = SavedView.objects.select_for_update().filter(owner=user, name=name).first()
+    # Locked, so that views saved at once cannot exceed the limit together.
+    User.objects.select_for_update().get(pk=user.pk)
+    present = SavedView.objects.filter(owner=user, name=name).first()
     if present is not None and replace:
         present.query, present.shared = query, shared
         present.save()
         return present
+    if present is None and SavedView.objects.filter(owner=user).count() >= MOST_SAVED_VIEWS:
+        raise Invalid(f"You have {MOST_SAVED_VIEWS} views, which is the most. Delete one, or replace one.")
     try:
         with transaction.atomic():
             return SavedView.objects.create(owner=user, name=name, query=query, shared=shared)

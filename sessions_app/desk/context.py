@@ -21,6 +21,7 @@ from sessions_app import actions
 from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import requested_number
 from sessions_app.desk.pages import approvals, workers
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
@@ -163,9 +164,12 @@ def wants_part(request: Request) -> bool:
     return bool(request.htmx) and not request.htmx.boosted
 
 
-def number(value: str | None) -> int | None:
-    """A position or a key from the query string; None if it is missing or is not one."""
-    return int(value) if value and value.isdecimal() and len(value) < 19 else None
+def number(request: HttpRequest, name: str) -> int | None:
+    """A position or a key from the query string; None if it is missing or empty.
+
+    :raises Invalid: if it is not one, which `desk` answers with 400.
+    """
+    return requested_number(name, request.GET.get(name))
 
 
 def queue_of(request: HttpRequest) -> str:

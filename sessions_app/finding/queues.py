@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet
 
+from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
 from sessions_app.models import Phase, Session, Status
 
@@ -103,7 +104,7 @@ def read_page(
     """
     queue = BY_KEY[key]
     rows = select(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
-    if cursor := _read_cursor(after):
+    if cursor := read_cursor(after):
         rows = rows.filter(_beyond(*cursor, ascending=queue.oldest_first))
     sessions = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
     more = len(sessions) > limit
@@ -160,9 +161,11 @@ def _cursor(session: Session) -> str:
     return f"{session.updated_at.isoformat()}_{session.pk}"
 
 
-def _read_cursor(text: str) -> tuple[datetime, uuid.UUID] | None:
-    at, _, pk = text.partition("_")
+def read_cursor(text: str) -> tuple[datetime, uuid.UUID] | None:
+    """The time and the id that `SessionsPage.next` names; None for anything else."""
+    time_text, _, pk = text.partition("_")
+    time = read_time(time_text)
     try:
-        return datetime.fromisoformat(at), uuid.UUID(pk)
+        return (time, uuid.UUID(pk)) if time is not None else None
     except ValueError:
         return None

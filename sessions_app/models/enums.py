@@ -82,6 +82,7 @@ class StaffPermission(StrEnum):
     APPROVE = "approve_call", "operator", "Can approve or reject a tool call"
     DECIDE = "decide_call", "operator", "Can decide a tool call in doubt"
     ASSIGN = "assign_session", "operator", "Can assign a session"
+    SHARE_VIEW = "share_view", "operator", "Can share a saved view"
     REPAIR = "repair_session", "supervisor", "Can repair a session's state"
     REVEAL = "reveal_values", "supervisor", "Can see masked values"
 

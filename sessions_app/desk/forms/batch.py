@@ -8,6 +8,7 @@ from django import forms
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import whole_number
 from sessions_app.models import Approval, Session
 
 MOST = 50
@@ -35,7 +36,8 @@ class BatchForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         pairs = [str(value).partition(":") for value in self.data.getlist("call")]  # type: ignore[attr-defined]
-        self.ticked = {int(pk): print_ for pk, _, print_ in pairs if pk.isdecimal() and len(pk) < 19}
+        keys = [(whole_number(pk), fingerprint) for pk, _, fingerprint in pairs]
+        self.ticked = {key: fingerprint for key, fingerprint in keys if key is not None}
         self.approvals: list[Approval] = []
 
     @property

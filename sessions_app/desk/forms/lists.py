@@ -8,7 +8,8 @@ from django.db.models import QuerySet
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ASSIGN, Action
+from sessions_app.action_list import ASSIGN, NOT_ALLOWED, Action
+from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.session import AssignForm, ReasonForm
 from sessions_app.models import BulkAction, SavedView, Session
 
@@ -16,7 +17,7 @@ from sessions_app.models import BulkAction, SavedView, Session
 class BulkForm(forms.Form):
     """``expected`` is the number of sessions that the person was shown."""
 
-    expected = forms.IntegerField(widget=forms.HiddenInput)
+    expected = Key()
     assignee = AssignForm.base_fields["assignee"]
     reason = ReasonForm.base_fields["reason"]
 
@@ -44,6 +45,13 @@ class ViewForm(forms.Form):
     shared = forms.BooleanField(required=False, label="For everybody on the desk")
     replace = forms.BooleanField(required=False, label="Replace my view of that name, if I have one")
     query = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, may_share: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not may_share:
+            shared = self.fields["shared"]
+            shared.label = f"{shared.label} ({NOT_ALLOWED})"
+            shared.widget.attrs["disabled"] = True
 
     def run(self, actor: Actor) -> SavedView:
         return actions.save_view(actor=actor, **self.cleaned_data)

@@ -4,7 +4,6 @@ A repair never changes a row in place: the action makes a branch, which can be u
 """
 
 import json
-import math
 from typing import Any, ClassVar
 
 from django import forms
@@ -20,52 +19,10 @@ from sessions_app.action_list import (
     Action,
 )
 from sessions_app.actions.repair import value_type
+from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo
 from sessions_app.desk.forms.session import ActionForm, CallForm, ReasonForm
 from sessions_app.desk.pages.session import repairs, state
 from sessions_app.models import Session
-
-
-class LongText(forms.CharField):
-    """A text as it was typed: browsers send another line end than the person meant."""
-
-    widget = forms.Textarea(attrs={"rows": 6})
-
-    def to_python(self, value: Any) -> str:
-        return str(super().to_python(value)).replace("\r\n", "\n")
-
-
-class Number(forms.CharField):
-    """A whole number stays one: 500 does not become 500.0."""
-
-    widget = forms.NumberInput(attrs={"step": "any"})
-
-    def clean(self, value: Any) -> int | float:
-        text = super().clean(value)
-        try:
-            number = int(text) if text.lstrip("+-").isdecimal() else float(text)
-        except ValueError:
-            raise forms.ValidationError(f"Write a number, not “{text}”.") from None
-        if not math.isfinite(number):
-            raise forms.ValidationError("Write a number that can be stored.")
-        return number
-
-
-class YesNo(forms.TypedChoiceField):
-    def __init__(self, **kwargs: Any) -> None:
-        choices = [("true", "true"), ("false", "false")]
-        super().__init__(
-            choices=choices, coerce=lambda text: text == "true", widget=forms.RadioSelect, **kwargs
-        )
-
-
-class Json(forms.CharField):
-    widget = forms.Textarea(attrs={"rows": 10, "class": "mono", "spellcheck": "false"})
-
-    def clean(self, value: Any) -> Any:
-        try:
-            return json.loads(super().clean(value), parse_constant=_no_number)
-        except ValueError as error:
-            raise forms.ValidationError(f"This is not JSON: {error}.") from None
 
 
 class MemoryForm(ReasonForm):
@@ -111,7 +68,8 @@ class StateForm(ReasonForm):
         super().__init__(*args, **kwargs)
         key = str(self["key"].value() or "")
         self.present = repairs.value(self.session.current_branch, key)
-        value = Mask.configured().json({key: self.present})[key]
+        # A pattern may hide the key itself, so the one value is not looked up by it.
+        [value] = Mask.configured().json({key: self.present}).values()
         type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
         field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
@@ -132,10 +90,8 @@ class StateForm(ReasonForm):
 
 
 class MessageTextForm(ReasonForm):
-    position = forms.IntegerField(
-        widget=forms.HiddenInput, error_messages={"required": "Choose a message that the model reads."}
-    )
-    text = LongText(label="What the model reads instead", max_length=200_000)
+    position = Key(error_messages={"required": "Choose a message that the model reads."})
+    text = LongText(label="What the model reads instead")
     field_order = ("version", "position", "text", "reason")
 
     def perform(self, **arguments: Any) -> Session:
@@ -186,7 +142,3 @@ FORMS: dict[Action, type[ActionForm]] = {
     ANSWER_CALL: AnswerForm,
     ANSWER_STEP: StepForm,
 }
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number that can be stored")

@@ -13,6 +13,7 @@ from sessions_app import actions, wording
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
     APPROVE,
     ASSIGN,
@@ -27,6 +28,7 @@ from sessions_app.action_list import (
     WITHDRAW,
     Action,
 )
+from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.session import checkpoints
@@ -55,7 +57,7 @@ class ActionForm(forms.Form):
     details: ClassVar[str] = ""
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
 
-    version = forms.IntegerField(widget=forms.HiddenInput)
+    version = Key()
 
     def __init__(self, *args: Any, action: Action, session: Session, **kwargs: Any) -> None:
         self.action = action
@@ -144,7 +146,7 @@ class ResumeForm(ReasonForm):
 
 class NoteForm(ActionForm):
     # A note is as useful if the session has moved on: the version is not asked for.
-    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    version = Key(required=False)
     text = forms.CharField(
         label="Note",
         max_length=2000,
@@ -160,9 +162,7 @@ class NoteForm(ActionForm):
 class CheckpointForm(ReasonForm):
     details = "session/_dialog_checkpoint.html"
 
-    checkpoint = forms.IntegerField(
-        widget=forms.HiddenInput, error_messages={"required": "Choose a checkpoint first."}
-    )
+    checkpoint = Key(error_messages={"required": "Choose a checkpoint first."})
     run_on = forms.BooleanField(required=False, label="Run on from there at once")
 
     def run(self, actor: Actor) -> Session:
@@ -173,8 +173,7 @@ class CheckpointForm(ReasonForm):
     @property
     def chosen(self) -> int | None:
         """The checkpoint that the form is about, if one is chosen."""
-        value = str(self["checkpoint"].value() or "")
-        return int(value) if value.isdecimal() else None
+        return whole_number(str(self["checkpoint"].value() or ""))
 
 
 class RewindForm(CheckpointForm):
@@ -183,7 +182,7 @@ class RewindForm(CheckpointForm):
 
 
 class ForkForm(CheckpointForm):
-    replace = forms.IntegerField(required=False, widget=forms.HiddenInput)
+    replace = Key(required=False)
     message = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -209,7 +208,7 @@ class ForkForm(CheckpointForm):
 
 class MessageForm(ActionForm):
     # A message is as good if the session has moved on: the version is not asked for.
-    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    version = Key(required=False)
     text = forms.CharField(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
 
     def perform(self, **arguments: Any) -> Session:
@@ -232,7 +231,7 @@ class AssignForm(ActionForm):
 class CallForm(ActionForm):
     details = "session/_dialog_call.html"
 
-    call_id = forms.IntegerField(widget=forms.HiddenInput)
+    call_id = Key()
 
 
 class ApproveForm(CallForm):

@@ -1,31 +1,13 @@
 """Starting a session."""
 
-import json
 from typing import Any
 
 from django import forms
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
+from sessions_app.desk.forms.fields import JsonObject
 from sessions_app.models import RegisteredAgent, Session
-
-
-class JsonObject(forms.CharField):
-    """A JSON object, empty for none."""
-
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"})
-
-    def clean(self, value: Any) -> dict[str, Any] | None:
-        text = super().clean(value)
-        if not text:
-            return None
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise forms.ValidationError(f"This is not JSON: {error}.") from None
-        if not isinstance(data, dict):
-            raise forms.ValidationError('Write a JSON object, such as {"policy": "POL-88"}.')
-        return data
 
 
 class StartForm(forms.Form):

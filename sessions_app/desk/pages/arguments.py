@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN
+from sessions_app.access.typed import cut, read_json, read_number
 
 PREFIX = "arg-"
 
@@ -110,10 +112,8 @@ def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:
         case "choice":
             return next((c for c in schema["enum"] if c == text or json.dumps(c) == text), text)
     try:
-        value = json.loads(text)
-    except ValueError:
+        value = read_number(text) if argument.kind == "number" else read_json(text)
+    except Invalid as error:
         expected = {"number": "a number", "yesno": "true or false"}.get(argument.kind, "valid JSON")
-        raise WrongValue(f"{argument.label} must be {expected}, not “{text}”.") from None
-    if argument.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise WrongValue(f"{argument.label} must be a number, not “{text}”.")
+        raise WrongValue(f"{argument.label} must be {expected}, not “{cut(text)}”. {error}") from None
     return value

@@ -21,7 +21,7 @@ from sessions_app.desk.pages.why_not import WhyNot
 def approvals_page(request: Request) -> HttpResponse:
     """The open approvals. With ``seen`` (their number, and the newest) it answers 204 while nothing has changed."""
     now = timezone.now()
-    return _render(request, now, request.GET.get("tool", ""), number(request.GET.get("after")))
+    return _render(request, now, request.GET.get("tool", ""), number(request, "after"))
 
 
 @desk

@@ -79,7 +79,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     """How far a bulk action is; a part of the page is polled until it has finished."""
     bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
     mask = Mask.configured()
-    failures = bulk_pages.failures(bulk, after=number(request.GET.get("after")) or 0)
+    failures = bulk_pages.failures(bulk, after=number(request, "after") or 0)
     for item in failures.items:
         item.session = mask.row(item.session)
     action = ACTIONS[bulk.kind]

@@ -18,7 +18,7 @@ from sessions_app.models import Checkpoint
 @require_GET
 def compare_page(request: Request) -> HttpResponse:
     """Two checkpoints beside each other, of one session or of two."""
-    keys = [number(request.GET.get(name)) for name in ("a", "b")]
+    keys = [number(request, name) for name in ("a", "b")]
     checkpoints = Checkpoint.objects.select_related("branch__session").in_bulk(
         [key for key in keys if key is not None]
     )

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import whole_number
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, UNDO, Action
 from sessions_app.desk.context import (
     Request,
@@ -81,11 +82,11 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
 def _initial(request: Request, action: Action, context: SessionContext) -> dict[str, Any]:
     """What the fields hold at first: what the address names, and what the session holds now."""
     session = context.session_row
-    replace = number(request.GET.get("replace"))
-    call_id = number(request.GET.get("call"))
+    replace = number(request, "replace")
+    call_id = number(request, "call")
     initial: dict[str, Any] = {
         "version": session.version,
-        "checkpoint": number(request.GET.get("checkpoint")),
+        "checkpoint": number(request, "checkpoint"),
         "call_id": call_id,
         "assignee": session.assignee,
         "replace": replace,
@@ -182,10 +183,9 @@ def _about_call(request: Request, context: SessionContext, form: CallForm) -> di
     """The call with its approval, as they are shown, and the card to decide it."""
     call_id = str(form["call_id"].value() or "")
     calls = ToolCall.objects.filter(branch__session=context.session_row)
+    key = whole_number(call_id)
     call = (
-        calls.select_related("approval__repeats__branch").filter(pk=int(call_id)).first()
-        if call_id.isdecimal()
-        else None
+        calls.select_related("approval__repeats__branch").filter(pk=key).first() if key is not None else None
     )
     if call is None:
         raise Http404("This session has no such call.")

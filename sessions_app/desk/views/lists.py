@@ -7,6 +7,7 @@ from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request, desk, queue_of, render_page, wants_part
@@ -59,6 +60,8 @@ def sessions_page(request: Request) -> HttpResponse:
     key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
     session_filter = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
+    if after and queues.read_cursor(after) is None:
+        raise Invalid("The address names no page of this list. Open the list again.")
     mask = Mask.configured()
     page = queues.read_page(key, now=now, where=session_filter.where(), after=after)
     sessions = mask.rows(page.sessions)

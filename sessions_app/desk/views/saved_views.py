@@ -13,6 +13,7 @@ from sessions_app.desk.context import Request, desk, render_page, submit, wants_
 from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
+from sessions_app.models import StaffPermission
 
 
 @desk
@@ -31,11 +32,14 @@ def views_page(request: Request) -> HttpResponse:
 def save(request: Request) -> HttpResponse:
     """Store the list that the query string describes."""
     status = 200
+    actor = Actor.of(request.user)
     form = ViewForm(
-        request.POST if request.method == "POST" else None, initial={"query": request.GET.urlencode()}
+        request.POST if request.method == "POST" else None,
+        initial={"query": request.GET.urlencode()},
+        may_share=actor.may(StaffPermission.SHARE_VIEW),
     )
     if request.method == "POST":
-        submission = submit(form, lambda: form.run(Actor.of(request.user)))
+        submission = submit(form, lambda: form.run(actor))
         if (view := submission.result) is not None:
             messages.success(request, f"Saved as “{view.name}”.")
             return redirect(f"{reverse('desk')}?{view.query}")

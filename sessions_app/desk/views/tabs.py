@@ -29,7 +29,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
         session_frame(context)
         | {
             "tab": "conversation",
-            "page": conversation.read_page(context, before=number(request.GET.get("before"))),
+            "page": conversation.read_page(context, before=number(request, "before")),
             "inbox": context.mask.rows(context.session.inbox.select_related("author")),
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },
@@ -43,7 +43,7 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id, reveals="the state")
     checkpoint = None
     if request.GET.get("checkpoint"):
-        checkpoint = checkpoints.find(context, number(request.GET["checkpoint"]) or 0)
+        checkpoint = checkpoints.find(context, number(request, "checkpoint") or 0)
         if checkpoint is None:
             raise Http404("This session has no such checkpoint.")
     return render_page(
@@ -62,7 +62,7 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
-    page = checkpoints.read_page(context, before=number(request.GET.get("before")))
+    page = checkpoints.read_page(context, before=number(request, "before"))
     return render_page(
         request, "session/checkpoints.html", session_frame(context) | {"tab": "checkpoints", "page": page}
     )
@@ -72,7 +72,7 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id, reveals="the audit trail")
-    page = audit.read_page(context, before=number(request.GET.get("before")))
+    page = audit.read_page(context, before=number(request, "before"))
     return render_page(request, "session/audit.html", session_frame(context) | {"tab": "audit", "page": page})
 
 
@@ -81,7 +81,7 @@ def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
 def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The session as JSON: to read, or with ``raw`` as a file for a program."""
     context = session_context(request, session_id, reveals="the JSON")
-    data = json_page.read_page(context, before=number(request.GET.get("before")))
+    data = json_page.read_page(context, before=number(request, "before"))
     if "raw" in request.GET:
         return JsonResponse(data)
     return render_page(

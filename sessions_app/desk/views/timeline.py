@@ -8,6 +8,7 @@ from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
+from sessions_app.access.typed import whole_number
 from sessions_app.desk import live_key
 from sessions_app.desk.context import Request, desk, number, render_page, session_context, wants_part
 from sessions_app.desk.pages.session import (
@@ -36,11 +37,9 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
     context = session_context(request, session_id, reveals="the timeline")
     only = timeline_filter.parse(request.GET)
-    at = number(request.GET.get("at"))
+    at = number(request, "at")
     before = (
-        timeline.before_of_page_around(context.branch, at)
-        if at is not None
-        else number(request.GET.get("before"))
+        timeline.before_of_page_around(context.branch, at) if at is not None else number(request, "before")
     )
     page = timeline.read_page(context, before=before, only=only)
     frame = session_frame(context)
@@ -64,7 +63,7 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
     only = timeline_filter.parse(request.GET)
     values = {
         "session": context.session,
-        "page": timeline.read_page(context, before=number(request.GET.get("before")), only=only),
+        "page": timeline.read_page(context, before=number(request, "before"), only=only),
         "only": only,
         "gaps": True,
         "queue": context.queue,
@@ -110,7 +109,7 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
 
     The key stands for the login; all that it gives away is that nothing has changed.
     """
-    after = number(request.GET.get("after"))
+    after = whole_number(request.GET.get("after", ""))
     if request.method == "GET" and after is not None:
         key = request.GET.get("key", "")
         if live_key.change_of(request, session_id, key, now=timezone.now()) == after:
@@ -123,7 +122,7 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
 def _changes(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""
     context = session_context(request, session_id)
-    first, shown = number(request.GET.get("from")) or 0, number(request.GET.get("shown")) or 0
+    first, shown = number(request, "from") or 0, number(request, "shown") or 0
     frame = session_frame(context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)

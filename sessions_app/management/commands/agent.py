@@ -17,9 +17,10 @@ from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from sessions_app import actions
-from sessions_app.access.errors import ActionError
+from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import read_json
 from sessions_app.history.export import session_json
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
@@ -222,9 +223,9 @@ def _actor() -> Actor:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"this is no JSON: {error}") from None
+        value = read_json(text)
+    except Invalid as error:
+        raise ArgumentTypeError(str(error)) from None
     if not isinstance(value, dict):
         raise ArgumentTypeError('give a JSON object, like {"key": "value"}')
     return value

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
+from sessions_app.access.typed import requested_number
 from sessions_app.desk.pages.session import replacements, state
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history import restore
@@ -96,11 +97,10 @@ def _memory(memory: state.Memory) -> dict[str, str]:
 
 def _position_of_message(branch: Branch, query: Mapping[str, str]) -> int | None:
     """Position of what the model reads now in place of the named message, or of the result of the named call."""
-    position: int | None = None
-    if query.get("position", "").isdecimal():
-        position = int(query["position"])
-    elif query.get("call", "").isdecimal():
-        call = ToolCall.objects.visible_on(branch).filter(pk=int(query["call"])).first()
+    position = requested_number("position", query.get("position"))
+    call_id = requested_number("call", query.get("call"))
+    if position is None and call_id is not None:
+        call = ToolCall.objects.visible_on(branch).filter(pk=call_id).first()
         message = restore.answer_of(branch, call) if call is not None else None
         position = message.position if message is not None else None
     return None if position is None else replacements.on(branch, Mask.none()).current(position)
