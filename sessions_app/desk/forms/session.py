@@ -24,6 +24,7 @@ from sessions_app.action_list import (
     RESUME,
     REUSE,
     REWIND,
+    UNDO,
     WITHDRAW,
     Action,
 )
@@ -140,6 +141,10 @@ class ResumeForm(ReasonForm):
             for call in self.doubts
         }
         return actions.decide_all(decisions=decisions, **arguments)
+
+
+class UndoForm(ReasonForm):
+    details = "session/_dialog_undo.html"
 
 
 class NoteForm(ActionForm):
@@ -328,6 +333,7 @@ class DecideForm(CallForm):
 FORMS: dict[Action, type[ActionForm]] = {
     RESUME: ResumeForm,
     REWIND: RewindForm,
+    UNDO: UndoForm,
     FORK: ForkForm,
     MESSAGE: MessageForm,
     NOTE: NoteForm,

@@ -131,6 +131,8 @@ def _render(
         values["consequences"] = consequences.of_resume(context)
     if action is UNDO and branch.undo_to is not None and discarded.made_by_repair(branch):
         values["title"] = form.button = "Undo the repair"
+    if form.details == "session/_dialog_undo.html":
+        values["consequences"] = consequences.of_undo(context)
     values["refusal"] = _why_not(context, form, **rows)
     if moved:
         # What was typed stays; the dialog shows the session as it is now, and sending it again decides about that.

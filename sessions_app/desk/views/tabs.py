@@ -9,7 +9,15 @@ from django.views.decorators.http import require_GET, require_http_methods
 from sessions_app.access.availability import shows
 from sessions_app.desk.context import Request, desk, number, render_page, revealed, session_context
 from sessions_app.desk.pages import values
-from sessions_app.desk.pages.session import audit, checkpoints, conversation, json_page, repairs, state
+from sessions_app.desk.pages.session import (
+    audit,
+    checkpoints,
+    conversation,
+    discarded,
+    json_page,
+    repairs,
+    state,
+)
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
@@ -62,10 +70,12 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
-    page = checkpoints.read_page(context, before=number(request.GET.get("before")))
-    return render_page(
-        request, "session/checkpoints.html", session_frame(context) | {"tab": "checkpoints", "page": page}
-    )
+    values = {
+        "tab": "checkpoints",
+        "page": checkpoints.read_page(context, before=number(request.GET.get("before"))),
+        "discarded": discarded.discarded_branches(context),
+    }
+    return render_page(request, "session/checkpoints.html", session_frame(context) | values)
 
 
 @desk

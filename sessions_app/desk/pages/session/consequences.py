@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
@@ -15,13 +15,13 @@ SHOWN = 50
 
 @dataclass(slots=True)
 class Consequences:
-    """What a resume or a rewind would do.
+    """What a resume, a rewind or an undo would do.
 
     reused: calls that have ended; their results are used. ``runs``: calls that have not started.
     again: calls that had started and run again, being idempotent. ``doubt``: those that are not.
-    effects: calls with side effects on the steps that a rewind discards, newest first; ``more`` of them are not shown.
+    effects: calls with side effects on the steps that are discarded, newest first; ``more`` of them are not shown.
     reply_kept: the model's reply of the unfinished step is reused.
-    discarded_steps: how many steps a rewind discards.
+    discarded_steps: how many steps a rewind or an undo discards.
     inbox: how many messages the agent has not read yet.
     """
 
@@ -81,20 +81,42 @@ def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
         .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
         .count()
     )
-    idempotent = [tool for tool, policy in _policies(context.session).items() if policy.get("idempotent")]
-    effects = (
-        ToolCall.objects.visible_on(branch, after=checkpoint.position)
-        .filter(
-            Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
-        )
-        .exclude(tool__in=idempotent)
-    )
+    effects = effects_among(ToolCall.objects.visible_on(branch, after=checkpoint.position), context.session)
+    _show_effects(context, consequences, effects)
+    return consequences
+
+
+def of_undo(context: SessionContext) -> Consequences:
+    """What the present history shows and the branch to return to does not. At most five queries."""
+    branch, target = context.branch, context.branch.undo_to
+    consequences = Consequences(inbox=context.session.inbox.count())
+    if target is None:
+        return consequences
+    shared = branch.shared_until(target)
+    replies = ModelCall.objects.visible_on(branch, after=shared).filter(error="", side_replies__isnull=True)
+    consequences.discarded_steps = replies.count()
+    calls = effects_among(ToolCall.objects.visible_on(branch, after=shared), context.session)
+    # A repair carries the calls of the unfinished step over: the other branch shows them too.
+    there = ToolCall.objects.visible_on(target, after=shared).order_by()
+    calls = calls.exclude(idempotency_key__in=there.values("idempotency_key"))
+    _show_effects(context, consequences, calls)
+    return consequences
+
+
+def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:
+    """Those of the session's calls that took effect, or may have, and whose tool may not be repeated. One query."""
+    idempotent = [tool for tool, policy in _policies(session).items() if policy.get("idempotent")]
+    return calls.filter(
+        Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
+    ).exclude(tool__in=idempotent)
+
+
+def _show_effects(context: SessionContext, consequences: Consequences, effects: QuerySet[ToolCall]) -> None:
     newest = effects.defer("result", "state").order_by("-position")
     consequences.effects = context.mask.rows(newest[: SHOWN + 1])
     if len(consequences.effects) > SHOWN:
         consequences.more = effects.count() - SHOWN
         consequences.effects = consequences.effects[:SHOWN]
-    return consequences
 
 
 def _policies(session: Session) -> Mapping[str, Mapping[str, Any]]:

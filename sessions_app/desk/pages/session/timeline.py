@@ -72,7 +72,7 @@ def read_page(
 ) -> TimelinePage:
     """The newest ``limit`` steps that start before position ``before``, and what lies between them.
 
-    At most twelve queries: one for the bounds, five for the rows, two for replacements, four for discarded branches.
+    At most fourteen queries: one for the bounds, five for the rows, two for replacements, six for discarded branches.
     """
     if only is not None:
         return _read_matching(context, before=before, only=only, limit=limit)
@@ -101,15 +101,17 @@ def before_of_page_around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def read_discarded(context: SessionContext, branch: Branch, left_at: int, *, limit: int = PAGE) -> list[Item]:
-    """The first ``limit`` steps of the discarded ``branch`` itself after ``left_at``. At most eight queries."""
+def read_discarded(
+    context: SessionContext, branch: Branch, begins_at: int, *, limit: int = PAGE
+) -> list[Item]:
+    """The first ``limit`` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries."""
     ends = list(
-        Checkpoint.objects.filter(branch=branch, position__gt=left_at, kind__in=STEP_KINDS)
+        Checkpoint.objects.filter(branch=branch, position__gt=begins_at, kind__in=STEP_KINDS)
         .order_by("position")
         .values_list("position", flat=True)[:limit]
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
-    rows = _Rows.read(context, branch, after=max(0, left_at - 1), upto=upto)
+    rows = _Rows.read(context, branch, after=max(0, begins_at - 1), upto=upto)
     items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
     return [item for item in items if not isinstance(item, StepItem) or item.begun]
 
