@@ -28,22 +28,11 @@ from sessions_app.action_list import (
     WITHDRAW,
     Action,
 )
+from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
-
-DECISIONS = [
-    ("result", "It ran: enter its result"),
-    ("again", "Run it again"),
-    ("skip", "Skip it, and tell the agent"),
-]
-NO_MESSAGE = "Write what the agent is told instead of a result."
-
-
-def outcome(decision: str, text: str) -> dict[str, Any]:
-    """A choice of `DECISIONS` as the arguments of the actions."""
-    return {"again": True} if decision == "again" else {decision: text}
 
 
 class ActionForm(forms.Form):
@@ -129,8 +118,9 @@ class ResumeForm(ReasonForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         for call in self.doubts:
-            if data.get(f"decision-{call.pk}") == "skip" and not data.get(f"text-{call.pk}"):
-                self.add_error(f"text-{call.pk}", NO_MESSAGE)
+            problem = problem_of_outcome(data.get(f"decision-{call.pk}"), data.get(f"text-{call.pk}"))
+            if problem:
+                self.add_error(f"text-{call.pk}", problem)
         return data
 
     def perform(self, **arguments: Any) -> Session:
@@ -322,8 +312,8 @@ class DecideForm(CallForm):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        if data.get("decision") == "skip" and not data.get("text"):
-            self.add_error("text", NO_MESSAGE)
+        if problem := problem_of_outcome(data.get("decision"), data.get("text")):
+            self.add_error("text", problem)
         return data
 
     def perform(self, **arguments: Any) -> Session:

@@ -7,10 +7,14 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.values import readable
 from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
 from sessions_app.wording import count
 
 SHOWN = 50
+# A sample of a tool's results is sought in so many sessions, and so many characters of it are shown.
+RECENT = 200
+SAMPLE = 600
 
 
 @dataclass(slots=True)
@@ -101,6 +105,19 @@ def of_undo(context: SessionContext) -> Consequences:
     calls = calls.exclude(idempotency_key__in=there.values("idempotency_key"))
     _show_effects(context, consequences, calls)
     return consequences
+
+
+def earlier_result(context: SessionContext, tool: str) -> str:
+    """A sample of what the tool returned in one of the agent's last sessions, masked and cut; "" if there is none.
+
+    One query.
+    """
+    recent = Session.objects.filter(agent=context.session.agent).order_by("-updated_at").values("pk")
+    calls = ToolCall.objects.filter(
+        branch__session__in=recent[:RECENT], tool=tool, status=CallStatus.DONE, decided_by=""
+    ).exclude(result=None)
+    call = calls.order_by("-pk").defer("state").first()
+    return readable(context.mask.row(call).result).text[:SAMPLE] if call is not None else ""
 
 
 def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:
