@@ -132,14 +132,13 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     if "raw" in request.GET:
         return JsonResponse(call_json(row, mask=context.mask))
     item = CallItem.whole(row, context.mask)
-    call = item.row
     return render_page(
         request,
         "session/call.html",
         session_frame(context)
         | {
             "call": item,
-            "arguments": values.readable(call.arguments),
-            "sent": values.readable(call.sent) if call.sent else None,
+            "arguments": values.readable(item.ran),
+            "asked": values.readable(item.row.arguments) if item.edited else None,
         },
     )

@@ -20,6 +20,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     StepItem,
 )
 from sessions_app.history.call_rows import calls_without_big_results
+from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall
 
 PAGE = 100
@@ -215,7 +216,9 @@ class _Rows:
 
         With the context of a session, its state is that of the newest step.
         """
-        rows: list[Row] = [*self.checkpoints, *self.messages, *self.model_calls, *self.calls, *self.events]
+        notes = note_places(self.messages)  # shown on the calls that they are about
+        messages = [row for row in self.messages if (row.branch_id, row.position) not in notes]
+        rows: list[Row] = [*self.checkpoints, *messages, *self.model_calls, *self.calls, *self.events]
         rows.sort(key=lambda row: row.position)
         items: list[Item] = []
         step: StepItem | None = None

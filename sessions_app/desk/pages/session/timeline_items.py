@@ -83,7 +83,12 @@ class StepItem:
 
     @property
     def texts(self) -> list[Message]:
-        return [reply for reply in self.replies if reply.text]
+        """What the agent wrote; where a person decided about a call, the same text is stored with it once more."""
+        texts: dict[str, Message] = {}
+        for reply in self.replies:
+            if reply.text:
+                texts.setdefault(reply.text, reply)
+        return list(texts.values())
 
     @property
     def unfinished(self) -> list[CallItem]:
