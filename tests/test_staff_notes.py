@@ -8,8 +8,10 @@ from django.test import Client
 
 from agentstate.names import STAFF_NOTE
 from sessions_app.access.masking import Mask
+from sessions_app.finding import search_index
 from sessions_app.history.export import session_json
 from sessions_app.models import Checkpoint, Session, ToolCall
+from sessions_app.models.event import record_event
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -115,3 +117,34 @@ def test_an_agent_that_says_the_same_twice_is_shown_twice(desk):
     history.lookup("POL-8")
     text = plain(desk, f"/sessions/{history.rest('paused').pk}/conversation/")
     assert text.count("I look that up.") == 2
+
+
+def test_wherever_a_call_is_shown_what_ran_comes_first(desk):
+    """120 was paid where 100 had been asked for: in the dialogs, in the audit trail and among the hits of a search."""
+    session, call = edited(NOW)
+    record_event(session, "approved", position=session.position + 1, actor_name="anna", data=call.reference())
+    first = Checkpoint.objects.earliest("position")
+    dialog = plain(desk, f"/sessions/{session.pk}/rewind/?checkpoint={first.pk}")
+    effects = dialog[dialog.index("Not undone") :]
+    assert effects.index('amount="120.00"') < effects.index(CHANGE)
+    trail = plain(desk, f"/sessions/{session.pk}/audit/")
+    assert trail.index('amount="120.00"') < trail.index(CHANGE)
+    search_index.update()
+    found = plain(desk, f"/sessions/{session.pk}/find/?q=CLM-1042")
+    assert found.index("120.00") < found.index("100.00")
+    assert CHANGE in found
+    assert "staff" in found
+    exported = next(
+        c for c in session_json(session, mask=Mask.none())["tool_calls"] if c["tool"] == call.tool
+    )
+    assert (exported["arguments"], exported["requested"]) == (RAN, ASKED)
+
+
+def test_a_call_that_was_approved_with_changes_and_has_not_run_is_shown_with_them(desk):
+    history = builders.looked_up()
+    history.reply("I refund it now.", [("issue_refund", ASKED)])
+    history.ask(history.calls[0], decision="approved", edited=RAN, decided_at=history.now, decided_by="anna")
+    session = history.rest("paused")
+    for address in ("", "resume/"):
+        text = plain(desk, f"/sessions/{session.pk}/{address}")
+        assert text.index('amount="120.00"') < text.index(CHANGE)

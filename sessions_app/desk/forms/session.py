@@ -92,14 +92,15 @@ class ResumeForm(ReasonForm):
         self.doubts: list[ToolCall] = []
         if self.session.status in (Status.WAITING, Status.PAUSED):
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
-            self.doubts = Mask.configured().rows(calls.defer("result", "state").order_by("position"))
+            calls = calls.select_related("approval").defer("result", "state").order_by("position")
+            self.doubts = Mask.configured().rows(calls)
         if not self.doubts:
             return
         self.button = "Decide and resume"
         reason = self.fields.pop("reason")
         for call in self.doubts:
             self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
-                label=f"{call.tool} {wording.arguments(call.arguments, 60)}".strip(),
+                label=f"{call.tool} {wording.arguments(call.ran_with, 60)}".strip(),
                 choices=DECISIONS,
                 widget=forms.RadioSelect,
                 error_messages={"required": "Choose what became of the call."},

@@ -83,7 +83,8 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id, reveals="the audit trail")
     page = audit.read_page(context, before=number(request.GET.get("before")))
-    return render_page(request, "session/audit.html", session_frame(context) | {"tab": "audit", "page": page})
+    values = {"tab": "audit", "page": page, "calls": audit.calls_of(context, page)}
+    return render_page(request, "session/audit.html", session_frame(context) | values)
 
 
 @desk

@@ -89,10 +89,6 @@ class CallItem:
 
     @property
     def ran(self) -> dict[str, object]:
-        """The arguments that run or ran; those that a person approved, before it has started."""
-        if self.row.sent is None and self.approval is not None and self.approval.edited is not None:
-            edited: dict[str, object] = self.approval.edited
-            return edited
         return self.row.ran_with
 
     @property
@@ -102,7 +98,7 @@ class CallItem:
     @property
     def changes(self) -> str:
         """``amount 100.00 -> 120.00``: from what the agent asked for to what ran; "" where it is the same."""
-        return changes(self.row.arguments, self.ran) if self.edited else ""
+        return changes(self.row.arguments, self.ran)
 
     @property
     def edited_by_person(self) -> bool:

@@ -60,7 +60,8 @@ def of_resume(context: SessionContext) -> Consequences:
     policies = _policies(context.session)
     replies = ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True)
     consequences.reply_kept = replies.exists()
-    calls = ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")
+    calls = ToolCall.objects.visible_on(branch, after=start).select_related("approval")
+    calls = calls.defer("result", "state").order_by("position")
     for call in context.mask.rows(calls[:SHOWN]):
         match call.status:
             case CallStatus.DOUBT:
@@ -92,7 +93,7 @@ def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
 
 def of_undo(context: SessionContext) -> Consequences:
     """What the present history shows and the branch to return to does not. At most five queries."""
-    branch, target = context.branch, context.branch.undo_to
+    branch, target = context.branch, context.session_row.current_branch.undo_to
     consequences = Consequences(inbox=context.session.inbox.count())
     if target is None:
         return consequences
@@ -129,7 +130,7 @@ def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolC
 
 
 def _show_effects(context: SessionContext, consequences: Consequences, effects: QuerySet[ToolCall]) -> None:
-    newest = effects.defer("result", "state").order_by("-position")
+    newest = effects.select_related("approval").defer("result", "state").order_by("-position")
     consequences.effects = context.mask.rows(newest[: SHOWN + 1])
     if len(consequences.effects) > SHOWN:
         consequences.more = effects.count() - SHOWN
