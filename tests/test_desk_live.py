@@ -142,3 +142,26 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
         history.lookup("POL-new")
         with django_assert_num_queries(25):
             ask(desk, address)
+
+
+def test_the_first_step_takes_the_place_of_the_note_that_nothing_has_happened(desk):
+    history = builders.History()
+    session = history.rest("running")
+    page = desk.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Nothing has happened yet" in page
+    assert 'id="no-items"' in page
+    history.system("You help.")
+    history.user("Is my windscreen covered?")
+    history.checkpoint("start")
+    text = ask(desk, poll_of(page)).content.decode()
+    assert '<li id="no-items" hx-swap-oob="delete"></li>' in text
+    history.lookup()
+    assert "no-items" not in ask(desk, poll_of(text)).content.decode()
+
+
+def test_the_counts_on_the_filters_follow(desk):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-8")
+    text = ask(desk, address).content.decode()
+    assert re.search(r'<a id="chip-tools" hx-swap-oob="true"[^>]*>Tools 2</a>', text)

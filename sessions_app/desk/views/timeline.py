@@ -121,6 +121,7 @@ def _changes(request: Request, session_id: UUID) -> HttpResponse:
     values = {
         "page": page,
         "moved": moved,
+        "first": not shown and bool(page.items),
         "old": [] if moved else [item for item in page.items if item.position <= shown],
         "new": page.items if moved else [item for item in page.items if item.position > shown],
         "gaps": True,

@@ -223,6 +223,8 @@ class _Rows:
         items: list[Item] = []
         step: StepItem | None = None
         for row in rows:
+            if step is not None and not step.begun and isinstance(row, ModelCall | CallItem):
+                items = _with_events_before(items, step)
             match row:
                 case Checkpoint() if row.kind == Checkpoint.Kind.END:
                     if step is not None:
@@ -251,6 +253,14 @@ class _Rows:
         if step is not None and context is not None:
             step.take_state_of(context.session, context.now)
         return timeline_items.with_gaps(items)
+
+
+def _with_events_before(items: list[Item], step: StepItem) -> list[Item]:
+    """With the events that happened between the step's checkpoint and its beginning in front of it."""
+    place = items.index(step)
+    events = [item for item in items[place:] if isinstance(item, EventItem)]
+    others = [item for item in items[place:] if not isinstance(item, EventItem)]
+    return [*items[:place], *events, *others]
 
 
 def _without_repaired_end(items: list[Item]) -> list[Item]:
