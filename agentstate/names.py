@@ -39,3 +39,7 @@ class RunEvent:
     LOST: Final = "lost"
     PAUSED: Final = "paused"
     RETRY: Final = "retry"
+
+
+# What the model is told by staff in the place of a user begins with this.
+STAFF_NOTE = "[Note from staff, not from the customer]"

@@ -52,6 +52,21 @@ def arguments(values: Any, limit: int = 200) -> str:
     )
 
 
+def changes(before: dict[str, Any], after: dict[str, Any], limit: int = 60) -> str:
+    """What differs between two sets of arguments: ``amount 100.00 -> 120.00, note none -> late``."""
+    names = [name for name in {**before, **after} if before.get(name, ...) != after.get(name, ...)]
+    return ", ".join(
+        f"{name} {_brief(before, name, limit)} -> {_brief(after, name, limit)}" for name in names
+    )
+
+
+def _brief(values: dict[str, Any], name: str, limit: int) -> str:
+    if name not in values:
+        return "none"
+    value = values[name]
+    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+
+
 def shorten(text: str, limit: int) -> str:
     """At most ``limit`` characters, the last of them ``…`` where something was cut off."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"

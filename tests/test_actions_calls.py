@@ -15,6 +15,7 @@ from sessions_app.models import (
     Approval,
     CallStatus,
     Checkpoint,
+    RegisteredAgent,
     Session,
     Status,
     ToolCall,
@@ -72,7 +73,7 @@ def approve(session: Session, approval: Approval, **how: Any) -> Session:
     "how, status, result, error",
     [
         ({"result": "paid on Monday"}, CallStatus.DONE, "paid on Monday", ""),
-        ({"result": ""}, CallStatus.DONE, "", ""),
+        ({"nothing": True}, CallStatus.DONE, None, ""),
         (
             {"skip": "It was not paid; go on without."},
             CallStatus.SKIPPED,
@@ -82,7 +83,7 @@ def approve(session: Session, approval: Approval, **how: Any) -> Session:
     ],
 )
 def test_a_call_in_doubt_ends_as_the_person_says(
-    how: dict[str, str], status: str, result: str | None, error: str, woken: list[str]
+    how: dict[str, Any], status: str, result: str | None, error: str, woken: list[str]
 ) -> None:
     session = builders.in_doubt()
     call = ToolCall.objects.get(status=CallStatus.DOUBT)
@@ -143,7 +144,16 @@ def test_a_decision_while_paused_does_not_make_it_run(woken: list[str]) -> None:
     assert woken == []
 
 
-@pytest.mark.parametrize("how", [{}, {"result": "a", "again": True}, {"result": "a", "skip": "b"}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"result": "a", "again": True},
+        {"result": "a", "skip": "b"},
+        {"result": "a", "nothing": True},
+        {"again": True, "nothing": True},
+    ],
+)
 def test_exactly_one_decision_is_wanted(how: dict[str, Any]) -> None:
     session = builders.in_doubt()
     call = ToolCall.objects.get(status=CallStatus.DOUBT)
@@ -151,6 +161,56 @@ def test_exactly_one_decision_is_wanted(how: dict[str, Any]) -> None:
         decide(session, call, **how)
     call.refresh_from_db()
     assert call.status == CallStatus.DOUBT
+
+
+@pytest.mark.parametrize("result", ["", " ", "\n"])
+def test_an_empty_result_is_refused(result: str) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    with pytest.raises(Invalid, match="or choose that it returns nothing"):
+        decide(session, call, result=result)
+    with pytest.raises(Invalid, match="or choose that it returns nothing"):
+        actions.decide_all(
+            actor=builders.SYSTEM, session_id=session.pk, decisions={call.pk: {"result": result}}, reason="x"
+        )
+    call.refresh_from_db()
+    assert call.status == CallStatus.DOUBT
+
+
+OUTPUT = {"type": "object", "properties": {"paid": {"type": "number", "maximum": 500}}, "required": ["paid"]}
+
+
+@pytest.mark.parametrize(
+    "output, how, stored, refusal",
+    [
+        (OUTPUT, {"result": '{"paid": 120}'}, {"paid": 120}, ""),
+        (OUTPUT, {"result": "paid on Monday"}, None, "an object: enter its result as JSON"),
+        (OUTPUT, {"result": '{"paid": 777}'}, None, "paid must satisfy maximum 500"),
+        (OUTPUT, {"result": '{"amount": 1}'}, None, "it must satisfy required"),
+        (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot hold a key"),
+        (OUTPUT, {"result": "[" * 100_000}, None, "enter its result as JSON"),
+        (OUTPUT, {"result": '{"paid": NaN}'}, None, "no NaN"),
+        (OUTPUT, {"nothing": True}, None, "returns a result"),
+        ({"type": "null"}, {"nothing": True}, None, ""),
+        ({"type": "string"}, {"result": '{"paid": 120}'}, '{"paid": 120}', ""),
+    ],
+)
+def test_a_result_is_one_that_the_tool_can_have_returned(
+    output: dict[str, Any], how: dict[str, Any], stored: Any, refusal: str
+) -> None:
+    session = builders.in_doubt()
+    agent = RegisteredAgent.objects.get()
+    agent.tools = [{**tool, "output": output} for tool in agent.tools]
+    agent.save()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    if refusal:
+        with pytest.raises(Invalid, match=refusal) as refused:
+            decide(session, call, **how)
+        assert "777" not in str(refused.value)  # the rule, not what may be hidden
+    else:
+        decide(session, call, **how)
+    call.refresh_from_db()
+    assert (call.status, call.result) == (CallStatus.DOUBT if refusal else CallStatus.DONE, stored)
 
 
 @pytest.mark.parametrize("how", [{"skip": " "}, {"result": "\x00"}, {"skip": "\x00"}])

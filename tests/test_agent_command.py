@@ -280,6 +280,16 @@ def test_decide_answers_a_request_for_approval(how: list[str], decision: str) ->
     assert event.reason == "I asked the boss"
 
 
+def test_decide_says_that_a_tool_returns_nothing() -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status=CallStatus.DOUBT)
+    with pytest.raises(CommandError, match="or choose that it returns nothing"):
+        run("decide", session.pk, call.call_id, "--result", "")
+    run("decide", session.pk, call.call_id, "--nothing")
+    call.refresh_from_db()
+    assert (call.status, call.result) == (CallStatus.DONE, None)
+
+
 @pytest.mark.parametrize("how", [[], ["--again", "--approve"], ["--result", "a", "--skip", "b"]])
 def test_decide_wants_exactly_one_decision(how: list[str]) -> None:
     session = builders.in_doubt()

@@ -104,7 +104,7 @@ def test_replace_a_result_and_undo_it(browser, live_server, javascript):
     page.get_by_label("Reason").fill("The system was stale")
     page.get_by_role("button", name="Replace the words").click()
     expect(page.locator(f"#c{call.position} .replaced")).to_contain_text("The policy has lapsed.")
-    page.locator(".rewound").get_by_role("link", name="undo").click()
+    page.locator("header.session").get_by_role("button", name="Undo").click()
     page.get_by_label("Reason").fill("It was right")
     page.get_by_role("button", name="Undo the repair").click()
     expect(page.locator(".replaced")).to_have_count(0)

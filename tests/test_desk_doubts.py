@@ -42,7 +42,7 @@ def test_one_form_decides_all_and_resumes(operator, status):
     text = operator.get(address).content.decode()
     assert "What will happen" in text
     assert "takes effect twice" in text
-    assert len(re.findall(rf'name="decision-{letter.pk}"', text)) == 3
+    assert len(re.findall(rf'name="decision-{letter.pk}"', text)) == 4
     fields = {
         "version": session.version,
         f"decision-{letter.pk}": "again",
@@ -70,6 +70,8 @@ def test_one_form_decides_all_and_resumes(operator, status):
     [
         ({"decision-letter": ""}, "Choose what became of the call."),
         ({"decision-letter": "skip", "text-letter": " "}, "Write what the agent is told"),
+        ({"decision-letter": "result", "text-letter": " "}, "Enter what the tool returned"),
+        ({"decision-letter": "nothing", "text-letter": "Sent"}, "It returns nothing, but"),
         ({"reason": ""}, "Say why"),
     ],
 )
@@ -125,3 +127,32 @@ def test_all_are_decided_or_none():
 def test_nothing_is_decided_where_nothing_is_in_doubt():
     with pytest.raises(Invalid):
         decide_all(builders.paused(), {})
+
+
+def test_a_tool_that_returns_nothing_is_a_choice_of_its_own(operator):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert 'name="decision" value="nothing"' in page
+    fields = {"version": session.version, "call_id": call.pk, "reason": "Seen on the account"}
+    address = f"/sessions/{session.pk}/decide/"
+    answer = operator.post(address, fields | {"decision": "result", "text": " "})
+    assert answer.status_code == 400
+    assert "Enter what the tool returned" in answer.content.decode()
+    assert operator.post(address, fields | {"decision": "nothing"}).status_code == 302
+    call.refresh_from_db()
+    assert (call.status, call.result) == ("done", None)
+
+
+def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hidden(operator, settings):
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    other = builders.refunding()
+    other.finish(other.calls[-1], {"paid": 120, "iban": "DE00 1234"})
+    other.rest("paused")
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    for address in (f"decide/?call={call.pk}", "resume/"):
+        text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
+        assert "returned this on another occasion" in text
+        assert "120" in text[text.index("another occasion") :]
+        assert "DE00 1234" not in text

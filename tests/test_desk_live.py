@@ -192,3 +192,26 @@ def test_a_key_runs_out(desk, monkeypatch):
     address = watched(desk, builders.running())
     monkeypatch.setattr("sessions_app.desk.live_key.SECONDS", -1)
     assert ask(desk, address).status_code == 200
+
+
+def test_the_first_step_takes_the_place_of_the_note_that_nothing_has_happened(desk):
+    history = builders.History()
+    session = history.rest("running")
+    page = desk.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Nothing has happened yet" in page
+    assert 'id="no-items"' in page
+    history.system("You help.")
+    history.user("Is my windscreen covered?")
+    history.checkpoint("start")
+    text = ask(desk, poll_of(page)).content.decode()
+    assert '<li id="no-items" hx-swap-oob="delete"></li>' in text
+    history.lookup()
+    assert "no-items" not in ask(desk, poll_of(text)).content.decode()
+
+
+def test_the_counts_on_the_filters_follow(desk):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-8")
+    text = ask(desk, address).content.decode()
+    assert re.search(r'<a id="chip-tools" hx-swap-oob="true"[^>]*>Tools 2</a>', text)

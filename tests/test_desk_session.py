@@ -13,8 +13,14 @@ from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import NOT_ALLOWED
-from sessions_app.desk.pages.session import timeline
-from sessions_app.desk.pages.session.timeline_items import DiscardedItem, GapItem, MessageItem, StepItem
+from sessions_app.desk.pages.session import time_strip, timeline
+from sessions_app.desk.pages.session.timeline_items import (
+    DiscardedItem,
+    EventItem,
+    GapItem,
+    MessageItem,
+    StepItem,
+)
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
 from sessions_app.models import Checkpoint, Session, ToolCall
 from tests import builders
@@ -150,7 +156,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
         ("", 26),
         ("conversation/", 12),
         ("state/", 11),
-        ("checkpoints/", 10),
+        ("checkpoints/", 11),
         ("audit/", 10),
         ("json/", 17),
     ):
@@ -222,11 +228,19 @@ def test_the_former_address_of_discarded_steps_still_leads_to_them(desk):
 
 def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
     operator = builders.actor()
-    session = builders.rewound()
+    history = builders.looked_up()
+    start = Checkpoint.objects.get(branch=history.branch, kind="start")
+    actions.rewind(
+        actor=operator, session_id=history.rest("paused").pk, checkpoint_id=start.pk, reason="Again"
+    )
+    history.session.refresh_from_db()
+    history.lookup("POL-8")
+    session = history.rest("paused")
     actions.undo(actor=operator, session_id=session.pk, reason="It was right")
     items = shown(session).items
     assert [(item.undone, item.branch) for item in items if isinstance(item, DiscardedItem)] == [(True, 2)]
-    assert "Yes, POL-7 covers your windscreen." in page_of(session, desk)
+    assert "POL-8" not in page_of(session, desk)
+    assert "POL-8" in page_of(session, desk, "branches/2/")
 
 
 def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
@@ -416,3 +430,26 @@ def test_an_unknown_action_is_an_error_and_never_a_possible_one():
             ask()
     with pytest.raises(UnknownActionError):
         Template("{% if why_not.reapir %}{% endif %}").render(Context({"why_not": why_not}))
+
+
+def test_what_happened_before_a_step_began_stands_above_it():
+    history = builders.looked_up()
+    history.event("paused")
+    history.event("resumed")
+    waiting = [type(item).__name__ for item in shown(history.rest("paused")).items][-3:]
+    assert waiting == ["StepItem", "EventItem", "EventItem"]  # it has not begun
+    history.lookup("POL-8")
+    history.event("paused")
+    items = shown(history.rest("paused")).items
+    ran = [item for item in items if isinstance(item, StepItem) and item.begun][-1]
+    kinds = [item.row.kind if isinstance(item, EventItem) else item.kind for item in items]
+    assert kinds[items.index(ran) - 2 : items.index(ran)] == ["paused", "resumed"]
+    assert kinds[-1] == "paused"
+
+
+def test_waiting_for_a_decision_on_a_call_in_doubt_is_drawn_as_waiting():
+    context = builders.context_of(builders.in_doubt())
+    strip = time_strip.strip(context)
+    assert strip is not None
+    assert strip.bars[-1].kind == "waiting"
+    assert "waiting" in strip.description

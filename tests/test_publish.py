@@ -94,6 +94,7 @@ def test_an_agent_is_published_with_what_the_desk_needs(write: Write) -> None:
     assert look_up["parameters"]["properties"]["policy"]["type"] == "string"
     assert look_up["policy"]["cache_ttl"] == 60
     assert look_up["policy"]["idempotent"] is False
+    assert look_up["output"] == {"type": "string"}
 
 
 def test_publishing_again_updates_what_changed_and_makes_no_second_row(write: Write) -> None:

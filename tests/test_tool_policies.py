@@ -18,6 +18,7 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.cache import MemoryToolCache, cache_key
 from agentstate.durable.run import Options, run
 from agentstate.journals import MemoryJournal
+from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.models import Approval, CallStatus, Phase, Session, Status, ToolCall, ToolResult, WaitingFor
 from sessions_app.runtime import leases
@@ -229,7 +230,8 @@ def test_changed_arguments_reach_the_tool_and_the_conversation(desk: Desk) -> No
     assert (call.arguments, call.sent) == ({"order": "A1", "amount": 100}, edited)
     assert "refunded 55 for A1" in tool_messages(desk, session)
     conversation = "\n".join(text for _, text in desk.texts(session))
-    assert "A person changed the arguments of 'refund' to {'order': 'A1', 'amount': 55}" in conversation
+    note = "A person changed the arguments of 'refund' to "
+    assert f'{STAFF_NOTE} {note}{{"order": "A1", "amount": 55}}' in conversation
 
 
 def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:

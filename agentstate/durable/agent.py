@@ -8,10 +8,11 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_type_hints
 
 from haystack.components.agents import Agent
 from haystack.tools import Tool, Toolset
+from pydantic import TypeAdapter
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
 from agentstate.durable.hooks import (
@@ -87,6 +88,7 @@ def describe(registration: Registration) -> Description:
             "parameters": tool.parameters,
             "policy": registration.policy(tool.name).to_dict(),
             "takes_state": _takes_state(tool),
+            **({} if (output := _output(tool)) is None else {"output": output}),
         }
         for tool in _tools(durable.agent)
     ]
@@ -236,6 +238,18 @@ def _takes_state(tool: Tool) -> bool:
     target = tool.function or tool.async_function
     annotations = getattr(target, "__annotations__", {}) if target is not None else {}
     return any(kind is State or kind == "State" for kind in annotations.values())
+
+
+def _output(tool: Tool) -> dict[str, Any] | None:
+    """The JSON schema of what the tool's function says it returns; None unless that is plain JSON."""
+    target = tool.function or tool.async_function
+    try:
+        returned = get_type_hints(target, include_extras=True)["return"]
+        schema = TypeAdapter(returned).json_schema()
+    except Exception:  # no annotation, one that cannot be resolved, or a type that is not JSON
+        return None
+    plain = schema and not any(word in json.dumps(schema) for word in ('"$ref"', '"format"'))
+    return schema if plain else None
 
 
 def _model(agent: Agent) -> str:

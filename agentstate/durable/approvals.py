@@ -5,6 +5,7 @@ decisions from the journal instead of blocking on a prompt. `CheckPendingCalls` 
 step are collected.
 """
 
+import json
 from typing import Any
 
 from haystack.components.agents.state import State
@@ -19,7 +20,7 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -71,8 +72,7 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
                 execute=True,
                 tool_call_id=tool_call_id,
                 final_tool_params=approval.arguments,
-                feedback=f"A person changed the arguments of '{tool_name}' to {approval.arguments}"
-                + (f": {approval.message}" if approval.message else "."),
+                feedback=_note_of_change(tool_name, approval.arguments, approval.message),
             )
         return ToolExecutionDecision(
             tool_name=tool_name,
@@ -92,6 +92,13 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
         deserialize_component_inplace(data["init_parameters"], key="policy")
         strategy: JournalConfirmationStrategy = default_from_dict(cls, data)
         return strategy
+
+
+def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:
+    """What the model is told of arguments that a person changed, marked as coming from staff."""
+    ran = json.dumps(arguments, ensure_ascii=False, default=str)
+    end = f": {message}" if message else "."
+    return f"{STAFF_NOTE} A person changed the arguments of '{tool}' to {ran}{end}"
 
 
 def with_journal_strategies(hook: Any) -> Any:

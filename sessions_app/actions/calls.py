@@ -22,12 +22,12 @@ from sessions_app.actions.base import (
     in_one_transaction,
     json_object,
     lock,
-    optional_result,
     optional_text,
     queue,
     require,
     required_text,
 )
+from sessions_app.actions.outcomes import Outcome, one_outcome, stored_result
 from sessions_app.models import (
     Allowance,
     Approval,
@@ -47,28 +47,31 @@ def decide(
     call_id: int | str,
     reason: str,
     result: str | None = None,
+    nothing: bool = False,
     again: bool = False,
     skip: str | None = None,
     expected_version: int | None = None,
 ) -> Session:
     """Record the outcome of a call in doubt: its `result`, run it `again`, or `skip` it with a message to the model.
 
+    `nothing` says that it took effect, and that its tool returns nothing.
+
     The session continues when no call of it is in doubt any more.
 
     :param call_id: The row's primary key, or as text the id that the model gave the call.
-    :raises Invalid: unless exactly one of the three is given.
+    :raises Invalid: unless exactly one of the four is given, and for a result that the tool cannot have returned.
     """
     require(actor, DECIDE.permission)
     reason = required_text("The reason", reason)
-    result, again, skip = _one_of(result, again, skip)
+    outcome = one_outcome(result=result, nothing=nothing, again=again, skip=skip)
     session = lock(session_id, expected_version)
     call = _call(session, call_id, ToolCall.objects.filter(status=CallStatus.DOUBT))
     check(session, DECIDE, call=call)
-    decision = _decide(call, actor, result=result, again=again, skip=skip)
+    _decide(session, call, actor, outcome)
     still_in_doubt = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).exists()
     if session.waiting_for == WaitingFor.DOUBT and not still_in_doubt:
         queue(session)
-    return commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": decision})
+    return commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": outcome.decision})
 
 
 @in_one_transaction
@@ -82,14 +85,19 @@ def decide_all(
 ) -> Session:
     """Record the outcome of every call in doubt, and let the session continue: all at once, or nothing.
 
-    :param decisions: By the calls' primary keys, what `decide` takes: a ``result``, ``again`` or ``skip``.
+    :param decisions: By the calls' primary keys, what `decide` takes: a ``result``, ``nothing``, ``again`` or ``skip``.
     :raises Invalid: if a call in doubt is missing.
     """
     require(actor, DECIDE.permission)
     require(actor, RESUME.permission)
     reason = required_text("The reason", reason)
     outcomes = {
-        pk: _one_of(decision.get("result"), bool(decision.get("again")), decision.get("skip"))
+        pk: one_outcome(
+            result=decision.get("result"),
+            nothing=bool(decision.get("nothing")),
+            again=bool(decision.get("again")),
+            skip=decision.get("skip"),
+        )
         for pk, decision in decisions.items()
     }
     session = lock(session_id, expected_version)
@@ -106,9 +114,9 @@ def decide_all(
     if not doubts:
         raise Invalid("No call is in doubt: there is nothing to decide.")
     for pk, call in doubts.items():
-        result, again, skip = outcomes[pk]
-        decision = _decide(call, actor, result=result, again=again, skip=skip)
-        commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": decision})
+        _decide(session, call, actor, outcomes[pk])
+        data = {**call.reference(), "decision": outcomes[pk].decision}
+        commit(session, DECIDE.event, actor, reason, data)
     queue(session)
     return commit(session, RESUME.event, actor, reason)
 
@@ -232,28 +240,17 @@ def withdraw(
     return commit(session, WITHDRAW.event, actor, reason, {"tool": tool})
 
 
-def _one_of(result: str | None, again: bool, skip: str | None) -> tuple[str | None, bool, str | None]:
-    if (result is not None) + again + (skip is not None) != 1:
-        raise Invalid("Choose one: enter the call's result, run it again, or skip it.")
-    return (
-        optional_result(result) if result is not None else None,
-        again,
-        required_text("The message to the model", skip) if skip is not None else None,
-    )
-
-
-def _decide(call: ToolCall, actor: Actor, *, result: str | None, again: bool, skip: str | None) -> str:
-    """Write the outcome of the call; returns the decision in a word."""
-    if again:
-        decision = "again"
+def _decide(session: Session, call: ToolCall, actor: Actor, outcome: Outcome) -> None:
+    """Write the outcome of the call."""
+    if outcome.decision == "again":
         call.status, call.started_at = CallStatus.PLANNED, None
     else:
-        decision = "skip" if result is None else "result"
-        call.status = CallStatus.SKIPPED if result is None else CallStatus.DONE
-        call.result, call.error = result, skip or ""
+        skipped = outcome.decision == "skip"
+        call.status = CallStatus.SKIPPED if skipped else CallStatus.DONE
+        call.result = None if skipped else stored_result(session, call.tool, outcome)
+        call.error = outcome.text if skipped else ""
         call.ended_at, call.decided_by = timezone.now(), actor.name
     call.save()
-    return decision
 
 
 def _call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall]) -> ToolCall:

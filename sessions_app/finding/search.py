@@ -9,7 +9,7 @@ The words are stored in tables of their own, which `sessions_app.finding.search_
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -23,7 +23,9 @@ from django.db.models.functions import RowNumber
 
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
+from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Message, Session, ToolCall
+from sessions_app.wording import changes
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
 MOST_CHARACTERS = 100_000
@@ -44,6 +46,7 @@ class Hit:
     kind: message or call. ``who``: the author or the role of a message, the tool of a call.
     branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.
     parts: the surroundings of the first match, in pieces; those with True are matches.
+    changes: of a call that ran with other arguments than the agent asked for, what differs.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class Hit:
     branch: int
     visible: bool
     parts: list[tuple[str, bool]]
+    changes: str = ""
 
     @property
     def anchor(self) -> str:
@@ -86,7 +90,7 @@ def history_contains(text: str) -> Q:
 
 
 def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hit]:
-    """The messages and calls of the session that contain the text, newest first. Three queries.
+    """The messages and calls of the session that contain the text, newest first. At most four queries.
 
     Matches in values that the mask hides are left out. Reads ``session.branch``.
     """
@@ -104,12 +108,16 @@ def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hi
         *calls.filter(here).order_by("-position")[:limit],
     ]
     rows.sort(key=lambda row: row.position, reverse=True)
-    candidates = (_hit(row, session.branch, own, phrases, mask) for row in rows[:limit])
+    notes = note_places(row for row in rows if isinstance(row, Message))
+    candidates = (_hit(row, session.branch, own, phrases, mask, notes) for row in rows[:limit])
     return [hit for hit in candidates if hit is not None]
 
 
 def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int = 2) -> dict[UUID, list[Hit]]:
-    """The newest hits in each of the sessions, by the sessions' keys. Three queries. Reads ``session.branch``."""
+    """The newest hits in each of the sessions, by the sessions' keys. At most four queries.
+
+    Reads ``session.branch``.
+    """
     phrases = _phrases(text)
     if not phrases or not sessions:
         return {}
@@ -125,13 +133,14 @@ def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int 
     for matching in _matching(phrases):
         rows += matching.filter(here).annotate(newest=newest).filter(newest__lte=each)
     rows.sort(key=lambda row: row.position, reverse=True)
+    notes = note_places(row for row in rows if isinstance(row, Message))
     by_session: dict[UUID, list[Hit]] = {}
     for session in sessions:
         if (branch := session.branch) is None:
             continue
         own = {pk: number for pk, (key, number) in owners.items() if key == session.pk}
         mine = (row for row in rows if row.branch_id in own or branch.sees(row.branch_id, row.position))
-        hits = (_hit(row, branch, own, phrases, mask) for row in mine)
+        hits = (_hit(row, branch, own, phrases, mask, notes) for row in mine)
         by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
     return by_session
 
@@ -153,7 +162,7 @@ def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
     arguments, sent, result = (mask.json(value) for value in (call.arguments, call.sent, call.result))
     return " ".join(
-        filter(None, [call.tool, plain(arguments), plain(sent), mask.text(call.error), plain(result)])
+        filter(None, [call.tool, plain(sent), plain(arguments), mask.text(call.error), plain(result)])
     )
 
 
@@ -226,7 +235,12 @@ def _item(index: int) -> str:
 
 
 def _hit(
-    row: Message | ToolCall, branch: Branch, numbers: dict[int, int], phrases: list[_Phrase], mask: Mask
+    row: Message | ToolCall,
+    branch: Branch,
+    numbers: dict[int, int],
+    phrases: list[_Phrase],
+    mask: Mask,
+    notes: Container[tuple[int, int]],
 ) -> Hit | None:
     if isinstance(row, Message):
         whole, shown = row.text, mask.text(row.text)
@@ -238,12 +252,21 @@ def _hit(
     return Hit(
         kind="message" if isinstance(row, Message) else "call",
         position=row.position,
-        who=(row.author or row.role) if isinstance(row, Message) else row.tool,
+        who=_who(row, notes),
         at=row.created_at if isinstance(row, Message) else row.asked_at,
         branch=numbers.get(row.branch_id, 0),
         visible=branch.sees(row.branch_id, row.position),
         parts=parts,
+        changes=""
+        if isinstance(row, Message)
+        else changes(mask.json(row.arguments), mask.json(row.ran_with)),
     )
+
+
+def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
+    if not isinstance(row, Message):
+        return row.tool
+    return "staff" if (row.branch_id, row.position) in notes else row.author or row.role
 
 
 def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:

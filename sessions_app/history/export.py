@@ -10,6 +10,7 @@ from typing import Any
 from sessions_app.access.masking import Mask
 from sessions_app.history.call_rows import SMALL, calls_without_big_results
 from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, Session, ToolCall
 
 Json = dict[str, Any]
@@ -86,7 +87,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
         "cached": row.cached,
         "idempotency_key": row.idempotency_key,
     }
-    if row.sent is not None:
+    if row.ran_with != row.arguments:
         payload["requested"] = row.arguments
     if small and (row.size or 0) > SMALL:
         payload["result_size"] = row.size
@@ -108,21 +109,27 @@ def _calls(branch: Branch, after: int, upto: int | None, big_results: bool) -> C
 def _messages(
     branch: Branch, after: int, upto: int | None, calls: Collection[ToolCall], mask: Mask
 ) -> list[Json]:
-    """Each with its text, also where the ledger of calls holds it. A text that was not read is None."""
+    """Each with its text, also where the ledger of calls holds it. A text that was not read is None.
+
+    The role of a note by which the model was told of changed arguments is "staff".
+    """
     results: dict[int, Any] = {}
     for call in calls:
         result = vars(call).get("small", vars(call).get("result"))
         if result is not None:
             results[call.position] = result
     payload = []
-    for row in Message.objects.visible_on(branch, after=after, upto=upto):
+    rows = list(Message.objects.visible_on(branch, after=after, upto=upto))
+    notes = staff_notes(rows, mask)
+    for row in rows:
+        note = notes.get((row.branch_id, row.position))
         call_position = row.body.get(RESULT_OF)
         text = row.text if call_position is None or row.text else results.get(call_position)
         payload.append(
             {
                 "position": row.position,
-                "role": row.role,
-                "text": None if text is None else mask.named("text", str(text)),
+                "role": row.role if note is None else "staff",
+                "text": note.text if note else None if text is None else mask.named("text", str(text)),
                 "author": row.author,
                 "at": _plain(row.created_at),
             }

@@ -56,6 +56,18 @@ class Branch(models.Model):
         """Whether the row at that place is part of the history that this branch shows."""
         return any(pk == branch_id and (last is None or position <= last) for pk, last in self.segments())
 
+    def shared_until(self, other: "Branch") -> int:
+        """The last position up to which both branches show the same history, 0 if they share none."""
+        shared = 0
+        for (pk, last), (other_pk, other_last) in zip(self.segments(), other.segments(), strict=False):
+            if pk != other_pk:
+                break
+            ends = [position for position in (last, other_last) if position is not None]
+            shared = min(ends, default=shared)
+            if last != other_last:
+                break
+        return shared
+
     def lineage_at(self, position: int) -> list[list[int]]:
         """The lineage of a branch that leaves this one at ``position``. Segments that end up empty are dropped."""
         cut = [[pk, min(last, position)] for pk, last in self.lineage]

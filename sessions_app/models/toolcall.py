@@ -81,8 +81,11 @@ class ToolCall(BranchRow):
 
     @property
     def ran_with(self) -> dict[str, object]:
-        """The arguments that run, or have run."""
+        """The arguments that run, or have run; before the start those that a person approved, if that is loaded."""
+        approval = self._state.fields_cache.get("approval")
         arguments: dict[str, object] = self.arguments if self.sent is None else self.sent
+        if self.sent is None and approval is not None and approval.edited is not None:
+            arguments = approval.edited
         return arguments
 
     def reference(self) -> dict[str, object]:

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from sessions_app import wording
-from sessions_app.models import Checkpoint
+from sessions_app.models import Checkpoint, ToolCall
 
 register = template.Library()
 
@@ -52,6 +52,12 @@ def clock(at: datetime | None) -> SafeString | str:
 @register.filter
 def args(values: Any, limit: int = 200) -> str:
     return wording.arguments(values, limit)
+
+
+@register.filter
+def changed(call: ToolCall) -> str:
+    """``amount 100.00 -> 120.00``: where the call ran with others than the agent asked for; "" where it did not."""
+    return wording.changes(call.arguments, call.ran_with)
 
 
 @register.filter

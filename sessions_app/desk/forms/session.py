@@ -25,26 +25,16 @@ from sessions_app.action_list import (
     RESUME,
     REUSE,
     REWIND,
+    UNDO,
     WITHDRAW,
     Action,
 )
 from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
-
-DECISIONS = [
-    ("result", "It ran: enter its result"),
-    ("again", "Run it again"),
-    ("skip", "Skip it, and tell the agent"),
-]
-NO_MESSAGE = "Write what the agent is told instead of a result."
-
-
-def outcome(decision: str, text: str) -> dict[str, Any]:
-    """A choice of `DECISIONS` as the arguments of the actions."""
-    return {"again": True} if decision == "again" else {decision: text}
 
 
 class ActionForm(forms.Form):
@@ -104,14 +94,15 @@ class ResumeForm(ReasonForm):
         self.doubts: list[ToolCall] = []
         if self.session.status in (Status.WAITING, Status.PAUSED):
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
-            self.doubts = Mask.configured().rows(calls.defer("result", "state").order_by("position"))
+            calls = calls.select_related("approval").defer("result", "state").order_by("position")
+            self.doubts = Mask.configured().rows(calls)
         if not self.doubts:
             return
         self.button = "Decide and resume"
         reason = self.fields.pop("reason")
         for call in self.doubts:
             self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
-                label=f"{call.tool} {wording.arguments(call.arguments, 60)}".strip(),
+                label=f"{call.tool} {wording.arguments(call.ran_with, 60)}".strip(),
                 choices=DECISIONS,
                 widget=forms.RadioSelect,
                 error_messages={"required": "Choose what became of the call."},
@@ -130,8 +121,9 @@ class ResumeForm(ReasonForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         for call in self.doubts:
-            if data.get(f"decision-{call.pk}") == "skip" and not data.get(f"text-{call.pk}"):
-                self.add_error(f"text-{call.pk}", NO_MESSAGE)
+            problem = problem_of_outcome(data.get(f"decision-{call.pk}"), data.get(f"text-{call.pk}"))
+            if problem:
+                self.add_error(f"text-{call.pk}", problem)
         return data
 
     def perform(self, **arguments: Any) -> Session:
@@ -142,6 +134,10 @@ class ResumeForm(ReasonForm):
             for call in self.doubts
         }
         return actions.decide_all(decisions=decisions, **arguments)
+
+
+class UndoForm(ReasonForm):
+    details = "session/_dialog_undo.html"
 
 
 class NoteForm(ActionForm):
@@ -316,8 +312,8 @@ class DecideForm(CallForm):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        if data.get("decision") == "skip" and not data.get("text"):
-            self.add_error("text", NO_MESSAGE)
+        if problem := problem_of_outcome(data.get("decision"), data.get("text")):
+            self.add_error("text", problem)
         return data
 
     def perform(self, **arguments: Any) -> Session:
@@ -327,6 +323,7 @@ class DecideForm(CallForm):
 FORMS: dict[Action, type[ActionForm]] = {
     RESUME: ResumeForm,
     REWIND: RewindForm,
+    UNDO: UndoForm,
     FORK: ForkForm,
     MESSAGE: MessageForm,
     NOTE: NoteForm,

@@ -15,6 +15,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.values import readable
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 
 MOST = 300
@@ -82,7 +83,7 @@ class Comparison:
 
 
 def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
-    """At most ten queries, however long either history is. Reads the checkpoints' branches."""
+    """At most fourteen queries, however long either history is. Reads the checkpoints' branches."""
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
@@ -153,9 +154,14 @@ def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
         ToolCall.objects.visible_on(branch).filter(position__in=places) if places else ToolCall.objects.none()
     )
     results: dict[int, Any] = dict(calls.values_list("position", "result"))
-    return {
+    notes = staff_notes(rows.values(), mask)
+    sides = {
         pk: _side(row, str(results.get(row.body.get(RESULT_OF, 0), "")), mask) for pk, row in rows.items()
     }
+    for pk, row in rows.items():
+        if (note := notes.get((row.branch_id, row.position))) is not None:
+            sides[pk] = replace(sides[pk], role="staff", text=note.text)
+    return sides
 
 
 def _side(row: Message, result: str, mask: Mask) -> Side:

@@ -130,8 +130,13 @@ def _render(
         rows = {"call": values["call"], "approval": values["approval"]}
     if form.details in ("session/_dialog_resume.html", "session/_dialog_decide.html"):
         values["consequences"] = consequences.of_resume(context)
+        tools = dict.fromkeys(call.tool for call in values["consequences"].doubt)
+        samples = [(tool, consequences.earlier_result(context, tool)) for tool in tools]
+        values["samples"] = [(tool, sample) for tool, sample in samples if sample]
     if action is UNDO and branch.undo_to is not None and discarded.made_by_repair(branch):
         values["title"] = form.button = "Undo the repair"
+    if form.details == "session/_dialog_undo.html":
+        values["consequences"] = consequences.of_undo(context)
     values["refusal"] = _why_not(context, form, **rows)
     if moved:
         # What was typed stays; the dialog shows the session as it is now, and sending it again decides about that.

@@ -9,7 +9,15 @@ from django.views.decorators.http import require_GET, require_http_methods
 from sessions_app.access.availability import shows
 from sessions_app.desk.context import Request, desk, number, render_page, revealed, session_context
 from sessions_app.desk.pages import values
-from sessions_app.desk.pages.session import audit, checkpoints, conversation, json_page, repairs, state
+from sessions_app.desk.pages.session import (
+    audit,
+    checkpoints,
+    conversation,
+    discarded,
+    json_page,
+    repairs,
+    state,
+)
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
@@ -62,10 +70,12 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
-    page = checkpoints.read_page(context, before=number(request, "before"))
-    return render_page(
-        request, "session/checkpoints.html", session_frame(context) | {"tab": "checkpoints", "page": page}
-    )
+    values = {
+        "tab": "checkpoints",
+        "page": checkpoints.read_page(context, before=number(request, "before")),
+        "discarded": discarded.discarded_branches(context),
+    }
+    return render_page(request, "session/checkpoints.html", session_frame(context) | values)
 
 
 @desk
@@ -73,7 +83,8 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id, reveals="the audit trail")
     page = audit.read_page(context, before=number(request, "before"))
-    return render_page(request, "session/audit.html", session_frame(context) | {"tab": "audit", "page": page})
+    values = {"tab": "audit", "page": page, "calls": audit.calls_of(context, page)}
+    return render_page(request, "session/audit.html", session_frame(context) | values)
 
 
 @desk
@@ -122,14 +133,13 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     if "raw" in request.GET:
         return JsonResponse(call_json(row, mask=context.mask))
     item = CallItem.whole(row, context.mask)
-    call = item.row
     return render_page(
         request,
         "session/call.html",
         session_frame(context)
         | {
             "call": item,
-            "arguments": values.readable(call.arguments),
-            "sent": values.readable(call.sent) if call.sent else None,
+            "arguments": values.readable(item.ran),
+            "asked": values.readable(item.row.arguments) if item.edited else None,
         },
     )

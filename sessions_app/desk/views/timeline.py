@@ -79,15 +79,14 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
 def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
     """The discarded steps of a branch, dimmed: in place with htmx, else as a page."""
     context = session_context(request, session_id)
-    items = discarded.discarded_branches(context)
-    item = next((item for item in items if item.branch == branch_number), None)
+    item = discarded.find(context, branch_number)
     if item is None:
         raise Http404("No steps of that branch were discarded.")
     branch = Branch.objects.get(session=context.session, number=branch_number)
     values = {
         "session": context.session,
         "tail": item,
-        "items": timeline.read_discarded(context, branch, item.left_at),
+        "items": timeline.read_discarded(context, branch, item.begins_at),
         "gone": True,
     }
     if wants_part(request):
@@ -129,6 +128,7 @@ def _changes(request: Request, session_id: UUID) -> HttpResponse:
     values = {
         "page": page,
         "moved": moved,
+        "first": not shown and bool(page.items),
         "old": [] if moved else [item for item in page.items if item.position <= shown],
         "new": page.items if moved else [item for item in page.items if item.position > shown],
         "gaps": True,

@@ -99,6 +99,9 @@ class Command(BaseCommand):
         decide.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
         how = decide.add_mutually_exclusive_group(required=True)
         how.add_argument("--result", metavar="TEXT", help="in doubt: it took effect, and this was its result")
+        how.add_argument(
+            "--nothing", action="store_true", help="in doubt: it took effect, and its tool returns nothing"
+        )
         how.add_argument("--again", action="store_true", help="in doubt: run it again")
         how.add_argument("--skip", metavar="TEXT", help="in doubt: do not run it, and tell the model this")
         how.add_argument("--approve", action="store_true", help="approval: let it run")
@@ -149,7 +152,8 @@ class Command(BaseCommand):
         elif options["reject"] is not None:
             session = actions.reject(**call, message=options["reject"])
         else:
-            session = actions.decide(**call, **{name: options[name] for name in ("result", "again", "skip")})
+            outcome = {name: options[name] for name in ("result", "nothing", "again", "skip")}
+            session = actions.decide(**call, **outcome)
         self._now(session)
 
     def _publish(self) -> None:

@@ -7,6 +7,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.replacements import Replacement
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, ToolCall
+from sessions_app.wording import changes
 
 _MARKS = {
     CallStatus.PLANNED: ("○", "idle"),
@@ -87,5 +88,18 @@ class CallItem:
         return self.row.status == CallStatus.DOUBT
 
     @property
+    def ran(self) -> dict[str, object]:
+        return self.row.ran_with
+
+    @property
     def edited(self) -> bool:
-        return self.row.sent is not None and self.row.sent != self.row.arguments
+        return bool(self.ran != self.row.arguments)
+
+    @property
+    def changes(self) -> str:
+        """``amount 100.00 -> 120.00``: from what the agent asked for to what ran; "" where it is the same."""
+        return changes(self.row.arguments, self.ran)
+
+    @property
+    def edited_by_person(self) -> bool:
+        return self.approval is not None and self.approval.edited is not None

@@ -4,24 +4,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.values import readable
 from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
 from sessions_app.wording import count
 
 SHOWN = 50
+# A sample of a tool's results is sought in so many sessions, and so many characters of it are shown.
+RECENT = 200
+SAMPLE = 600
 
 
 @dataclass(slots=True)
 class Consequences:
-    """What a resume or a rewind would do.
+    """What a resume, a rewind or an undo would do.
 
     reused: calls that have ended; their results are used. ``runs``: calls that have not started.
     again: calls that had started and run again, being idempotent. ``doubt``: those that are not.
-    effects: calls with side effects on the steps that a rewind discards, newest first; ``more`` of them are not shown.
+    effects: calls with side effects on the steps that are discarded, newest first; ``more`` of them are not shown.
     reply_kept: the model's reply of the unfinished step is reused.
-    discarded_steps: how many steps a rewind discards.
+    discarded_steps: how many steps a rewind or an undo discards.
     inbox: how many messages the agent has not read yet.
     """
 
@@ -56,7 +60,8 @@ def of_resume(context: SessionContext) -> Consequences:
     policies = _policies(context.session)
     replies = ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True)
     consequences.reply_kept = replies.exists()
-    calls = ToolCall.objects.visible_on(branch, after=start).defer("result", "state").order_by("position")
+    calls = ToolCall.objects.visible_on(branch, after=start).select_related("approval")
+    calls = calls.defer("result", "state").order_by("position")
     for call in context.mask.rows(calls[:SHOWN]):
         match call.status:
             case CallStatus.DOUBT:
@@ -81,20 +86,55 @@ def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
         .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
         .count()
     )
-    idempotent = [tool for tool, policy in _policies(context.session).items() if policy.get("idempotent")]
-    effects = (
-        ToolCall.objects.visible_on(branch, after=checkpoint.position)
-        .filter(
-            Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
-        )
-        .exclude(tool__in=idempotent)
-    )
-    newest = effects.defer("result", "state").order_by("-position")
+    effects = effects_among(ToolCall.objects.visible_on(branch, after=checkpoint.position), context.session)
+    _show_effects(context, consequences, effects)
+    return consequences
+
+
+def of_undo(context: SessionContext) -> Consequences:
+    """What the present history shows and the branch to return to does not. At most five queries."""
+    branch, target = context.branch, context.session_row.current_branch.undo_to
+    consequences = Consequences(inbox=context.session.inbox.count())
+    if target is None:
+        return consequences
+    shared = branch.shared_until(target)
+    replies = ModelCall.objects.visible_on(branch, after=shared).filter(error="", side_replies__isnull=True)
+    consequences.discarded_steps = replies.count()
+    calls = effects_among(ToolCall.objects.visible_on(branch, after=shared), context.session)
+    # A repair carries the calls of the unfinished step over: the other branch shows them too.
+    there = ToolCall.objects.visible_on(target, after=shared).order_by()
+    calls = calls.exclude(idempotency_key__in=there.values("idempotency_key"))
+    _show_effects(context, consequences, calls)
+    return consequences
+
+
+def earlier_result(context: SessionContext, tool: str) -> str:
+    """A sample of what the tool returned in one of the agent's last sessions, masked and cut; "" if there is none.
+
+    One query.
+    """
+    recent = Session.objects.filter(agent=context.session.agent).order_by("-updated_at").values("pk")
+    calls = ToolCall.objects.filter(
+        branch__session__in=recent[:RECENT], tool=tool, status=CallStatus.DONE, decided_by=""
+    ).exclude(result=None)
+    call = calls.order_by("-pk").defer("state").first()
+    return readable(context.mask.row(call).result).text[:SAMPLE] if call is not None else ""
+
+
+def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:
+    """Those of the session's calls that took effect, or may have, and whose tool may not be repeated. One query."""
+    idempotent = [tool for tool, policy in _policies(session).items() if policy.get("idempotent")]
+    return calls.filter(
+        Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
+    ).exclude(tool__in=idempotent)
+
+
+def _show_effects(context: SessionContext, consequences: Consequences, effects: QuerySet[ToolCall]) -> None:
+    newest = effects.select_related("approval").defer("result", "state").order_by("-position")
     consequences.effects = context.mask.rows(newest[: SHOWN + 1])
     if len(consequences.effects) > SHOWN:
         consequences.more = effects.count() - SHOWN
         consequences.effects = consequences.effects[:SHOWN]
-    return consequences
 
 
 def _policies(session: Session) -> Mapping[str, Mapping[str, Any]]:

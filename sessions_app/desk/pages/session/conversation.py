@@ -1,28 +1,35 @@
 """The conversation: what the customer, the agent and staff wrote, without steps and tool calls."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from sessions_app.desk.pages.session import replacements
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.replacements import Replacements
-from sessions_app.models import Message
+from sessions_app.history.staff_notes import staff_notes
+from sessions_app.models import Message, ModelCall
 
 PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationPage:
-    """``earlier`` is the ``before`` of the page before this one, None on the first."""
+    """``earlier`` is the ``before`` of the page before this one, None on the first.
+
+    ``notes`` are the texts of staff's notes among the messages, by position.
+    """
 
     messages: list[Message]
     earlier: int | None
     replaced: Replacements
+    notes: dict[int, str]
 
 
 def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> ConversationPage:
-    """The newest messages before a position, oldest first. One query, and at most two for replacements."""
+    """The newest messages before a position, oldest first. One query; at most two for replacements, two for notes."""
     upto = None if before is None else before - 1
     replaced = replacements.on(context.branch, context.mask)
     rows = (
@@ -31,8 +38,30 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
         .exclude(text="")
         .exclude(position__in=replaced.rows)
         .defer("body")
+        .annotate(
+            is_reply=Exists(
+                ModelCall.objects.filter(
+                    branch=OuterRef("branch"), position=OuterRef("position") - 1, error=""
+                )
+            )
+        )
         .order_by("-position")
     )
     messages = context.mask.rows(rows[: limit + 1])
     earlier = messages[limit - 1].position if len(messages) > limit else None
-    return ConversationPage(messages[:limit][::-1], earlier, replaced)
+    shown = _without_copies(messages[:limit][::-1])
+    notes = {position: note.text for (_, position), note in staff_notes(shown, context.mask).items()}
+    return ConversationPage(shown, earlier, replaced, notes)
+
+
+def _without_copies(messages: Sequence[Any]) -> list[Message]:
+    """Without the agent's messages that were stored once more because a person decided about their calls."""
+    shown: list[Message] = []
+    reply = ""
+    for message in messages:
+        if message.role == Message.Role.ASSISTANT:
+            if not message.is_reply and message.text == reply:
+                continue
+            reply = message.text
+        shown.append(message)
+    return shown

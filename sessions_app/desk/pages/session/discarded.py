@@ -1,46 +1,57 @@
-"""Discarded branches: the parts of a session's branches that its present history does not show."""
+"""Discarded branches: the parts of a session's branches that its present history does not show.
 
-from collections.abc import Iterable
+Every branch of the session is looked at, also one that left another discarded branch: its place in the present history
+is the last position that both show.
+"""
+
+from collections.abc import Sequence
 
 from django.db.models import Count, Max, Q
 
+from sessions_app.desk.pages.session.consequences import effects_among
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
-from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, ToolCall
+
+_MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
 
 
 def discarded_branches(
     context: SessionContext, *, after: int = 0, upto: int | None = None
 ) -> list[DiscardedItem]:
-    """The branches that were left at ``after < position <= upto`` of the present history.
+    """The branches with steps or effects that were left at ``after < position <= upto`` of the present history.
 
-    Four queries; one where there is nothing discarded.
+    Six queries; one where there is nothing discarded.
     """
+    return [item for item in _items(context, after=after, upto=upto) if item.steps or item.effects]
+
+
+def find(context: SessionContext, number: int) -> DiscardedItem | None:
+    """The discarded part of the branch, also one without steps; None for a branch that is shown whole."""
+    return next((item for item in _items(context) if item.branch == number), None)
+
+
+def made_by_repair(branch: Branch) -> bool:
+    """Whether the session came to the branch by a repair, not by a rewind. One query."""
+    return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
+
+
+def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) -> list[DiscardedItem]:
     branch = context.branch
     rows = Branch.objects.filter(session=context.session).select_related("created_by")
     branches = {row.pk: row for row in context.mask.rows(rows)}
     if len(branches) < 2:
         return []
-    visible = dict(branch.segments())
-    # By the branch's key: the position where the history left it, the branch made then, and whether by undoing.
-    departures: dict[int, tuple[int, Branch, bool]] = {}
-    for other in branches.values():
-        if other.pk in visible:
-            last = visible[other.pk]
-            if last is not None:
-                departures[other.pk] = (last, _successor(other, branches.values(), visible), False)
-        elif other.parent_id in visible and _reaches(visible[other.parent_id], other.left_at):
-            departures[other.pk] = (other.left_at, other, True)
-    departures = {
-        pk: place
-        for pk, place in departures.items()
-        if after < place[0] and (upto is None or place[0] <= upto)
+    left_at = {pk: branch.shared_until(other) for pk, other in branches.items() if pk != branch.pk}
+    left_at = {
+        pk: place for pk, place in left_at.items() if after < place and (upto is None or place <= upto)
     }
-    if not departures:
+    if not left_at:
         return []
+    begins = {pk: max(place, branches[pk].left_at) for pk, place in left_at.items()}
     beyond = Q(pk__in=[])
-    for pk, (left_at, _, _) in departures.items():
-        beyond |= Q(branch_id=pk, position__gte=left_at)
+    for pk, first in begins.items():
+        beyond |= Q(branch_id=pk, position__gte=first)
     # A step that has started has one reply of the agent's own generator.
     replies = (
         ModelCall.objects.filter(beyond, error="", side_replies__isnull=True).order_by().values("branch_id")
@@ -53,40 +64,51 @@ def discarded_branches(
         .values("branch_id")
     )
     newest: dict[int, int] = {row["branch_id"]: row["last"] for row in ends.annotate(last=Max("pk"))}
-    repairs = Event.objects.filter(branch__in=branches, kind=EventKind.REPAIRED).order_by()
-    repaired = set(repairs.values_list("branch", flat=True))
-    return [
-        DiscardedItem(
-            position=left_at + 1,
-            left_at=left_at,
-            branch=branches[pk].number,
-            steps=steps.get(pk, 0),
-            newest=newest.get(pk),
-            by=str(successor.created_by or ""),
-            why=successor.reason,
-            at=successor.created_at,
-            can_undo=branch.undo_to_id == pk,
-            undone=undone,
-            repaired=not undone and successor.pk in repaired,
+    calls = effects_among(ToolCall.objects.filter(beyond), context.session)
+    # A repair carries the calls of the unfinished step over: what the present history shows is not discarded.
+    shown = ToolCall.objects.visible_on(branch, after=min(left_at.values())).order_by()
+    calls = calls.exclude(idempotency_key__in=shown.values("idempotency_key"))
+    taken = calls.order_by().values("branch_id").annotate(n=Count("pk"))
+    effects: dict[int, int] = {row["branch_id"]: row["n"] for row in taken}
+    moves = context.mask.rows(
+        Event.objects.filter(session=context.session, kind__in=_MOVES).order_by("-position")
+    )
+    by_number = {row.number: row for row in branches.values()}
+    items = []
+    for pk, place in left_at.items():
+        discarded = branches[pk]
+        move = _discarding_move(moves, by_number, pk, begins[pk] + 1)
+        items.append(
+            DiscardedItem(
+                position=place + 1,
+                left_at=place,
+                begins_at=begins[pk],
+                branch=discarded.number,
+                steps=steps.get(pk, 0),
+                effects=effects.get(pk, 0),
+                newest=newest.get(pk),
+                by=move.actor_name if move else str(discarded.created_by or ""),
+                why=move.reason if move else discarded.reason,
+                at=move.created_at if move else discarded.created_at,
+                can_undo=branch.undo_to_id == pk,
+                undone=move is not None and move.kind == EventKind.UNDONE,
+                repaired=move is not None and move.kind == EventKind.REPAIRED,
+            )
         )
-        for pk, (left_at, successor, undone) in departures.items()
-    ]
+    return items
 
 
-def made_by_repair(branch: Branch) -> bool:
-    """Whether the session came to the branch by a repair, not by a rewind. One query."""
-    return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
-
-
-def _reaches(last: int | None, position: int) -> bool:
-    return last is None or position <= last
-
-
-def _successor(branch: Branch, all_branches: Iterable[Branch], visible: dict[int, int | None]) -> Branch:
-    """The branch by which the visible history left ``branch``: it says who did that, and why."""
-    children = [
-        other
-        for other in all_branches
-        if other.pk in visible and (other.parent_id == branch.pk or other.undo_to_id == branch.pk)
-    ]
-    return min(children, key=lambda child: child.number, default=branch)
+def _discarding_move(
+    moves: Sequence[Event], branches: dict[int, Branch], pk: int, position: int
+) -> Event | None:
+    """The last of the moves, newest first, that left a branch showing the row for one that does not show it."""
+    for move in moves:
+        source, target = (branches.get(move.data.get(key)) for key in ("from_branch", "to_branch"))
+        if (
+            source is not None
+            and target is not None
+            and source.sees(pk, position)
+            and not target.sees(pk, position)
+        ):
+            return move
+    return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Branch, Checkpoint, ModelCall, Session, Status, ToolCall
+from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, Session, Status, ToolCall
 from sessions_app.wording import duration
 
 STEPS = 100
@@ -78,11 +78,13 @@ def strip(context: SessionContext) -> Strip | None:
 def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
     models = ModelCall.objects.visible_on(branch, after=after).values_list("started_at", "ended_at")
     tools = ToolCall.objects.visible_on(branch, after=after).values_list(
-        "started_at", "ended_at", "approval__asked_at", "approval__decided_at"
+        "started_at", "ended_at", "approval__asked_at", "approval__decided_at", "status", "decided_by"
     )
     spans: list[Span] = [("model", started, ended) for started, ended in models]
-    for started, ended, requested, decided in tools:
-        if started is not None:
+    for started, ended, requested, decided, status, decided_by in tools:
+        if started is not None and (status == CallStatus.DOUBT or (decided_by and requested is None)):
+            spans.append(("waiting", started, ended or now))  # nothing but a person could end it
+        elif started is not None:
             spans.append(("tool", started, ended or started))
         if requested is not None:
             spans.append(("waiting", requested, decided or now))

@@ -20,6 +20,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     StepItem,
 )
 from sessions_app.history.call_rows import calls_without_big_results
+from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall
 
 PAGE = 100
@@ -72,7 +73,7 @@ def read_page(
 ) -> TimelinePage:
     """The newest ``limit`` steps that start before position ``before``, and what lies between them.
 
-    At most twelve queries: one for the bounds, five for the rows, two for replacements, four for discarded branches.
+    At most fourteen queries: one for the bounds, five for the rows, two for replacements, six for discarded branches.
     """
     if only is not None:
         return _read_matching(context, before=before, only=only, limit=limit)
@@ -101,15 +102,17 @@ def before_of_page_around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def read_discarded(context: SessionContext, branch: Branch, left_at: int, *, limit: int = PAGE) -> list[Item]:
-    """The first ``limit`` steps of the discarded ``branch`` itself after ``left_at``. At most eight queries."""
+def read_discarded(
+    context: SessionContext, branch: Branch, begins_at: int, *, limit: int = PAGE
+) -> list[Item]:
+    """The first ``limit`` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries."""
     ends = list(
-        Checkpoint.objects.filter(branch=branch, position__gt=left_at, kind__in=STEP_KINDS)
+        Checkpoint.objects.filter(branch=branch, position__gt=begins_at, kind__in=STEP_KINDS)
         .order_by("position")
         .values_list("position", flat=True)[:limit]
     )
     upto = ends[-1] - 1 if len(ends) == limit else None
-    rows = _Rows.read(context, branch, after=max(0, left_at - 1), upto=upto)
+    rows = _Rows.read(context, branch, after=max(0, begins_at - 1), upto=upto)
     items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
     return [item for item in items if not isinstance(item, StepItem) or item.begun]
 
@@ -213,11 +216,15 @@ class _Rows:
 
         With the context of a session, its state is that of the newest step.
         """
-        rows: list[Row] = [*self.checkpoints, *self.messages, *self.model_calls, *self.calls, *self.events]
+        notes = note_places(self.messages)  # shown on the calls that they are about
+        messages = [row for row in self.messages if (row.branch_id, row.position) not in notes]
+        rows: list[Row] = [*self.checkpoints, *messages, *self.model_calls, *self.calls, *self.events]
         rows.sort(key=lambda row: row.position)
         items: list[Item] = []
         step: StepItem | None = None
         for row in rows:
+            if step is not None and not step.begun and isinstance(row, ModelCall | CallItem):
+                items = _with_events_before(items, step)
             match row:
                 case Checkpoint() if row.kind == Checkpoint.Kind.END:
                     if step is not None:
@@ -246,6 +253,14 @@ class _Rows:
         if step is not None and context is not None:
             step.take_state_of(context.session, context.now)
         return timeline_items.with_gaps(items)
+
+
+def _with_events_before(items: list[Item], step: StepItem) -> list[Item]:
+    """With the events that happened between the step's checkpoint and its beginning in front of it."""
+    place = items.index(step)
+    events = [item for item in items[place:] if isinstance(item, EventItem)]
+    others = [item for item in items[place:] if not isinstance(item, EventItem)]
+    return [*items[:place], *events, *others]
 
 
 def _without_repaired_end(items: list[Item]) -> list[Item]:

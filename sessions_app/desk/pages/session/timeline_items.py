@@ -83,7 +83,12 @@ class StepItem:
 
     @property
     def texts(self) -> list[Message]:
-        return [reply for reply in self.replies if reply.text]
+        """What the agent wrote; where a person decided about a call, the same text is stored with it once more."""
+        texts: dict[str, Message] = {}
+        for reply in self.replies:
+            if reply.text:
+                texts.setdefault(reply.text, reply)
+        return list(texts.values())
 
     @property
     def unfinished(self) -> list[CallItem]:
@@ -187,9 +192,11 @@ class EndItem:
 class DiscardedItem:
     """The steps of a branch that a rewind, an undo or a repair discarded.
 
-    left_at: position of the checkpoint from which the session went on another way.
+    left_at: the last position of the present history that the branch shows too.
+    begins_at: where its own discarded rows begin; later than ``left_at`` if it left another discarded branch.
     branch: the number of the discarded branch.
-    by, why, at: who discarded it, and when.
+    effects: how many of its calls took effect, or may have, which the present history does not show.
+    by, why, at: who discarded it, why, and when.
     undone: it was discarded by undoing a rewind. ``repaired``: by a repair.
     newest: primary key of its last complete checkpoint, None if it has none.
     """
@@ -197,8 +204,10 @@ class DiscardedItem:
     kind: ClassVar[str] = "discarded"
     position: int
     left_at: int
+    begins_at: int
     branch: int
     steps: int
+    effects: int
     by: str
     why: str
     at: datetime

@@ -1,0 +1,92 @@
+"""What a person says became of a call in doubt, checked before it is recorded.
+
+A result is never empty: a tool that returns nothing is a choice of its own. Where the workers publish what a tool
+returns, the result must be that. No rows are written here.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jsonschema
+
+from agentstate.names import TYPE_TAG
+from sessions_app.access.errors import Invalid
+from sessions_app.access.typed import read_json
+from sessions_app.actions.base import json_object, optional_result, required_text
+from sessions_app.models import RegisteredAgent, Session
+
+Json = Any
+NO_RESULT = "Enter what the tool returned, or choose that it returns nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``text`` is the result as it was typed, or the message to the model for a call that is skipped."""
+
+    decision: Literal["result", "nothing", "again", "skip"]
+    text: str = ""
+
+
+def one_outcome(*, result: str | None, nothing: bool, again: bool, skip: str | None) -> Outcome:
+    """The one that was chosen.
+
+    :raises Invalid: unless it is exactly one, and for an empty result or message.
+    """
+    if (result is not None) + nothing + again + (skip is not None) != 1:
+        raise Invalid(
+            "Choose one: enter the call's result, say that it returns nothing, run it again, or skip it."
+        )
+    if result is not None:
+        text = optional_result(result)
+        if not text:
+            raise Invalid(NO_RESULT)
+        return Outcome("result", text)
+    if skip is not None:
+        return Outcome("skip", required_text("The message to the model", skip))
+    return Outcome("nothing" if nothing else "again")
+
+
+def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
+    """The result to store: the text, or the value that it is the JSON of, where the tool is known to return no text.
+
+    One query.
+
+    :raises Invalid: naming the place and the rule, for a result that the tool cannot have returned.
+    """
+    value: Json = outcome.text if outcome.decision == "result" else None
+    published = RegisteredAgent.objects.filter(key=session.agent).values_list("tools", flat=True).first()
+    schema = next((row.get("output") for row in published or [] if row["name"] == tool), None)
+    if schema is None or _problem(value, schema) is None:
+        return value
+    if value is None:
+        raise Invalid(f"{tool} returns a result: enter it.")
+    try:
+        value = read_json(value)
+    except Invalid:
+        raise Invalid(f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON.") from None
+    json_object("The result", {"result": value})
+    if f'"{TYPE_TAG}"' in json.dumps(value):
+        raise Invalid(f"The result cannot hold a key {TYPE_TAG!r}.")
+    if (problem := _problem(value, schema)) is not None:
+        raise Invalid(f"{tool} cannot have returned that: {problem}.")
+    return value
+
+
+def _problem(value: Json, schema: dict[str, Json]) -> str | None:
+    """Where the value breaks which rule of the schema, without the value itself; None if it is valid."""
+    try:
+        jsonschema.validate(value, schema)
+    except jsonschema.ValidationError as error:
+        where = ".".join(str(part) for part in error.absolute_path) or "it"
+        return (
+            f"{where} must satisfy {error.validator} {json.dumps(error.validator_value, default=str)[:100]}"
+        )
+    except jsonschema.SchemaError:
+        return None
+    return None
+
+
+def _kind(schema: dict[str, Json]) -> str:
+    names = {"object": "an object", "array": "a list", "number": "a number", "integer": "a whole number"}
+    return names.get(str(schema.get("type")), "another value")

@@ -1,0 +1,174 @@
+"""Discarded branches: each on which something took effect stays on the session's page, with who left it, and why."""
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from sessions_app import actions
+from sessions_app.access.roles import Actor
+from sessions_app.desk.pages.session import discarded, timeline
+from sessions_app.desk.pages.session.timeline_items import DiscardedItem
+from sessions_app.models import Checkpoint, Event, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("viewer"))
+    return client
+
+
+@pytest.fixture
+def anna() -> Actor:
+    return Actor.of(builders.user("operator", "anna"))
+
+
+@pytest.fixture
+def sue() -> Actor:
+    return Actor.of(builders.user("supervisor", "sue"))
+
+
+def plain(client: Client, session: Session, rest: str = "") -> str:
+    response = client.get(f"/sessions/{session.pk}/{rest}")
+    assert response.status_code == 200
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
+
+
+def step(history: builders.History, tool: str, **arguments: object) -> None:
+    """A whole step in which one call takes effect."""
+    history.reply(calls=[(tool, arguments)])
+    history.finish(history.calls[-1], "done")
+    history.checkpoint("step")
+
+
+def rewind(history: builders.History, actor: Actor, checkpoint: Checkpoint, reason: str) -> None:
+    session = history.rest("paused")
+    actions.rewind(actor=actor, session_id=session.pk, checkpoint_id=checkpoint.pk, reason=reason)
+    session.refresh_from_db()
+    # Positions go on from those that the session has now.
+    history.session = session
+
+
+def undo(history: builders.History, actor: Actor, reason: str) -> None:
+    session = history.rest("paused")
+    actions.undo(actor=actor, session_id=session.pk, reason=reason)
+    session.refresh_from_db()
+    history.session = session
+
+
+def lines(session: Session) -> dict[int, DiscardedItem]:
+    items = timeline.read_page(builders.context_of(session)).items
+    return {item.branch: item for item in items if isinstance(item, DiscardedItem)}
+
+
+def test_the_line_names_who_rewound_also_after_a_repair(anna, sue, desk):
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    step(history, "send_letter", text="Dear")
+    rewind(history, anna, start, "The wrong policy")
+    message = history.branch.parent.messages.get(role="user")  # type: ignore[union-attr]
+    actions.replace_message(
+        actor=sue, session_id=history.session.pk, position=message.position, text="POL-8?", reason="A slip"
+    )
+    history.session.refresh_from_db()
+    found = lines(history.session)
+    assert list(found) == [1]  # the repair left a branch without steps
+    rewound = Event.objects.get(kind="rewound")
+    assert (found[1].by, found[1].why, found[1].at) == ("anna", "The wrong policy", rewound.created_at)
+    assert (found[1].steps, found[1].effects, found[1].repaired, found[1].undone) == (2, 1, False, False)
+    text = plain(desk, history.session)
+    assert "2 steps rewound by anna" in text
+    assert "1 call took effect and was not undone" in text
+    assert "0 steps" not in text
+
+
+def twice_undone(anna: Actor, sue: Actor) -> builders.History:
+    """A refund and a letter on branch 2, a second letter on branch 3, which left branch 2; then both are undone."""
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    rewind(history, anna, start, "Begin again")
+    step(history, "issue_refund", claim="C-1", amount="120.00")
+    middle = history.last_checkpoint
+    step(history, "send_letter", text="first letter")
+    rewind(history, anna, middle, "Another letter")
+    step(history, "send_letter", text="second letter")
+    undo(history, sue, "It was right")
+    undo(history, sue, "All of it was right")
+    return history
+
+
+def test_after_two_undos_what_was_paid_is_still_on_the_page(anna, sue, desk):
+    session = twice_undone(anna, sue).session
+    assert builders.branch_of(session).number == 1
+    found = lines(session)
+    assert {
+        number: (item.steps, item.effects, item.by, item.why, item.undone) for number, item in found.items()
+    } == {
+        2: (2, 2, "sue", "All of it was right", True),
+        3: (1, 1, "sue", "It was right", True),
+    }
+    assert "2 steps left by undoing by sue" in plain(desk, session)
+    assert "120.00" in plain(desk, session, "branches/2/")
+    third = plain(desk, session, "branches/3/")
+    assert "second letter" in third
+    assert "first letter" not in third
+    listed = plain(desk, session, "checkpoints/")
+    assert "Discarded branches" in listed
+    assert "All of it was right" in listed
+
+
+def test_undo_says_what_it_will_not_undo(anna, sue, client):
+    client.force_login(builders.user("operator"))
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    rewind(history, anna, start, "Begin again")
+    step(history, "issue_refund", claim="C-1", amount="120.00")
+    step(history, "lookup_policy", policy="POL-8")
+    text = plain(client, history.rest("paused"), "undo/")
+    effects = text[text.index("Not undone") :]
+    assert "issue_refund" in effects
+    assert "lookup_policy" not in effects
+    assert "2 steps of the present history are set aside" in text
+
+
+def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
+    """The refund is on both branches, with one idempotency key: undoing the repair leaves nothing behind."""
+    client.force_login(builders.user("operator"))
+    history = builders.refunding()
+    history.finish(history.calls[-1], "refunded")
+    session = history.rest("paused")
+    user_message = history.branch.messages.get(role="user")
+    actions.replace_message(
+        actor=sue, session_id=session.pk, position=user_message.position, text="POL-8?", reason="A slip"
+    )
+    session.refresh_from_db()
+    found = lines(session)
+    assert (found[1].repaired, found[1].effects, found[1].by, found[1].why) == (True, 0, "sue", "A slip")
+    assert "No call in what is set aside had a side effect." in plain(client, session, "undo/")
+
+
+def test_a_branch_left_below_an_earlier_rewind_is_found(anna, sue, desk):
+    """The second rewind goes further back than the first: neither branch touches the present history any more."""
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    step(history, "send_letter", text="first letter")
+    middle = Checkpoint.objects.visible_on(history.branch).filter(kind="step").earliest("position")
+    rewind(history, anna, middle, "Another letter")
+    step(history, "send_letter", text="second letter")
+    rewind(history, sue, start, "From the start")
+    found = lines(history.session)
+    assert {number: (item.effects, item.by) for number, item in found.items()} == {
+        1: (1, "sue"),
+        2: (1, "sue"),
+    }
+    assert "second letter" in plain(desk, history.session, "branches/2/")
+
+
+def test_a_branch_that_is_shown_whole_has_no_page_of_discarded_steps(desk):
+    session = builders.rewound()
+    assert desk.get(f"/sessions/{session.pk}/branches/2/").status_code == 404
+    assert discarded.find(builders.context_of(session), 1) is not None
