@@ -6,10 +6,12 @@ desk; the rows of its history can be read, and no more. Lists never count a big 
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.core.exceptions import BadRequest
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -22,6 +24,7 @@ from django.utils.html import format_html, format_html_join
 from sessions_app import locks
 from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.roles import Actor
+from sessions_app.access.typed import cut
 from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
 from sessions_app.actions import BY_REASON
 from sessions_app.finding import queues, stuck
@@ -181,6 +184,17 @@ class SessionAdmin(ReadOnly):
             if action.admin:
                 offered[action.key] = (_ask_reason_for(action), action.key, action.admin)
         return offered
+
+    def response_action(
+        self, request: HttpRequest, queryset: QuerySet[Session], *args: Any, **kwargs: Any
+    ) -> HttpResponse | None:
+        """Django answers a selected key that is not a UUID with 500."""
+        for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
+            try:
+                UUID(key)
+            except ValueError:
+                raise BadRequest(f"“{cut(key)}” is not the id of a session.") from None
+        return super().response_action(request, queryset, *args, **kwargs)
 
     @admin.action(description="Requeue (release what runs, resume what rests)…")
     def requeue(self, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:

@@ -149,8 +149,11 @@ class Submission(Generic[T]):
 
 
 def submit(form: forms.Form, run: Callable[[], T]) -> Submission[T]:
-    """Do what a form asks for, if it is valid."""
+    """Do what a form asks for, if it is valid. What is wrong with a hidden field is said at the top of the form."""
     if not form.is_valid():
+        for field in form.hidden_fields():
+            for error in field.errors:
+                form.add_error(None, error)
         return Submission(status=400)
     try:
         return Submission(run())

@@ -4,7 +4,7 @@ What is accepted, and why not, is decided by `sessions_app.access.typed`; a fiel
 form, which keeps what was typed.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 
@@ -16,6 +16,10 @@ class Key(forms.CharField):
     """A hidden key, position or version."""
 
     widget = forms.HiddenInput
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "required": "The form is incomplete. Open it again.",
+        "invalid": "The form names something by a number that is not valid. Open it again.",
+    }
 
     def clean(self, value: Any) -> int | None:
         text = super().clean(value)
@@ -23,7 +27,7 @@ class Key(forms.CharField):
             return None
         number = typed.whole_number(text)
         if number is None:
-            raise forms.ValidationError("Enter a whole number.")
+            raise forms.ValidationError(self.error_messages["invalid"])
         return number
 
 

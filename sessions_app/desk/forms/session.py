@@ -4,7 +4,7 @@ An action that asks for nothing but a reason needs no form of its own: `form_of`
 any `ActionError`; the view shows it on the same form, so nothing that was typed is lost.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
@@ -44,7 +44,7 @@ class ActionForm(forms.Form):
     action's where the form has decided to do more.
     """
 
-    details: ClassVar[str] = ""
+    details = ""
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
 
     version = Key()

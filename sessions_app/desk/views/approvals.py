@@ -30,7 +30,8 @@ def decide_batch(request: Request) -> HttpResponse:
     """Approve or reject the calls that are ticked, all of one tool, and say what became of each."""
     actor = Actor.of(request.user)
     form = BatchForm(request.POST)
-    tool = request.POST.get("tool", "")
+    # No tool has a NUL character in its name, and PostgreSQL takes none.
+    tool = request.POST.get("tool", "").replace("\x00", "")
     if WhyNot(actor).approve:
         return _render(request, timezone.now(), tool, None, form=form, status=403)
     if not form.is_valid():

@@ -121,13 +121,21 @@ def _render(
         "back": request.POST.get("back", ""),
     }
     rows: dict[str, Any] = {}
-    if isinstance(form, CheckpointForm):
-        checkpoint = _checkpoint(context, form.chosen)
-        values |= _about_checkpoint(context, form, checkpoint)
-        rows = {"checkpoint": checkpoint}
-    elif isinstance(form, CallForm):
-        values |= _about_call(request, context, form)
-        rows = {"call": values["call"], "approval": values["approval"]}
+    try:
+        if isinstance(form, CheckpointForm):
+            checkpoint = _checkpoint(context, form.chosen)
+            if checkpoint is None and form.is_bound:
+                raise Http404("No checkpoint was chosen.")
+            values |= _about_checkpoint(context, form, checkpoint)
+            rows = {"checkpoint": checkpoint}
+        elif isinstance(form, CallForm):
+            values |= _about_call(request, context, form)
+            rows = {"call": values["call"], "approval": values["approval"]}
+    except Http404:
+        if not form.is_bound:
+            raise
+        # The form keeps what was typed, and says itself that there is no such row.
+        form.details = ""
     if form.details in ("session/_dialog_resume.html", "session/_dialog_decide.html"):
         values["consequences"] = consequences.of_resume(context)
         tools = dict.fromkeys(call.tool for call in values["consequences"].doubt)

@@ -1,0 +1,243 @@
+"""Nothing that is sent to any address is answered with 5xx, and a form that refuses something keeps what was typed.
+
+The addresses are those of the URL table, so a new one is tried by itself. Which parameters and fields a view reads is
+observed while it answers a proper request; then each of them is given the values of `tests.corpora.malformed`, a part
+of them here, and all of them by the slow test.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from itertools import count, cycle, islice
+from typing import Any
+
+import pytest
+from django import forms
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import QueryDict
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from sessions_app import actions
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS
+from sessions_app.models import BulkAction, Session, ToolCall
+from tests import builders, test_desk_acts, test_desk_posts
+from tests.corpora import malformed
+
+pytestmark = pytest.mark.django_db
+
+PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
+GROUP = re.compile(r"\(\?P<(\w+)>[^)]*\)")
+# Where a parameter takes one of a few values, an address for each of them is tried.
+CHOICES = {"name": [*ACTIONS], "app_label": ["sessions_app"], "url": ["no/such/page"], "format": ["json"]}
+
+
+def routes(resolver: URLResolver | None = None, prefix: str = "") -> Iterator[str]:
+    """The routes of the URL table, with their parameters as ``<name>``."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        route = prefix + GROUP.sub(r"<\1>", str(entry.pattern)).replace("^", "").replace("$", "")
+        if isinstance(entry, URLResolver):
+            yield from routes(entry, route)
+        elif isinstance(entry, URLPattern):
+            yield route
+
+
+def with_choices(route: str) -> list[str]:
+    for name, values in CHOICES.items():
+        for parameter in PARAMETER.finditer(route):
+            if parameter[1] == name:
+                return [route.replace(parameter[0], value) for value in values]
+    return [route]
+
+
+ROUTES = sorted({each for route in routes() for each in with_choices(route) if "logout" not in route})
+
+
+@dataclass
+class Address:
+    """An address with the query and the fields of a proper request."""
+
+    path: str
+    query: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@pytest.fixture
+def root(client: Client) -> User:
+    """Who may do everything, so that every line is reached."""
+    user = User.objects.create_superuser("anna", password="correct horse battery")
+    client.force_login(user)
+    client.raise_request_exception = False
+    return user
+
+
+def session_for(action: str) -> tuple[Session, dict[str, Any]]:
+    """A session that allows the action, and what its form sends."""
+    if action in test_desk_posts.POSTS:
+        session = test_desk_posts.POSTS[action].possible()
+        return session, test_desk_posts.typed(session, action)
+    session = builders.STATES[test_desk_acts.POSSIBLE[action][0]]()
+    return session, test_desk_acts.typed(session, action)
+
+
+def address(route: str, user: User) -> Address:
+    """An address of the route that names rows which exist."""
+    action = next((name for name in ACTIONS if route.endswith(f"/{name}/")), "")
+    if action:
+        session, fields = session_for(action)
+    else:
+        session, fields = builders.waiting_for_approval(tags=["glass"]), {}
+    call = ToolCall.objects.filter(branch__session=session).order_by("position").last()
+    values: dict[str, Any] = {"session_id": session.pk, "branch_number": 1, "key": "claims"}
+    values["call_id"] = call.pk if call is not None else 1
+    if "view_id" in route:
+        view = actions.save_view(actor=Actor.of(user), name="Mine", query="queue=all")
+        values["view_id"] = view.pk
+    if "bulk_id" in route:
+        values["bulk_id"] = BulkAction.objects.create(kind="pause", reason="Rain", actor=user).pk
+    if match := re.match(r"admin/(\w+)/(\w+)/<path:object_id>", route):
+        row = apps.get_model(match[1], match[2])._default_manager.order_by("pk").first()
+        values["object_id"] = row.pk if row is not None else 1
+    path = "/" + PARAMETER.sub(lambda parameter: str(values.get(parameter[1], 1)), route)
+    query = {"checkpoint": fields["checkpoint"]} if "checkpoint" in fields else {}
+    query |= {"call": fields["call_id"]} if "call_id" in fields else {}
+    query |= {"key": fields["key"]} if "key" in fields else {}
+    if action == "approve":
+        fields |= {"arg-claim": "CLM-1042", "arg-amount": "130", "reason": "Rain"}
+    of_route: dict[str, dict[str, Any]] = {
+        "start/": {"agent": "claims", "message": "Hello", "title": "Rain", "tags": "a", "state": "{}"},
+        "views/save/": {"name": "Mine", "query": "queue=all"},
+        "bulk/": {"expected": Session.objects.count(), "reason": "Rain"},
+        "approvals/batch/": {"call": "1:x", "decision": "reject", "text": "Rain", "tool": "issue_refund"},
+        "admin/sessions_app/session/": {"action": "pause", "_selected_action": session.pk, "reason": "Rain"},
+        "login/": {"username": "anna", "password": "wrong"},
+        "admin/login/": {"username": "anna", "password": "wrong"},
+    }
+    return Address(path, query, fields | of_route.get(route, {}))
+
+
+@contextmanager
+def recorded() -> Iterator[dict[str, None]]:
+    """The names that are read from query strings and forms meanwhile."""
+    names: dict[str, None] = {}
+
+    def recording(method: str) -> Any:
+        original = getattr(QueryDict, method)
+
+        def read(self: QueryDict, name: str, *args: Any) -> Any:
+            names[name] = None
+            return original(self, name, *args)
+
+        return read
+
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("__getitem__", "getlist", "__contains__"):
+            patch.setattr(QueryDict, method, recording(method))
+        yield names
+
+
+def send(client: Client, method: str, path: str, **request: Any) -> Any:
+    """The answer. What the request changes is undone, so that the next one meets the same rows."""
+    before = transaction.savepoint()
+    if isinstance(request.get("data"), bytes):
+        response: Any = client.generic(method, path, **request)  # the body as it is
+    else:
+        response = client.get(path, **request) if method == "GET" else client.post(path, **request)
+    transaction.savepoint_rollback(before)
+    shown = str(request.get("data"))[:300]
+    assert response.status_code < 500, (method, path, shown, getattr(response, "exc_info", None))
+    return response
+
+
+def typed_texts(form: forms.Form, sent: dict[str, Any]) -> Iterator[str]:
+    """What was typed into the visible fields of the form that keep a text."""
+    for bound in form.visible_fields():
+        widget = bound.field.widget
+        if isinstance(widget, forms.Textarea) or getattr(widget, "input_type", "") in ("text", "number"):
+            yield str(sent.get(bound.html_name, ""))
+
+
+def keeps_what_was_typed(response: Any, sent: dict[str, Any]) -> None:
+    if not 400 <= response.status_code < 500 or response.context is None:
+        return
+    form = response.context.get("form") or response.context.get("batch")
+    if not isinstance(form, forms.Form) or not form.is_bound:
+        return
+    text = response.content.decode()
+    for typed in typed_texts(form, sent):
+        # A password is not kept, and Django's own login strips its name.
+        assert escape(typed.strip()) in text, (response.status_code, typed[:80])
+    assert form.non_field_errors() or any(bound.errors for bound in form.visible_fields())
+
+
+def try_values(client: Client, where: Address, values: Iterator[str], each: int) -> int:
+    """Give every parameter and every field ``each`` of the values. Returns the number of requests."""
+    sent = 0
+    with recorded() as parameters:
+        send(client, "GET", where.path, data=where.query)
+    for name in parameters:
+        for value in islice(values, each):
+            send(client, "GET", where.path, data=where.query | {name: value})
+            sent += 1
+    with recorded() as fields:
+        send(client, "POST", where.path, data=where.fields)
+    # What the address is read for as well was tried above.
+    for name in (fields.keys() - parameters.keys()) | where.fields.keys():
+        for value in islice(values, each):
+            body = where.fields | {name: value}
+            keeps_what_was_typed(send(client, "POST", where.path, data=body), body)
+            sent += 1
+    return sent
+
+
+def rotating(start: int, each: int) -> Iterator[str]:
+    """For each parameter NUL, and the next of the other values: over all addresses, each parameter gets them all."""
+    others = [text for name, text in malformed.TEXTS.items() if name != "NUL"]
+    for number in count(start):
+        yield malformed.TEXTS["NUL"]
+        for place in range(each - 1):
+            yield others[(number * (each - 1) + place) % len(others)]
+
+
+def is_admin(route: str) -> bool:
+    return route.startswith("admin/")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_nothing_that_is_sent_makes_a_5xx(client, root, route):
+    where = address(route, root)
+    each = 1 if is_admin(route) else 3
+    try_values(client, where, rotating(ROUTES.index(route), each), each)
+    try_paths(client, route, where)
+    if not is_admin(route):
+        try_whole_requests(client, where)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", [route for route in ROUTES if not is_admin(route)])
+def test_no_value_of_the_corpus_makes_a_5xx(client, root, route):
+    values = cycle(malformed.TEXTS.values())
+    try_values(client, address(route, root), values, len(malformed.TEXTS))
+
+
+def try_paths(client: Client, route: str, where: Address) -> None:
+    """Give malformed values to the last parameter of the address, behind rows that exist."""
+    parameters = [*PARAMETER.finditer(route)]
+    if not parameters:
+        return
+    rest = PARAMETER.sub("", route[parameters[-1].end() :])
+    head = where.path[: len(where.path) - len(rest)].rpartition("/")[0]
+    for value in malformed.IN_PATHS:
+        send(client, "GET", f"{head}/{value}{rest}")
+
+
+def try_whole_requests(client: Client, where: Address) -> None:
+    for headers in malformed.HEADERS.values():
+        send(client, "GET", where.path, data=where.query, headers=headers)
+    for content_type, body in malformed.BODIES.values():
+        send(client, "POST", where.path, data=body, content_type=content_type)
