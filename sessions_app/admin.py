@@ -19,7 +19,8 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 
-from sessions_app.access.errors import ActionError
+from sessions_app import locks
+from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
 from sessions_app.actions import BY_REASON
@@ -197,34 +198,55 @@ class SessionAdmin(ReadOnly):
         title: str,
         action_for: Callable[[Session], Action],
     ) -> HttpResponse | None:
-        """Ask for the reason first; then do the action to each session, and say which refused and why."""
+        """Ask for the reason first; then do the action to each session, and say which refused and why.
+
+        What is locked is asked for again, with the reason that was typed.
+        """
         form = ReasonForm(request.POST if "reason" in request.POST else None)
         if not form.is_valid():
-            context = {
-                **self.admin_site.each_context(request),
-                "title": f"{title} {sessions.count()} sessions",
-                "form": form,
-                "sessions": sessions,
-                "action": request.POST["action"],
-                "opts": self.opts,
-                "checkbox": helpers.ACTION_CHECKBOX_NAME,
-            }
-            return TemplateResponse(request, "admin/sessions_app/reason.html", context)
-        done = 0
-        for session in sessions:
-            try:
-                BY_REASON[action_for(session)](
-                    actor=Actor.of(request.user),
-                    session_id=session.pk,
-                    reason=form.cleaned_data["reason"],
-                    expected_version=session.version,
-                )
-                done += 1
-            except ActionError as error:
-                self.message_user(request, f"{session}: {error}", messages.WARNING)
+            return self._reason_page(request, sessions, title, form)
+        done, locked = 0, []
+        with locks.sharing_one_wait():
+            for session in sessions:
+                try:
+                    BY_REASON[action_for(session)](
+                        actor=Actor.of(request.user),
+                        session_id=session.pk,
+                        reason=form.cleaned_data["reason"],
+                        expected_version=session.version,
+                    )
+                    done += 1
+                except ActionError as error:
+                    self.message_user(request, f"{session}: {error}", messages.WARNING)
+                    if isinstance(error, Locked):
+                        locked.append(session.pk)
         if done:
             self.message_user(request, f"{title}: done for {done}.", messages.SUCCESS)
+        if locked:
+            return self._reason_page(
+                request, sessions.filter(pk__in=locked), title, form, status=Locked.status
+            )
         return None
+
+    def _reason_page(
+        self,
+        request: HttpRequest,
+        sessions: QuerySet[Session],
+        title: str,
+        form: ReasonForm,
+        *,
+        status: int = 200,
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{title} {sessions.count()} sessions",
+            "form": form,
+            "sessions": sessions,
+            "action": request.POST["action"],
+            "opts": self.opts,
+            "checkbox": helpers.ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/sessions_app/reason.html", context, status=status)
 
 
 def _ask_reason_for(action: Action) -> Callable[..., HttpResponse | None]:

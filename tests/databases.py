@@ -5,8 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import dj_database_url
-from django.db import connections
+from django.conf import settings
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection, connections
 from django.db.utils import load_backend
+
+from agentstate.settings import lock_limits
+from sessions_app.models import Session
 
 
 @contextmanager
@@ -15,11 +20,32 @@ def connected(url: str) -> Iterator[None]:
     parsed: dict[str, Any] = {**dj_database_url.parse(url)}
     if url.startswith("sqlite"):
         parsed["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
+    else:
+        parsed["OPTIONS"] = {"options": lock_limits(settings.AGENTSTATE_LEASE_SECONDS)}
     config = connections.configure_settings({"default": parsed})["default"]
     usual = connections["default"]
     connections["default"] = load_backend(config["ENGINE"]).DatabaseWrapper(config, "default")
+    ContentType.objects.clear_cache()
     try:
         yield
     finally:
         connections["default"].close()
         connections["default"] = usual
+        ContentType.objects.clear_cache()
+
+
+@contextmanager
+def locked_elsewhere(*sessions: Session) -> Iterator[None]:
+    """Another connection has locked the rows of the sessions in a transaction, on SQLite the whole database."""
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            if other.vendor == "sqlite":
+                cursor.execute("BEGIN IMMEDIATE")
+            else:
+                cursor.execute("BEGIN")
+                keys = [session.pk for session in sessions]
+                cursor.execute("SELECT id FROM sessions_app_session WHERE id = ANY(%s) FOR UPDATE", [keys])
+        yield
+    finally:
+        other.close()

@@ -35,3 +35,9 @@ class Moved(ActionError):
     """The session has changed since the page was drawn, or another person decided first."""
 
     status = 409
+
+
+class Locked(ActionError):
+    """Another process has locked the session, or on SQLite the database, and does not finish. To be tried again."""
+
+    status = 503

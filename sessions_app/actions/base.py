@@ -1,24 +1,26 @@
 """What every action has in common: check and lock first, then write, then commit with an audit event.
 
 An action asks in this order: may this actor do it (`Forbidden`), is the request complete (`Invalid`), is there such a
-session (`NotFound`), is it still the one that the person saw (`Moved`), and does its state allow it (`Refused`). After
-any of these errors nothing has changed. From `lock` on, the session's row is locked until the transaction ends.
+session (`NotFound`), can it be locked now (`Locked`), is it still the one that the person saw (`Moved`), and does its
+state allow it (`Refused`). After any of these errors nothing has changed. From `lock` on, the session's row is locked
+until the transaction ends.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from django.db import transaction
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
-from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app import locks
+from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
 from sessions_app.models import (
@@ -32,6 +34,9 @@ from sessions_app.models import (
     resting_fields,
 )
 from sessions_app.wake import wake
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ReasonAction(Protocol):
@@ -47,6 +52,39 @@ class ReasonAction(Protocol):
 BY_REASON: dict[Action, ReasonAction] = {}
 
 
+def in_one_transaction(function: Callable[P, T]) -> Callable[P, T]:
+    """Run the function of an action in one transaction, which waits for locks only as long as a person may.
+
+    :raises Locked: if it waited in vain; on SQLite also before the function is called.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with locks.transaction_that_waits(locks.wait_seconds(), durable=True):
+                return function(*args, **kwargs)
+        except OperationalError as error:
+            if not locks.is_timeout(error):
+                raise
+            raise Locked(_why_locked(kwargs.get("session_id"))) from error
+
+    return run
+
+
+def _why_locked(session_id: Any) -> str:
+    what, holder = "The session", "another request"
+    if connection.vendor == "sqlite":
+        what, holder = "The database", "another process"
+    elif session_id is None:
+        what = "What this changes"
+    elif worker := Session.objects.filter(pk=session_id, status=Status.RUNNING).values_list("worker").first():
+        holder = f"its worker {worker[0]}"
+    return (
+        f"{what} is locked by {holder}, which has not finished writing. Nothing has changed; "
+        f"try again in {locks.retry_seconds()} s."
+    )
+
+
 def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Session]], ReasonAction]:
     """Make the function of an action that asks for nothing but a reason, and add it to `BY_REASON`.
 
@@ -56,7 +94,7 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
 
     def decorate(write: Callable[[Session, Actor, str], Session]) -> ReasonAction:
         @wraps(write)
-        @transaction.atomic(durable=True)
+        @in_one_transaction
         def run(
             *, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None = None
         ) -> Session:

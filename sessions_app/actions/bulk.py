@@ -3,7 +3,7 @@
 Celery works through the items in small batches (`step`), each by the function of the single action. An item is marked
 as done in the transaction that changes its session, by a conditional UPDATE: it is done once, however many workers try,
 and a killed worker leaves nothing half-done; the sweep finds what it left (`unattended`). A session whose
-state does not allow the action is refused with the reason, and the others continue.
+state does not allow the action is refused with the reason, and the others continue. One that is locked stays pending.
 """
 
 import logging
@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from sessions_app.access.errors import ActionError, Forbidden, Invalid, Moved, NotFound, Refused
+from sessions_app import locks
+from sessions_app.access.errors import ActionError, Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, ASSIGN, Action
 from sessions_app.actions import steer
-from sessions_app.actions.base import BY_REASON, optional_text, require, required_text
+from sessions_app.actions.base import BY_REASON, in_one_transaction, optional_text, require, required_text
 from sessions_app.models import BulkAction, BulkItem, Session
 from sessions_app.wake import wake_bulk
 
@@ -75,7 +76,7 @@ def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Es
     return Estimate(total, possible, sorted(refused.values(), key=lambda refusal: -refusal.number))
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def bulk_start(
     *,
     actor: Actor,
@@ -120,7 +121,7 @@ def bulk_start(
     return bulk
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def bulk_stop(*, actor: Actor, bulk_id: int) -> BulkAction:
     """Leave out the sessions that have not been done yet. What is done stays done.
 
@@ -140,7 +141,10 @@ def bulk_stop(*, actor: Actor, bulk_id: int) -> BulkAction:
 
 
 def step(bulk_id: int, limit: int | None = None) -> bool:
-    """Do the next few sessions of a bulk action. Returns whether more are left."""
+    """Do the next few sessions of a bulk action.
+
+    :returns: Whether more are left that can be done now. If all were locked, the sweep tries again later.
+    """
     bulk = BulkAction.objects.select_related("actor", "assignee").filter(pk=bulk_id).first()
     if bulk is None:
         return False
@@ -149,9 +153,10 @@ def step(bulk_id: int, limit: int | None = None) -> bool:
         _stop_pending(bulk, f"The account of {bulk.actor_name} is gone.")
         return False
     actor = Actor.of(bulk.actor, bulk=bulk.pk)
-    for item in bulk.items.filter(outcome=Outcome.PENDING)[: limit or BATCH]:
-        _do(bulk, actor, item)
-    return bulk.items.filter(outcome=Outcome.PENDING).exists()
+    pending = bulk.items.filter(outcome=Outcome.PENDING)
+    with locks.sharing_one_wait():
+        done = [_do(bulk, actor, item) for item in pending[: limit or BATCH]]
+    return any(done) and pending.exists()
 
 
 def unattended(now: datetime | None = None) -> list[int]:
@@ -164,12 +169,15 @@ def unattended(now: datetime | None = None) -> list[int]:
     return list(unfinished.exclude(Exists(items.filter(done_at__gt=since))).values_list("pk", flat=True))
 
 
-def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> None:
+def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:
+    """Do it to one session, or note why not; False if the session is locked."""
     try:
         if bulk.kind == ASSIGN.key:
             steer.assign(actor=actor, session_id=item.session_id, assignee=bulk.assignee, reason=bulk.reason)
         else:
             BY_REASON[ACTIONS[bulk.kind]](actor=actor, session_id=item.session_id, reason=bulk.reason)
+    except Locked:
+        return False
     except ActionError as error:
         _refuse(item, str(error))
     except (OperationalError, InterfaceError):
@@ -178,6 +186,7 @@ def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> None:
     except Exception as error:  # A failure with one session must not keep the others waiting for ever.
         logger.exception("Bulk action %s failed on session %s.", bulk.pk, item.session_id)
         _refuse(item, f"It failed: {type(error).__name__}: {error}")
+    return True
 
 
 def _refuse(item: BulkItem, why: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import jsonschema
-from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -20,6 +19,7 @@ from sessions_app.action_list import APPROVE, DECIDE, REJECT, RESUME, REUSE, WIT
 from sessions_app.actions.base import (
     check,
     commit,
+    in_one_transaction,
     json_object,
     lock,
     optional_text,
@@ -38,7 +38,7 @@ from sessions_app.models import (
 )
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def decide(
     *,
     actor: Actor,
@@ -70,7 +70,7 @@ def decide(
     return commit(session, DECIDE.event, actor, reason, {**call.reference(), "decision": decision})
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def decide_all(
     *,
     actor: Actor,
@@ -112,7 +112,7 @@ def decide_all(
     return commit(session, RESUME.event, actor, reason)
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def approve(
     *,
     actor: Actor,
@@ -155,7 +155,7 @@ def approve(
     return _commit_answer(session, approval, APPROVE, actor, reason, data)
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def reuse(
     *,
     actor: Actor,
@@ -186,7 +186,7 @@ def reuse(
     return _commit_answer(session, approval, REUSE, actor, reason, {"from": recorded.position})
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def reject(
     *,
     actor: Actor,
@@ -208,7 +208,7 @@ def reject(
     return _commit_answer(session, approval, REJECT, actor, reason or message, {})
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def withdraw(
     *,
     actor: Actor,

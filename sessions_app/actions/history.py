@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -22,6 +21,7 @@ from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
     commit,
+    in_one_transaction,
     lock,
     optional_text,
     queue,
@@ -58,7 +58,7 @@ LEFT_FIELDS = (
 )
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def rewind(
     *,
     actor: Actor,
@@ -122,7 +122,7 @@ def undo(session: Session, actor: Actor, reason: str) -> Session:
     )
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def fork(
     *,
     actor: Actor,

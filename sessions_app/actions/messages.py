@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.utils import timezone
 
 from sessions_app.access.errors import Invalid, Refused
@@ -15,6 +14,7 @@ from sessions_app.actions.base import (
     check,
     commit,
     enter_planning,
+    in_one_transaction,
     json_object,
     lock,
     optional_text,
@@ -34,7 +34,7 @@ from sessions_app.models import (
 )
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def start(
     *,
     actor: Actor,
@@ -92,7 +92,7 @@ def start(
     return commit(session, EventKind.STARTED, actor, reason, {"inbox": inbox.pk})
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def send_message(
     *,
     actor: Actor,

@@ -2,15 +2,20 @@
 
 from uuid import UUID
 
-from django.db import transaction
-
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import NOTE
-from sessions_app.actions.base import commit_beside, lock, optional_text, require, required_text
+from sessions_app.actions.base import (
+    commit_beside,
+    in_one_transaction,
+    lock,
+    optional_text,
+    require,
+    required_text,
+)
 from sessions_app.models import EventKind, Session, StaffPermission
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def note(*, actor: Actor, session_id: UUID | str, text: str) -> Session:
     """Add a note for colleagues. The agent does not read it, and drawn pages stay valid."""
     require(actor, NOTE.permission)
@@ -18,7 +23,7 @@ def note(*, actor: Actor, session_id: UUID | str, text: str) -> Session:
     return commit_beside(lock(session_id), NOTE.event, actor, text)
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def reveal(*, actor: Actor, session_id: UUID | str, what: str, reason: str = "") -> Session:
     """Record that a person has asked to see hidden values; show them once this returns. Drawn pages stay valid.
 

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-
 from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ANSWER_CALL, ANSWER_STEP, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
 from sessions_app.actions import repair_branch
-from sessions_app.actions.base import json_object, require, required_text
+from sessions_app.actions.base import in_one_transaction, json_object, require, required_text
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Session, ToolCall
@@ -24,7 +22,7 @@ from sessions_app.models import CallStatus, Session, ToolCall
 Json = Any
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def edit_state(
     *,
     actor: Actor,
@@ -93,7 +91,7 @@ def edit_memory(
     )
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def replace_message(
     *,
     actor: Actor,
@@ -126,7 +124,7 @@ def replace_message(
     return draft.commit("message", data)
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def answer_call(
     *,
     actor: Actor,
@@ -161,7 +159,7 @@ def answer_call(
     return draft.commit("call", call.reference())
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def answer_step(
     *,
     actor: Actor,

@@ -9,7 +9,7 @@ from django.http import QueryDict
 
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.actions.base import optional_text, require, required_text
+from sessions_app.actions.base import in_one_transaction, optional_text, require, required_text
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import BY_KEY
 from sessions_app.models import SavedView, StaffPermission
@@ -20,7 +20,7 @@ LONGEST_QUERY = 2000
 NOT_SAVED = ("after", "seen")
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def save_view(
     *, actor: Actor, name: str, query: str, shared: bool = False, replace: bool = False
 ) -> SavedView:
@@ -46,7 +46,7 @@ def save_view(
         ) from None
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def delete_view(*, actor: Actor, view_id: int) -> None:
     """Delete a view: the actor's own, or as a supervisor a shared one.
 

@@ -6,7 +6,6 @@ A session that a worker runs is only asked to stop: its worker obeys at its next
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.utils import timezone
 
 from sessions_app.access.errors import Invalid
@@ -17,6 +16,7 @@ from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
     commit,
+    in_one_transaction,
     lock,
     optional_text,
     queue,
@@ -83,7 +83,7 @@ def release(session: Session, actor: Actor, reason: str) -> Session:
     return commit(session, RELEASE.event, actor, reason, data)
 
 
-@transaction.atomic(durable=True)
+@in_one_transaction
 def assign(
     *,
     actor: Actor,

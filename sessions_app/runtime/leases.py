@@ -5,7 +5,9 @@ old one changes nothing. The lease only says when another worker may take the se
 each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
 Every change here is one conditional UPDATE whose row count says who was first; no lock is held between
-transactions. `now` can be given everywhere, so that no test has to wait.
+transactions. Another process may hold the row's lock for long, if it stands still in the middle of a commit: nothing
+here waits for that. What is locked is left to the next sweep, the next wake-up or the next heartbeat. `now` can be
+given everywhere, so that no test has to wait.
 """
 
 import logging
@@ -19,11 +21,12 @@ from typing import Self
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connections, transaction
-from django.db.models import F, Q
+from django.db import DatabaseError, OperationalError, close_old_connections, connections, transaction
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from agentstate.names import RunEvent
+from sessions_app import locks
 from sessions_app.models import (
     Approval,
     Session,
@@ -40,6 +43,8 @@ logger = logging.getLogger(__name__)
 # How many due sessions one sweep wakes, oldest first: enough to keep workers busy until the next.
 SWEEP_LIMIT = 500
 SWEEP = "sweep"
+# How long a claim waits for the row's lock: longer than a commit takes. The sweep wakes the session again.
+CLAIM_WAIT_SECONDS = 1.0
 # What the model is told of a call whose approval request has expired.
 EXPIRED = "Nobody approved this call in time, so it was not run."
 
@@ -56,17 +61,33 @@ class Claim:
 
 
 def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim | None:
-    """Claim a session that is due, or whose worker is lost; None if it is neither, or another worker was first."""
+    """Claim a session that is due, or whose worker is lost.
+
+    :returns: None if it is neither, if another worker was first, or if the session is locked.
+    """
     now = now or timezone.now()
+    if not Session.objects.claimable(now).filter(pk=session_id).exists():
+        return None
+    try:
+        with locks.transaction_that_waits(CLAIM_WAIT_SECONDS):
+            return _claim(session_id, worker, now)
+    except OperationalError as error:
+        if not locks.is_timeout(error):
+            raise
+        logger.warning("Session %s is locked, so it was not claimed.", session_id)
+        return None
+
+
+def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     for session in Session.objects.lost(now).filter(pk=session_id):
         # By the rules of the sweep: stop requests and the limit of attempts apply here too.
         _recover(session, now)
-    before = Session.objects.claimable(now).filter(pk=session_id).values("epoch", "attempt").first()
+    before = Session.objects.due(now).filter(pk=session_id).values("epoch", "attempt").first()
     if before is None:
         return None
     epoch, attempt = before["epoch"] + 1, before["attempt"] + 1
     won = (
-        Session.objects.claimable(now)
+        Session.objects.due(now)
         .filter(pk=session_id, **before)
         .update(
             status=Status.RUNNING,
@@ -83,18 +104,41 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
 
 
 def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[UUID]:
-    """Extend the leases of the claims; returns the sessions whose claims are still valid."""
+    """Extend the leases of the claims; returns the sessions whose claims are still valid.
+
+    A session that another process has locked is valid too: its lease is extended only if the lock is released soon.
+    """
     claimed = Q(pk__in=[])
     for claim in claims:
         claimed |= Q(pk=claim.session_id, epoch=claim.epoch)
     sessions = Session.objects.filter(claimed, status=Status.RUNNING)
+    lease_end = _lease_end(now or timezone.now())
     with transaction.atomic():
-        sessions.update(lease_expires_at=_lease_end(now or timezone.now()))
-        return set(sessions.values_list("pk", flat=True))
+        unlocked = list(sessions.select_for_update(skip_locked=True).values_list("pk", flat=True))
+        sessions.filter(pk__in=unlocked).update(lease_expires_at=lease_end)
+    locked = list(sessions.exclude(pk__in=unlocked).values_list("pk", flat=True))
+    # Most are locked by their own commit. Together these waits delay the next heartbeat by half its period at most.
+    wait = settings.AGENTSTATE_HEARTBEAT_SECONDS / 2 / max(1, len(locked))
+    for session_id in locked:
+        _renew_one(sessions, session_id, lease_end, wait)
+    return set(sessions.values_list("pk", flat=True))
+
+
+def _renew_one(sessions: QuerySet[Session], session_id: UUID, lease_end: datetime, wait: float) -> None:
+    try:
+        with locks.transaction_that_waits(wait):
+            sessions.filter(pk=session_id).update(lease_expires_at=lease_end)
+    except OperationalError as error:
+        if not locks.is_timeout(error):
+            raise
+        logger.warning("Session %s is locked, so its lease was not renewed.", session_id)
 
 
 def sweep(now: datetime | None = None) -> list[UUID]:
-    """Recover lost sessions and expire approval requests. Returns the sessions that are due, longest first."""
+    """Recover lost sessions and expire approval requests, except of sessions that are locked.
+
+    :returns: The sessions that are due, longest first.
+    """
     now = now or timezone.now()
     expired = Approval.objects.filter(
         decision="",
@@ -204,12 +248,11 @@ def _recover(session: Session, now: datetime) -> None:
     else:
         kind, reason = RunEvent.LOST, ""
         fields = resting_fields(Status.QUEUED, now=now)
+    # The version too: a stop request that came since must not be overlooked.
+    lost = Session.objects.lost(now).filter(pk=session.pk, epoch=session.epoch, version=session.version)
     with transaction.atomic():
-        won = (
-            Session.objects.lost(now)
-            # The version too: a stop request that came since must not be overlooked.
-            .filter(pk=session.pk, epoch=session.epoch, version=session.version)
-            .update(
+        if lost.select_for_update(skip_locked=True).first() is not None:
+            lost.update(
                 **fields,
                 # The lost worker may only be slow: from here on it cannot write.
                 epoch=F("epoch") + 1,
@@ -218,8 +261,6 @@ def _recover(session: Session, now: datetime) -> None:
                 change=F("change") + 1,
                 updated_at=now,
             )
-        )
-        if won:
             session.refresh_from_db(fields=["position"])
             record_event(
                 session,
@@ -235,8 +276,8 @@ def _recover(session: Session, now: datetime) -> None:
 def _expire(session_id: UUID, now: datetime) -> None:
     """Reject the calls whose approval requests have expired; the session goes on when no request is open any more."""
     with transaction.atomic():
-        session = Session.objects.select_for_update().get(pk=session_id)
-        if session.status not in (Status.WAITING, Status.PAUSED):
+        session = Session.objects.select_for_update(skip_locked=True).filter(pk=session_id).first()
+        if session is None or session.status not in (Status.WAITING, Status.PAUSED):
             return
         still_open = Approval.objects.filter(call__branch=session.branch_id, decision="")
         for approval in still_open.filter(expires_at__lte=now).select_related("call"):

@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 
-from sessions_app import actions
+from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Session
@@ -57,10 +57,11 @@ class BatchForm(forms.Form):
         return data
 
     def run(self, actor: Actor) -> list[Outcome]:
-        return [
-            Outcome(approval.session, approval.call.position, self._decide(actor, approval))
-            for approval in self.approvals
-        ]
+        with locks.sharing_one_wait():
+            return [
+                Outcome(approval.session, approval.call.position, self._decide(actor, approval))
+                for approval in self.approvals
+            ]
 
     def _decide(self, actor: Actor, approval: Approval) -> str:
         call: dict[str, Any] = {

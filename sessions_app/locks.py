@@ -1,0 +1,90 @@
+"""How long a transaction waits for a lock, and how to recognise that it waited in vain.
+
+PostgreSQL locks rows, here that of a session; SQLite locks the whole database for its one writer. The settings of the
+connection limit each wait (`agentstate.settings`). Here are shorter waits, for those who can say "try again": people's
+requests, and claims. Reading waits for no lock on either database.
+"""
+
+import math
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from django.conf import settings
+from django.db import connection, transaction
+
+# How long a person's request waits: longer than any commit takes, and shorter than people do.
+WAIT_SECONDS = 5.0
+# So long is always waited, so that another's commit refuses nothing.
+SHORTEST_SECONDS = 0.05
+
+_PG_LOCK_NOT_AVAILABLE = "55P03"
+_shared_until: ContextVar[float | None] = ContextVar("shared_until", default=None)
+
+
+def wait_seconds() -> float:
+    """How long a person's request waits for a lock. After a lease PostgreSQL has ended whoever held it idly."""
+    return min(WAIT_SECONDS, settings.AGENTSTATE_LEASE_SECONDS)
+
+
+def retry_seconds() -> int:
+    """After how many seconds a request that was refused for a lock is worth another try."""
+    return math.ceil(settings.AGENTSTATE_LEASE_SECONDS)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether Django raised the error because the database did not get a lock in time."""
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        # The low byte is the primary code; `sqlite_errorcode` is missing where the module itself raised the error.
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    return getattr(cause, "sqlstate", None) == _PG_LOCK_NOT_AVAILABLE
+
+
+@contextmanager
+def transaction_that_waits(seconds: float, *, durable: bool = False) -> Iterator[None]:
+    """A transaction that waits so long at most for each lock; within `sharing_one_wait`, for what is left of it.
+
+    :raises OperationalError: of which `is_timeout` is true, if it waited in vain. Nothing has changed then.
+    """
+    until = _shared_until.get()
+    if until is not None:
+        seconds = until - time.monotonic()
+    milliseconds = round(max(seconds, SHORTEST_SECONDS) * 1000)
+    if connection.vendor == "sqlite":
+        with _sqlite_wait(milliseconds), transaction.atomic(durable=durable):
+            yield
+    else:
+        with transaction.atomic(durable=durable):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(milliseconds)])
+            yield
+
+
+@contextmanager
+def sharing_one_wait() -> Iterator[None]:
+    """Let all the transactions in this block wait no longer together than a single one of a person's request may."""
+    token = _shared_until.set(time.monotonic() + wait_seconds())
+    try:
+        yield
+    finally:
+        _shared_until.reset(token)
+
+
+@contextmanager
+def _sqlite_wait(milliseconds: int) -> Iterator[None]:
+    """SQLite takes its one lock when the transaction begins, so the wait is set before."""
+    usual = round(connection.settings_dict["OPTIONS"].get("timeout", 5.0) * 1000)
+    _set_busy_timeout(milliseconds)
+    try:
+        yield
+    finally:
+        if connection.connection is not None:  # A new connection has the usual one.
+            _set_busy_timeout(usual)
+
+
+def _set_busy_timeout(milliseconds: int) -> None:
+    connection.ensure_connection()
+    connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")

@@ -1,0 +1,369 @@
+"""A lock that another process holds: who waits for it how long, and what they are told."""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from agentstate.durable.port import JournalUnavailable
+from sessions_app import actions, locks, tasks
+from sessions_app.access.errors import Locked
+from sessions_app.actions import bulk
+from sessions_app.desk.pages import bulk as bulk_pages
+from sessions_app.models import Approval, Event, ModelCall, Session, Status
+from sessions_app.runtime import leases
+from sessions_app.runtime.connection import RunConnection
+from tests import builders, sample_agents
+from tests.chaos import database
+from tests.databases import locked_elsewhere
+from tests.driving import desk as driving
+from tools.services import wait_for
+
+pytestmark = pytest.mark.slow
+
+REASON = "The customer has called back"
+on_postgres = pytest.mark.parametrize("own_database", ["postgres"], indirect=True)
+on_sqlite = pytest.mark.parametrize("own_database", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def own_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
+) -> Iterator[None]:
+    """A database that other connections can lock."""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_server").new_database()
+    else:
+        url = f"sqlite:///{tmp_path_factory.mktemp('locks') / 'db.sqlite3'}"
+    with django_db_blocker.unblock(), database(url):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _use_it(
+    own_database: None, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> Iterator[None]:
+    settings.AGENTSTATE_LEASE_SECONDS = 7
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "CLAIM_WAIT_SECONDS", 0.2)
+    with django_db_blocker.unblock():
+        yield
+        Session.objects.filter(status=Status.RUNNING).update(
+            lease_expires_at=timezone.now() + timedelta(days=1)
+        )
+        Session.objects.filter(status=Status.QUEUED).update(next_run_at=timezone.now() + timedelta(days=1))
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    client.force_login(builders.user("supervisor"))
+    return client
+
+
+def fresh(session: Session) -> Session:
+    return Session.objects.select_related("branch").get(pk=session.pk)
+
+
+def sentence(holder: str) -> str:
+    """What the person is told."""
+    if connection.vendor == "sqlite":
+        what, holder = "The database", "another process"
+    else:
+        what = "The session"
+    return f"{what} is locked by {holder}, which has not finished writing. Nothing has changed; try again in 7 s."
+
+
+# Actions
+
+
+@pytest.mark.parametrize(
+    "build, holder",
+    [(builders.running, "its worker host:1"), (builders.queued, "another request")],
+    ids=["running", "queued"],
+)
+def test_an_action_is_refused_for_now_with_who_holds_the_lock(build: Any, holder: str) -> None:
+    session = build()
+    before = fresh(session)
+    with locked_elsewhere(session), pytest.raises(Locked) as refused:
+        actions.pause(actor=builders.SYSTEM, session_id=session.pk, reason=REASON)
+    assert str(refused.value) == sentence(holder)
+    assert fresh(session).version == before.version
+    actions.pause(actor=builders.SYSTEM, session_id=session.pk, reason=REASON)
+    assert fresh(session).version == before.version + 1
+
+
+def test_what_an_action_waits_no_other_transaction_of_its_connection_does() -> None:
+    def limit() -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout" if connection.vendor == "sqlite" else "SHOW lock_timeout")
+            return str(cursor.fetchone()[0])
+
+    session, usual = builders.queued(), limit()
+    assert usual in ("20000", "12s")
+    actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient")
+    assert limit() == usual
+    with locked_elsewhere(session), pytest.raises(Locked):
+        actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient")
+    assert limit() == usual
+
+
+def test_another_error_of_the_database_is_not_taken_for_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = builders.queued()
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT * FROM no_such_table")
+
+    monkeypatch.setattr("sessions_app.actions.steer.commit", fail)
+    with pytest.raises(Exception, match="no_such_table") as raised:
+        actions.pause(actor=builders.SYSTEM, session_id=session.pk, reason=REASON)
+    assert not isinstance(raised.value, Locked)
+    assert not locks.is_timeout(raised.value)
+
+
+# The desk, the admin and the command line
+
+
+def test_a_dialog_comes_back_with_the_reason_and_what_was_typed(client: Client) -> None:
+    session = builders.running()
+    with locked_elsewhere(session):
+        answer = client.post(f"/sessions/{session.pk}/pause/", {"version": 0, "reason": REASON})
+    text = answer.content.decode()
+    assert (answer.status_code, answer["Retry-After"]) == (503, "7")
+    assert sentence("its worker host:1") in text
+    assert REASON in text
+    again = client.post(
+        f"/sessions/{session.pk}/pause/", {"version": fresh(session).version, "reason": REASON}
+    )
+    assert again.status_code == 302
+    assert fresh(session).stop_request == "pause"
+
+
+def test_a_message_comes_back_as_it_was_typed(client: Client) -> None:
+    session = builders.done()
+    message = "Please look at the roof, too"
+    with locked_elsewhere(session):
+        answer = client.post(
+            f"/sessions/{session.pk}/message/", {"version": session.version, "text": message}
+        )
+    assert answer.status_code == 503
+    assert sentence("another request") in answer.content.decode()
+    assert message in answer.content.decode()
+    assert not session.inbox.exists()
+
+
+def test_pages_are_drawn_while_the_lock_is_held(client: Client) -> None:
+    session = builders.lost()
+    places = ("", "conversation/", "state/", "checkpoints/", "audit/", "json/", "pause/", "release/")
+    began = time.monotonic()
+    with locked_elsewhere(session):
+        for address in (
+            "/",
+            "/approvals/",
+            "/workers/",
+            "/bulk/",
+            f"/admin/sessions_app/session/{session.pk}/change/",
+        ):
+            assert client.get(address).status_code == 200, address
+        for place in places:
+            assert client.get(f"/sessions/{session.pk}/{place}").status_code == 200, place
+        text = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert time.monotonic() - began < 15, "the pages waited"
+    assert "Its worker went quiet." in text
+    assert "The lease of host:1 ran out" in text
+
+
+def test_the_admin_asks_again_for_those_that_are_locked(client: Client) -> None:
+    held, free = builders.paused(title="Held"), builders.paused(title="Free")
+    chosen = {"action": "resume", "_selected_action": [str(held.pk), str(free.pk)], "reason": REASON}
+    with locked_elsewhere(held):
+        answer = client.post("/admin/sessions_app/session/", chosen)
+    text = answer.content.decode()
+    assert answer.status_code == 503
+    assert f"Held: {sentence('another request')}" in text
+    assert REASON in text
+    assert f'value="{held.pk}"' in text
+    assert (f'value="{free.pk}"' in text) == (connection.vendor == "sqlite")
+    assert client.post("/admin/sessions_app/session/", chosen).status_code == 302
+    assert {fresh(held).status, fresh(free).status} == {Status.QUEUED}
+
+
+def test_of_approvals_decided_at_once_the_locked_ones_are_told(client: Client) -> None:
+    held, free = (builders.waiting_for_approval(title=title) for title in ("Held", "Free"))
+    asked = Approval.objects.filter(session__in=(held, free))
+    ticks = [f"{approval.pk}:{approval.fingerprint}" for approval in asked]
+    with locked_elsewhere(held):
+        answer = client.post(
+            "/approvals/batch/", {"call": ticks, "decision": "approve", "tool": "issue_refund"}
+        )
+    assert sentence("another request") in answer.content.decode()
+    decided = ["", ""] if connection.vendor == "sqlite" else ["", "approved"]
+    assert sorted(asked.values_list("decision", flat=True)) == decided
+
+
+def test_the_command_line_says_it_in_one_line() -> None:
+    session = builders.paused()
+    with locked_elsewhere(session), pytest.raises(CommandError) as refused:
+        call_command("agent", "resume", str(session.pk), "--reason", REASON)
+    assert str(refused.value) == sentence("another request")
+
+
+@on_sqlite
+def test_what_is_no_action_is_refused_too_where_the_whole_database_is_locked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    user = builders.user("operator")
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
+        with locked_elsewhere():
+            answer = Client().post("/login/", {"username": user.username, "password": "correct horse"})
+        connection.close()
+    assert (answer.status_code, answer["Retry-After"]) == (503, "7")
+    assert "The database is locked by another process" in answer.content.decode()
+
+
+def test_a_bulk_action_leaves_what_is_locked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, free = builders.paused(), builders.paused()
+    started = actions.bulk_start(
+        actor=builders.actor("operator"),
+        kind="resume",
+        sessions=Session.objects.filter(pk__in=(held.pk, free.pk)),
+        reason=REASON,
+    )
+    with locked_elsewhere(held):
+        began = time.monotonic()
+        while bulk.step(started.pk):
+            assert time.monotonic() - began < 60
+        done = 0 if connection.vendor == "sqlite" else 1
+        assert bulk_pages.progress(started) == bulk_pages.Progress(done=done, pending=2 - done)
+    monkeypatch.setattr(bulk, "QUIET", timedelta(0))
+    tasks.sweep()
+    assert bulk_pages.progress(started) == bulk_pages.Progress(done=2)
+
+
+def test_many_locked_sessions_are_waited_for_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 2.0)
+    sessions = [builders.paused() for _ in range(6)]
+    began = time.monotonic()
+    with locked_elsewhere(*sessions), locks.sharing_one_wait():
+        for session in sessions:
+            with pytest.raises(Locked):
+                actions.resume(actor=builders.SYSTEM, session_id=session.pk, reason=REASON)
+    assert time.monotonic() - began < 6 * 2.0
+
+
+# Workers
+
+
+def held_by(worker: str) -> tuple[Session, leases.Claim]:
+    session = builders.queued()
+    claim = leases.claim(session.pk, worker)
+    assert claim is not None
+    return session, claim
+
+
+def test_a_locked_session_is_not_claimed_now() -> None:
+    session = builders.queued()
+    with locked_elsewhere(session):
+        assert leases.claim(session.pk, "host:2") is None
+    assert fresh(session).epoch == session.epoch
+    assert leases.claim(session.pk, "host:2") is not None
+
+
+@on_postgres
+def test_the_sweep_and_claims_leave_a_lost_session_that_is_locked_until_it_is_free() -> None:
+    held, free, late = builders.lost(), builders.lost(), builders.waiting_for_approval()
+    Approval.objects.filter(session=late).update(expires_at=timezone.now())
+    with locked_elsewhere(held, late):
+        assert leases.sweep() == [free.pk]
+        assert leases.claim(held.pk, "host:2") is None
+        assert fresh(held).status == Status.RUNNING
+        assert fresh(late).status == Status.WAITING
+    assert set(leases.sweep()) == {held.pk, free.pk, late.pk}
+
+
+@on_postgres
+def test_a_heartbeat_renews_the_other_leases_where_one_session_is_locked(settings: Any) -> None:
+    settings.AGENTSTATE_HEARTBEAT_SECONDS = 0.4
+    (held, stuck), (free, claim), (taken, lost) = (held_by("host:1") for _ in range(3))
+    Session.objects.filter(pk=taken.pk).update(epoch=lost.epoch + 1)
+    later = timezone.now() + timedelta(minutes=1)
+    heartbeat = leases.Heartbeat("host:1")
+    before = fresh(held).lease_expires_at
+    with heartbeat.keeping(stuck), heartbeat.keeping(claim), heartbeat.keeping(lost):
+        with locked_elsewhere(held):
+            heartbeat.beat(later)
+        assert fresh(free).lease_expires_at == later + timedelta(seconds=7)
+        assert fresh(held).lease_expires_at == before
+        assert [each.lost.is_set() for each in (stuck, claim, lost)] == [False, False, True]
+        heartbeat.beat(later)
+    assert fresh(held).lease_expires_at == later + timedelta(seconds=7)
+
+
+def end_idle_transaction(milliseconds: int = 1) -> None:
+    """Stand still in the transaction of this thread's connection until PostgreSQL has ended it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_backend_pid(), set_config('idle_in_transaction_session_timeout', %s, true)",
+            [str(milliseconds)],
+        )
+        pid = cursor.fetchone()[0]
+    other = connection.copy()
+    try:
+
+        def ended() -> bool:
+            with other.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", [pid])
+                return not cursor.fetchone()[0]
+
+        wait_for(ended, "PostgreSQL to end the transaction")
+    finally:
+        other.close()
+
+
+@on_postgres
+@pytest.mark.parametrize("statement", [True, False], ids=["at a statement", "at the commit"])
+def test_a_transaction_that_postgresql_has_ended_is_a_journal_that_is_away(statement: bool) -> None:
+    session = builders.paused(title="Before")
+    run = RunConnection()
+
+    def write() -> None:
+        with run.transaction():
+            Session.objects.filter(pk=session.pk).update(title="After")
+            end_idle_transaction()
+            if statement:
+                Session.objects.filter(pk=session.pk).update(title="After that")
+
+    with pytest.raises(JournalUnavailable):
+        write()
+    assert fresh(session).title == "Before"
+    with run.transaction():
+        Session.objects.filter(pk=session.pk).update(title="Again")
+    assert fresh(session).title == "Again"
+
+
+@on_postgres
+def test_a_run_whose_transaction_postgresql_has_ended_stops_there_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with driving() as desk:
+        desk.agent(sample_agents.plain_talk)
+        session = desk.start()
+        with monkeypatch.context() as patch:
+            patch.setattr("sessions_app.runtime.step_rows.model_call", lambda *a, **k: end_idle_transaction())
+            assert desk.drive(session) == "lost"
+        left = fresh(session)
+        assert (left.status, left.error) == (Status.RUNNING, "")
+        assert not ModelCall.objects.filter(branch__session=session).exists()
+        assert desk.events(session) == ["started"]
+        Session.objects.filter(pk=session.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+        assert desk.run(session).status == Status.IDLE
+        assert Event.objects.filter(session=session, kind="lost").count() == 1
