@@ -16,8 +16,9 @@ from sessions_app import actions, locks, tasks
 from sessions_app.access.errors import Locked
 from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
-from sessions_app.models import Approval, Event, ModelCall, Session, Status
-from sessions_app.runtime import leases
+from sessions_app.finding import search_index
+from sessions_app.models import Approval, Event, Message, ModelCall, Session, Status
+from sessions_app.runtime import leases, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
 from tests.chaos import database
@@ -308,14 +309,17 @@ def test_a_heartbeat_renews_the_other_leases_where_one_session_is_locked(setting
     assert fresh(held).lease_expires_at == later + timedelta(seconds=7)
 
 
-def end_idle_transaction(milliseconds: int = 1) -> None:
-    """Stand still in the transaction of this thread's connection until PostgreSQL has ended it."""
+def let_idle_transactions_end_at_once() -> int:
+    """For the present transaction; returns the number of the server's process."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pg_backend_pid(), set_config('idle_in_transaction_session_timeout', %s, true)",
-            [str(milliseconds)],
+            "SELECT pg_backend_pid(), set_config('idle_in_transaction_session_timeout', '200ms', true)"
         )
-        pid = cursor.fetchone()[0]
+        return int(cursor.fetchone()[0])
+
+
+def stand_still(pid: int) -> None:
+    """Do nothing in a transaction until PostgreSQL has ended it."""
     other = connection.copy()
     try:
 
@@ -338,7 +342,7 @@ def test_a_transaction_that_postgresql_has_ended_is_a_journal_that_is_away(state
     def write() -> None:
         with run.transaction():
             Session.objects.filter(pk=session.pk).update(title="After")
-            end_idle_transaction()
+            stand_still(let_idle_transactions_end_at_once())
             if statement:
                 Session.objects.filter(pk=session.pk).update(title="After that")
 
@@ -351,14 +355,45 @@ def test_a_transaction_that_postgresql_has_ended_is_a_journal_that_is_away(state
 
 
 @on_postgres
+def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> None:
+    """After a pipeline of psycopg, as its executemany is one, it would not."""
+    session = builders.paused()
+    at, bodies = (
+        timezone.now(),
+        [(1000 + n, {"role": "user", "content": [{"text": "hi"}]}, "") for n in range(250)],
+    )
+    run, index = RunConnection(), search_index._Postgres()
+
+    def insert_messages() -> None:
+        with run.transaction():
+            pid = let_idle_transactions_end_at_once()
+            step_rows.messages(builders.branch_of(session), bodies, {}, at)
+            stand_still(pid)
+
+    def insert_words() -> None:
+        with run.transaction():
+            pid = let_idle_transactions_end_at_once()
+            index.add(Message, 0, 0, [(1, ["hi"]), (2, ["ho"])], [])
+            stand_still(pid)
+
+    for insert in (insert_messages, insert_words):
+        with pytest.raises(JournalUnavailable):
+            insert()
+    assert not Message.objects.filter(branch__session=session, position__gte=1000).exists()
+
+
+@on_postgres
 def test_a_run_whose_transaction_postgresql_has_ended_stops_there_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def stops(*args: Any, **kwargs: Any) -> None:
+        stand_still(let_idle_transactions_end_at_once())
+
     with driving() as desk:
         desk.agent(sample_agents.plain_talk)
         session = desk.start()
         with monkeypatch.context() as patch:
-            patch.setattr("sessions_app.runtime.step_rows.model_call", lambda *a, **k: end_idle_transaction())
+            patch.setattr("sessions_app.runtime.step_rows.model_call", stops)
             assert desk.drive(session) == "lost"
         left = fresh(session)
         assert (left.status, left.error) == (Status.RUNNING, "")

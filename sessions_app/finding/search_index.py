@@ -223,6 +223,8 @@ def _execute_many(sql: str, rows: Iterable[Sequence[str | int]]) -> None:
     if rows := list(rows):
         with connection.cursor() as cursor:
             cursor.executemany(sql, rows)
+            # psycopg's executemany is a pipeline, after which PostgreSQL ends no idle transaction: this mends it.
+            cursor.execute("SELECT 1")
 
 
 def _column(sql: str, params: Sequence[str | int] = ()) -> list[int]:

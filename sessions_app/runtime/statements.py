@@ -23,6 +23,8 @@ Values = dict[str, Any]
 Converter = Callable[[Any, BaseDatabaseWrapper], Any]
 Statement = tuple[str, tuple[Converter | None, ...]]
 _json = json.JSONEncoder().encode
+# Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
+ROWS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,12 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
 
 def insert(model: type[Model], rows: list[Values]) -> None:
     """Insert rows that all have the same columns; a foreign key is named by its column, as in ``branch_id``."""
-    if not rows:
-        return
-    sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]))
-    values = [_converted(converters, tuple(row.values())) for row in rows]
-    with connection.cursor() as cursor:
-        if len(values) == 1:
-            cursor.execute(sql, values[0])
-        else:
-            cursor.executemany(sql, values)
+    # Not with executemany: psycopg runs it as a pipeline, after which PostgreSQL no longer ends an idle transaction.
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[start : start + ROWS_AT_ONCE]
+        sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]), len(some))
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [v for row in some for v in _converted(converters, tuple(row.values()))])
 
 
 def update(model: type[Model], values: Values, *, where: Values, raise_by_one: str = "") -> None:
@@ -87,11 +86,11 @@ def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
     return sql, _converters(Session, (*names, "id"))
 
 
-@lru_cache(maxsize=64)
-def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...]) -> Statement:
+@lru_cache(maxsize=256)
+def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...], rows: int) -> Statement:
     columns = ", ".join(_column(model, name) for name in names)
-    places = ", ".join(["%s"] * len(names))
-    sql = f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES ({places})"  # noqa: S608 - our own columns
+    places = ", ".join([f"({', '.join(['%s'] * len(names))})"] * rows)
+    sql = f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES {places}"  # noqa: S608 - our own columns
     return sql, _converters(model, names)
 
 
