@@ -20,8 +20,12 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 
 .PHONY: test
 test: .venv/dev.stamp services lint  ## Everything: lint, then the whole suite, then its database tests on PostgreSQL
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m 'not long'
 	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '$(FAST)' --database-only
+
+.PHONY: test-long
+test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment of a run
+	$(BIN)/python -m pytest -n auto -m long
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute

@@ -11,8 +11,9 @@ appended at once, so that it outlives the process. The moments are
     effect TOOL             it has had its effect, which is not recorded yet
 
 A session whose title says "die at 7, 19" kills its worker process at its seventh and its nineteenth moment with
-SIGKILL; "stall at 7" stops the process, as SIGSTOP does, until it is continued. Since the line is written
-first, and lines are counted over all processes, each happens once.
+SIGKILL. One whose title says "stop at 7" stops the process with SIGSTOP, once, at the seventh moment or the first after
+it at which no transaction is open; "stop inside 7", at which one is. Since the line is written first, and lines are
+counted over all processes, each happens once.
 """
 
 import json
@@ -31,41 +32,48 @@ from uuid import UUID
 
 VARIABLE = "AGENTSTATE_TEST_CHAOS"
 WRITES = ("checkpoint", "reply", "plan", "start_call", "finish_call", "end_run")
-_SIGNALS = {"die": signal.SIGKILL, "stall": signal.SIGSTOP}
 
 _lock = threading.Lock()
-_plans: dict[str, dict[int, signal.Signals]] = {}
+# Held while a transaction is open, so that no other thread has one when the process is stopped.
+_in_transaction = threading.RLock()
+_titles: dict[str, str] = {}
 
 
 def moment(session: str, what: str, name: str, **data: Any) -> None:
-    """Note that the session has got here; strike, if this is where it was to be."""
+    """Note that the session has got here; kill or stop the process, if the session's title says so."""
     with _lock:
         path = Path(os.environ[VARIABLE]) / f"{session}.log"
-        number = path.read_bytes().count(b"\n") + 1 if path.exists() else 1
-        blow = _plans.get(session, {}).get(number)
+        before = path.read_bytes() if path.exists() else b""
+        number = before.count(b"\n") + 1
+        stopped = b'"struck"' in before
+        signum = _signal_at(number, _titles.get(session, ""), inside=what == "inside", stopped=stopped)
         line = {"n": number, "what": what, "name": name, "at": time.time(), "pid": os.getpid(), **data}
-        if blow is not None:
-            line["struck"] = blow.name
+        if signum is not None:
+            line["struck"] = signum.name
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(descriptor, json.dumps(line).encode() + b"\n")
         os.close(descriptor)
-        if blow is not None:
-            os.kill(os.getpid(), blow)
+        if signum is signal.SIGKILL:
+            os.kill(os.getpid(), signum)
+    if signum is signal.SIGSTOP:
+        with _in_transaction:
+            # To this thread, so that it does nothing more; the whole process stops.
+            signal.pthread_kill(threading.get_ident(), signum)
+
+
+def _signal_at(number: int, title: str, *, inside: bool, stopped: bool) -> signal.Signals | None:
+    if match := re.search(r"die at ([\d, ]+)", title):
+        return signal.SIGKILL if str(number) in match[1].split(", ") else None
+    if match := re.search(r"stop (at|inside) (\d+)", title):
+        due = number >= int(match[2]) and inside is (match[1] == "inside")
+        return signal.SIGSTOP if due and not stopped else None
+    return None
 
 
 def moments(session: object) -> list[dict[str, Any]]:
     """What the session has gone through so far."""
     path = Path(os.environ[VARIABLE]) / f"{session}.log"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def plan(title: str) -> dict[int, signal.Signals]:
-    """The blows that a session's title asks for, by the number of the moment."""
-    return {
-        int(number): _SIGNALS[blow]
-        for blow, numbers in re.findall(r"(die|stall) at ((?:\d+(?:, )?)+)", title)
-        for number in numbers.split(", ")
-    }
 
 
 def watch() -> None:
@@ -75,12 +83,13 @@ def watch() -> None:
     from sessions_app.runtime.journal import OrmJournal
 
     claim = leases.claim
+    beat = leases.Heartbeat.beat
     transaction = OrmJournal._transaction
 
     def claims(session_id: UUID, worker: str, now: datetime | None = None) -> leases.Claim | None:
         won = claim(session_id, worker, now)
         if won is not None:
-            _plans[str(session_id)] = plan(Session.objects.values_list("title", flat=True).get(pk=session_id))
+            _titles[str(session_id)] = Session.objects.values_list("title", flat=True).get(pk=session_id)
             moment(str(session_id), "claimed", "", worker=worker)
         return won
 
@@ -88,7 +97,7 @@ def watch() -> None:
 
     @contextmanager
     def is_about_to_commit(journal: OrmJournal) -> Iterator[None]:
-        with transaction(journal):
+        with _in_transaction, transaction(journal):
             yield
             if name := getattr(writing, "name", ""):
                 moment(str(journal.claim.session_id), "inside", name)
@@ -108,7 +117,12 @@ def watch() -> None:
 
         return wrapper
 
+    def beats(heartbeat: leases.Heartbeat, now: datetime | None = None) -> None:
+        with _in_transaction:
+            beat(heartbeat, now)
+
     leases.claim = claims
+    leases.Heartbeat.beat = beats  # type: ignore[method-assign, assignment]
     OrmJournal._transaction = is_about_to_commit  # type: ignore[method-assign, assignment]
     for name in WRITES:
         setattr(OrmJournal, name, noted(name))
