@@ -1,13 +1,15 @@
 """The approvals that wait for a person, on the present branch of a session that waits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.masking import Mask
+from sessions_app.desk.pages import earlier_effects
 from sessions_app.desk.pages.arguments import Field, fields
+from sessions_app.desk.pages.earlier_effects import Earlier
 from sessions_app.desk.pages.values import Shown, show
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 
@@ -38,6 +40,7 @@ class Card:
     fields: list[Field]
     editable: bool
     repeats: Repeated | None = None
+    earlier: Earlier = field(default_factory=Earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,9 @@ def number(now: datetime) -> int:
 def page(
     now: datetime, *, after: int | None = None, tool: str = "", limit: int = PAGE, mask: Mask | None = None
 ) -> Page:
-    """The approvals asked first. Two queries. ``mask`` is what is configured if not given."""
+    """The approvals asked first. At most four queries. ``mask`` is what is configured if not given."""
     mask = mask or Mask.configured()
-    rows = waiting(now).select_related("call", "session", "repeats__branch").order_by("pk")
+    rows = waiting(now).select_related("call", "session__branch", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
@@ -77,13 +80,23 @@ def page(
     agents = {
         agent.key: agent for agent in RegisteredAgent.objects.filter(key__in={a.session.agent for a in found})
     }
+    earlier = earlier_effects.of_requests(found[:limit], mask)
     return Page(
-        [card(approval, agents.get(approval.session.agent)) for approval in found[:limit]],
+        [
+            card(approval, agents.get(approval.session.agent), earlier=earlier[approval.pk])
+            for approval in found[:limit]
+        ],
         found[limit - 1].pk if len(found) > limit else None,
     )
 
 
-def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str] | None = None) -> Card:
+def card(
+    approval: Approval,
+    agent: RegisteredAgent | None,
+    typed: dict[str, str] | None = None,
+    *,
+    earlier: Earlier | None = None,
+) -> Card:
     """An approval with the fields to edit its arguments. Reads ``approval.call`` and ``approval.session``."""
     tool = tool_of(agent, approval.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
@@ -93,9 +106,10 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
         agent_title=agent.title if agent else approval.session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
         description=str(tool.get("description") or ""),
-        fields=fields(approval.arguments, schema, typed),
+        fields=fields(approval.arguments, schema, typed, edited=approval.edited),
         editable=bool(tool),
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
+        earlier=earlier or Earlier(),
     )
 
 

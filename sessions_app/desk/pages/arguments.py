@@ -32,16 +32,24 @@ class WrongValue(ValueError):
 
 
 def fields(
-    arguments: Mapping[str, Any], schema: Mapping[str, Any], typed: Mapping[str, str] | None = None
+    arguments: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    typed: Mapping[str, str] | None = None,
+    *,
+    edited: Mapping[str, Any] | None = None,
 ) -> list[Field]:
-    """A field for each argument that the tool may be given. ``typed`` is what a person wrote before, if anything."""
+    """A field for each argument that the tool may be given. ``typed`` is what a person wrote before, if anything.
+
+    ``edited`` are the arguments of an earlier decision: they stand in the fields, unless others were typed.
+    """
+    current = arguments if edited is None else edited
     properties: Mapping[str, Any] = schema.get("properties", {})
     found = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
         about = properties.get(name, {})
         kind = _kind(about, arguments.get(name))
         asked = _text(kind, arguments[name]) if name in arguments else ""
-        value = (typed or {}).get(PREFIX + name, asked)
+        value = (typed or {}).get(PREFIX + name, _text(kind, current[name]) if name in current else "")
         choices = (
             ["true", "false"]
             if kind == "yesno"

@@ -21,7 +21,7 @@ from sessions_app.desk.context import Request, desk, find, number, page, queue_o
 from sessions_app.desk.forms import form_of, repair
 from sessions_app.desk.forms.session import ActionForm, CallForm, CheckpointForm, ForkForm
 from sessions_app.desk.forms.start import StartForm
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
 from sessions_app.models import (
@@ -196,7 +196,8 @@ def _about_call(request: Request, session: Session, form: CallForm) -> dict[str,
         approvals.masked(approval, mask)
         approval.call, approval.session = call, session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
-        card = approvals.card(approval, agent, typed)
+        earlier = earlier_effects.of_requests([approval], mask)[approval.pk]
+        card = approvals.card(approval, agent, typed, earlier=earlier)
     return {"call": call, "card": card, "approval": approval}
 
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request, desk, find, mask_of, number, page, queue_of, wants_part
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.session import (
     audit,
     diagnosis,
@@ -208,13 +208,17 @@ def top_of(
 
 def cards(top: Header, session: Session) -> dict[int, approvals.Card]:
     """The open approvals of the session by their call's position, with their forms."""
-    found = {}
+    requests = []
     for call in top.open_calls:
         approval = getattr(call, "approval", None)
         if approval is not None and not approval.decision:
             approval.call, approval.session = call, session
-            found[call.position] = approvals.card(approval, top.agent)
-    return found
+            requests.append(approval)
+    earlier = earlier_effects.of_requests(requests, Mask.configured())
+    return {
+        approval.call.position: approvals.card(approval, top.agent, earlier=earlier[approval.pk])
+        for approval in requests
+    }
 
 
 def _key_holds(key: str, session_id: UUID) -> bool:
