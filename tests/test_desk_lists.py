@@ -247,11 +247,11 @@ def test_approving_in_the_inbox_returns_to_it(desk):
 
 def test_the_inbox_is_as_cheap_for_many_as_for_few(desk, django_assert_num_queries):
     builders.waiting_for_approval()
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         desk.get("/approvals/")
     for _ in range(20):
         builders.waiting_for_approval()
-    with django_assert_num_queries(10):
+    with django_assert_num_queries(11):
         desk.get("/approvals/")
 
 

@@ -358,3 +358,40 @@ def test_the_longest_stuck_comes_first():
     Session.objects.filter(pk=second.pk).update(updated_at=now - MINUTE)
     Session.objects.filter(pk=first.pk).update(updated_at=now - 2 * MINUTE)
     assert list(stuck.stuck(now)) == [first, second]
+
+
+def test_a_tool_without_a_policy_that_was_held_for_the_same_arguments():
+    history = builders.asked()
+    for tool, arguments in (
+        ("send_letter", {"text": "Hello"}),
+        ("issue_refund", {"claim": "A", "amount": 1}),
+    ):
+        history.reply(calls=[(tool, arguments)])
+        before = history.finish(history.calls[-1], "done")
+        history.checkpoint("step")
+        history.reply(calls=[(tool, arguments)])
+        history.ask(history.calls[-1], repeats=before, earlier=[before.pk])
+        repeated = history.finish(history.calls[-1], "done")
+        history.checkpoint("step")
+        if tool == "send_letter":
+            letter = repeated
+    hint = only(history.rest("paused"), "no policy")
+    assert (hint.tone, hint.anchor) == ("idle", f"c{letter.position}")
+    assert hint.text == (
+        "send_letter was held because it ran with the same arguments before, and it has no policy. "
+        "Declare its effect, or that it is idempotent."
+    )
+    agent = builders.agent()
+    agent.tools = [{**tool, "policy": {**tool["policy"], "idempotent": True}} for tool in agent.tools]
+    agent.save()
+    assert of_rule(history.session, "no policy") == []
+
+
+def test_a_tool_that_was_held_for_another_effect_is_not_said_to_lack_a_policy():
+    history = builders.asked()
+    history.reply(calls=[("send_letter", {"text": "Hello"})])
+    before = history.finish(history.calls[-1], "done")
+    history.checkpoint("step")
+    history.reply(calls=[("send_letter", {"text": "Bye"})])
+    history.ask(history.calls[-1], earlier=[before.pk])
+    assert of_rule(history.rest("paused"), "no policy") == []

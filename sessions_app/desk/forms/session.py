@@ -260,11 +260,12 @@ class ApproveForm(CallForm):
         agent = RegisteredAgent.objects.filter(key=self.session.agent).first()
         schema = approvals.tool_of(agent, approval.call.tool).get("parameters") or {}
         mask = Mask.none() if "revealed" in self.data else Mask.configured()
+        shown = approval.arguments if approval.edited is None else approval.edited
         try:
-            edited = argument_fields.read(self.data, mask.json(approval.arguments), schema)
+            edited = argument_fields.read(self.data, mask.json(shown), schema)
         except argument_fields.WrongValue as error:
             raise ActionError(str(error)) from None
-        restored: dict[str, Any] = mask.restore(edited, approval.arguments)
+        restored: dict[str, Any] = mask.restore(edited, shown)
         return restored
 
 

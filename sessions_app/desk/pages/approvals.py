@@ -1,13 +1,15 @@
 """Approval requests that wait for a decision, on the present branch of a session that waits or is paused."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.masking import Mask
+from sessions_app.desk.pages import earlier_effects
 from sessions_app.desk.pages.arguments import Field, fields
+from sessions_app.desk.pages.earlier_effects import Earlier
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 
@@ -37,6 +39,7 @@ class Card:
     fields: list[Field]
     editable: bool
     repeats: RepeatedCall | None = None
+    earlier: Earlier = field(default_factory=Earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ def count_open(now: datetime) -> int:
 def read_page(
     now: datetime, mask: Mask, *, after: int | None = None, tool: str = "", limit: int = PAGE
 ) -> ApprovalsPage:
-    """The oldest open approvals after the one with the key ``after``. Two queries."""
-    rows = open_approvals(now).select_related("call", "session", "repeats__branch").order_by("pk")
+    """The oldest open approvals after the one with the key ``after``. At most five queries."""
+    rows = open_approvals(now).select_related("call", "session__branch", "repeats__branch").order_by("pk")
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
@@ -74,13 +77,23 @@ def read_page(
     approvals = mask.rows(rows[: limit + 1])
     keys = {approval.session.agent for approval in approvals}
     agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
+    earlier = earlier_effects.of_requests(approvals[:limit], mask)
     return ApprovalsPage(
-        [card(approval, agents.get(approval.session.agent)) for approval in approvals[:limit]],
+        [
+            card(approval, agents.get(approval.session.agent), earlier=earlier[approval.pk])
+            for approval in approvals[:limit]
+        ],
         approvals[limit - 1].pk if len(approvals) > limit else None,
     )
 
 
-def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str] | None = None) -> Card:
+def card(
+    approval: Approval,
+    agent: RegisteredAgent | None,
+    typed: dict[str, str] | None = None,
+    *,
+    earlier: Earlier | None = None,
+) -> Card:
     """A masked approval with the fields to edit its arguments. No query.
 
     Reads ``approval.call``, ``approval.session`` and ``approval.repeats`` with its branch.
@@ -92,9 +105,10 @@ def card(approval: Approval, agent: RegisteredAgent | None, typed: dict[str, str
         session=approval.session,
         agent_title=agent.title if agent else approval.session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
-        fields=fields(approval.arguments, schema, typed),
+        fields=fields(approval.arguments, schema, typed, edited=approval.edited),
         editable=bool(tool),
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
+        earlier=earlier or Earlier(),
     )
 
 

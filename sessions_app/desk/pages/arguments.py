@@ -38,16 +38,24 @@ class WrongValue(ValueError):
 
 
 def fields(
-    arguments: Mapping[str, Any], schema: Mapping[str, Any], typed: Mapping[str, str] | None = None
+    arguments: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    typed: Mapping[str, str] | None = None,
+    *,
+    edited: Mapping[str, Any] | None = None,
 ) -> list[Field]:
-    """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name."""
+    """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name.
+
+    ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed.
+    """
+    current = arguments if edited is None else edited
     properties: Mapping[str, Any] = schema.get("properties", {})
     result = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
         argument_schema = properties.get(name, {})
         kind = _kind(argument_schema, arguments.get(name))
         requested = _text(kind, arguments[name]) if name in arguments else ""
-        value = (typed or {}).get(PREFIX + name, requested)
+        value = (typed or {}).get(PREFIX + name, _text(kind, current[name]) if name in current else "")
         choices = (
             ["true", "false"]
             if kind == "yesno"

@@ -29,7 +29,7 @@ from sessions_app.desk.context import (
 from sessions_app.desk.forms import form_of, repair
 from sessions_app.desk.forms.session import ActionForm, CallForm, CheckpointForm, ForkForm
 from sessions_app.desk.forms.start import StartForm
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
 from sessions_app.desk.pages.session.context import SessionContext
@@ -209,7 +209,8 @@ def _about_call(request: Request, context: SessionContext, form: CallForm) -> di
     if approval is not None:
         approval.call, approval.session = call, context.session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
-        card = approvals.card(approval, agent, typed)
+        earlier = earlier_effects.of_requests([approval], context.mask)[approval.pk]
+        card = approvals.card(approval, agent, typed, earlier=earlier)
     return {"call": call, "card": card, "approval": approval}
 
 

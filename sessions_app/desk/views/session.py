@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
 from sessions_app.finding import queues
@@ -25,11 +25,15 @@ def session_frame(context: SessionContext) -> dict[str, Any]:
 
 
 def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.Card]:
-    """The open approvals of the session, with their forms, by the position of their call. No query."""
-    cards = {}
+    """The open approvals of the session, with their forms, by the position of their call. At most three queries."""
+    requests = []
     for call in top.open_calls:
         approval = getattr(call, "approval", None)
         if approval is not None and not approval.decision:
             approval.session = context.session
-            cards[call.position] = approvals.card(approval, top.agent)
-    return cards
+            requests.append(approval)
+    earlier = earlier_effects.of_requests(requests, context.mask)
+    return {
+        approval.call.position: approvals.card(approval, top.agent, earlier=earlier[approval.pk])
+        for approval in requests
+    }

@@ -44,6 +44,7 @@ LONG_CALL = timedelta(minutes=5)
 FULL = 0.8
 MODEL_FAILURES = 2
 TOOL_FAILURES = 3
+_SAYS_WHAT_REPEATING_DOES = ("idempotent", "approval", "effect", "identity")
 _ANCHORS = {"call": "c", "checkpoint": "k", "state": ""}
 
 
@@ -187,6 +188,24 @@ def same_call(facts: _Facts) -> Iterator[Hint]:
             yield Hint("same call", WARNING, text, "call", calls[0].position)
 
 
+def missing_policy(facts: _Facts) -> Iterator[Hint]:
+    """A call was held for its arguments alone: the tool's policy does not say what repeating a call does."""
+    agent = facts.agent
+    policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
+    held: dict[str, ToolCall] = {}
+    for call in facts.calls:
+        approval = getattr(call, "approval", None)
+        if approval is not None and approval.repeats_id is not None and call.tool in policies:
+            held.setdefault(call.tool, call)
+    for tool, call in held.items():
+        if not any(policies[tool].get(name) for name in _SAYS_WHAT_REPEATING_DOES):
+            text = (
+                f"{tool} was held because it ran with the same arguments before, and it has no policy. "
+                "Declare its effect, or that it is idempotent."
+            )
+            yield Hint("no policy", NOTE, text, "call", call.position)
+
+
 def slow_call(facts: _Facts) -> Iterator[Hint]:
     if facts.session.status != Status.RUNNING:
         return
@@ -255,6 +274,7 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
     full_context,
     changed_definition,
     same_call,
+    missing_policy,
     looks_like_a_secret,
 )
 

@@ -1,0 +1,146 @@
+"""The earlier effects of a tool that an approval request shows: what the history does not show, and what it does.
+
+Two queries for any number of requests, and one more for each of which the history shows more than `SHOWN` effects.
+Values are masked; what ran is shown, not what was asked.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, IntegerField, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Length, Substr
+
+from sessions_app.access.masking import Mask
+from sessions_app.history import effects
+from sessions_app.models import Approval, CallStatus, Session, ToolCall
+
+SHOWN = 20
+RESULT_LENGTH = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One call that took effect. ``asked`` are the model's arguments where they are not those that ran.
+
+    ``result`` is "" where there is none. ``session`` is set for another session than that of the request.
+    """
+
+    call: ToolCall
+    ran: dict[str, Any]
+    asked: dict[str, Any] | None
+    at: datetime
+    result: str
+    branch: int
+    session: Session | None
+
+    @property
+    def reported_back(self) -> bool:
+        return self.call.status == CallStatus.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class EffectList:
+    """The newest effects, newest first, and how many there are besides."""
+
+    effects: list[Effect] = field(default_factory=list)
+    more: int = 0
+
+    @property
+    def total(self) -> int:
+        return len(self.effects) + self.more
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """``discarded`` are those that the history of the request's session does not show, ``shown`` those that it does."""
+
+    discarded: EffectList = field(default_factory=EffectList)
+    shown: EffectList = field(default_factory=EffectList)
+
+
+def of_requests(requests: Sequence[Approval], mask: Mask) -> dict[int, Earlier]:
+    """The earlier effects that each request shows, by its key. Reads ``call`` and ``session`` of the requests.
+
+    The call that a request repeats is left out: it is shown by itself.
+    """
+    discarded = {
+        request.pk: [pk for pk in request.earlier or [] if pk != request.repeats_id] for request in requests
+    }
+    visible = _visible(requests)
+    keys = {pk for keys in (*discarded.values(), *visible.values()) for pk in keys[:SHOWN]}
+    rows = {row.pk: row for row in _rows(keys)} if keys else {}
+
+    def effect_list(request: Approval, keys: Sequence[int], total: int) -> EffectList:
+        found = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
+        return EffectList(found, total - len(keys[:SHOWN]))
+
+    return {
+        request.pk: Earlier(
+            effect_list(request, discarded[request.pk], len(discarded[request.pk])),
+            effect_list(request, visible[request.pk], _count_visible(request, visible[request.pk])),
+        )
+        for request in requests
+    }
+
+
+def _visible(requests: Sequence[Approval]) -> dict[int, list[int]]:
+    """The keys of the newest effects that the history of each request shows, one more than are shown."""
+    keys: dict[int, list[int]] = {request.pk: [] for request in requests}
+    parts = [
+        ToolCall.objects.filter(pk__in=_shown_effects(request).values("pk")[: SHOWN + 1])
+        .annotate(request=Value(request.pk, IntegerField()))
+        .order_by()
+        .values_list("request", "position", "pk")
+        for request in requests
+    ]
+    if parts:
+        for request, _, pk in sorted(parts[0].union(*parts[1:], all=True), reverse=True):
+            keys[request].append(pk)
+    return keys
+
+
+def _count_visible(request: Approval, keys: Sequence[int]) -> int:
+    return len(keys) if len(keys) <= SHOWN else _shown_effects(request).count()
+
+
+def _shown_effects(request: Approval) -> QuerySet[ToolCall]:
+    call, session = request.call, request.session
+    branch = session.current_branch if call.branch_id == session.branch_id else call.branch
+    return effects.shown_effects(branch, call.tool, before=call.position)
+
+
+def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:
+    """The calls with the beginning of their results as JSON text."""
+    as_text = Cast(F("result"), TextField())
+    return (
+        ToolCall.objects.filter(pk__in=keys)
+        .select_related("branch__session")
+        .defer("result", "state")
+        .annotate(beginning=Substr(as_text, 1, RESULT_LENGTH), length=Length(as_text))
+    )
+
+
+def _effect(row: Any, request: Approval, mask: Mask) -> Effect:
+    if row.length is not None and row.length <= RESULT_LENGTH:
+        row.result = json.loads(row.beginning)
+    else:
+        row.result = f"{row.beginning}…" if row.beginning else None
+    call = mask.row(row)
+    session = call.branch.session
+    result = call.result
+    return Effect(
+        call=call,
+        ran=call.ran_with,
+        asked=call.arguments if call.sent is not None and call.sent != call.arguments else None,
+        at=call.started_at or call.asked_at,
+        result=result if isinstance(result, str) else "" if result is None else _as_text(result),
+        branch=call.branch.number,
+        session=mask.row(session) if session.pk != request.session_id else None,
+    )
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,244 @@
+"""The card of an approval names what the tool did before: where the history does not show it, and where it does."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app import actions
+from sessions_app.access.masking import Mask
+from sessions_app.desk.pages import approvals, earlier_effects
+from sessions_app.desk.pages.earlier_effects import Earlier
+from sessions_app.models import Approval, CallStatus, Checkpoint, Session, ToolCall
+from tests import builders
+from tests.builders import History
+
+pytestmark = pytest.mark.django_db
+
+REFUND = ("issue_refund", {"claim": "CLM-1", "amount": 80})
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("operator"))
+    return client
+
+
+def paid(history: History, amount: float, *, sent: float | None = None, result: Any = "paid") -> ToolCall:
+    """A step in which a refund was paid; with `sent`, a person had changed the amount to that."""
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1", "amount": amount})])
+    fields: dict[str, Any] = {"sent": {"claim": "CLM-1", "amount": sent}} if sent is not None else {}
+    call = history.finish(history.calls[-1], result, **fields)
+    history.checkpoint("step")
+    return call
+
+
+def rewound(history: History) -> None:
+    start = Checkpoint.objects.filter(branch__session=history.session).earliest("position")
+    history.rest("paused")
+    actions.rewind(actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=start.pk, reason="x")
+    history.session.refresh_from_db()
+
+
+def held(history: History, earlier: Iterable[ToolCall], **fields: Any) -> Approval:
+    """The agent asks for a refund of 80, and the request shows the calls."""
+    history.reply(calls=[REFUND])
+    approval = history.ask(history.calls[-1], earlier=[call.pk for call in earlier] or None, **fields)
+    history.rest("waiting", waiting_for="approval")
+    return approval
+
+
+def text_of(desk: Client, address: str) -> str:
+    page = desk.get(address).content.decode()
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)).replace("&quot;", '"')
+
+
+def card_of(approval: Approval) -> Earlier:
+    [card] = approvals.read_page(timezone.now(), Mask.configured()).cards
+    assert card.approval.pk == approval.pk
+    return card.earlier
+
+
+def refund_of_120(history: History) -> ToolCall:
+    call = paid(history, 100, sent=120)
+    rewound(history)
+    return call
+
+
+@pytest.mark.parametrize("address", ["/sessions/{0}/", "/approvals/", "/sessions/{0}/approve/?call={1}"])
+def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_undone(
+    desk: Client, address: str
+) -> None:
+    history = builders.asked()
+    call = refund_of_120(history)
+    approval = held(history, [call])
+    address = address.format(history.session.pk, approval.call_id)
+    text = text_of(desk, address)
+    assert "issue_refund took effect where this history does not show it. It was not undone." in text
+    assert 'claim="CLM-1", amount=120 asked: claim="CLM-1", amount=100' in text
+    assert re.search(r"amount=100 \d\d:\d\d:\d\d ?, branch 1 paid The call in full", text)
+    assert f"/sessions/{history.session.pk}/calls/{call.pk}/" in desk.get(address).content.decode()
+    assert "This very call was run already" not in text
+
+
+def test_an_effect_of_another_session_names_it(desk: Client) -> None:
+    source = builders.asked(title="Windscreen of POL-7")
+    fork = builders.asked(title="Second try")
+    call = paid(source, 120)
+    approval = held(fork, [call])
+    [effect] = card_of(approval).discarded.effects
+    assert effect.session == source.session
+    text = text_of(desk, f"/sessions/{fork.session.pk}/")
+    assert "branch 1 of Windscreen of POL-7 paid" in text
+    assert desk.get(f"/sessions/{source.session.pk}/calls/{call.pk}/").status_code == 200
+
+
+def test_earlier_effects_of_the_visible_history_are_listed_apart(desk: Client) -> None:
+    history = builders.asked()
+    paid(history, 5)
+    failed = paid(history, 6)
+    ToolCall.objects.filter(pk=failed.pk).update(status=CallStatus.FAILED)
+    paid(history, 7)
+    history.lookup()
+    approval = held(history, [])
+    earlier = card_of(approval)
+    assert earlier.discarded.effects == []
+    assert [effect.ran["amount"] for effect in earlier.shown.effects] == [7, 5]
+    text = text_of(desk, f"/sessions/{history.session.pk}/")
+    assert "issue_refund took effect earlier in this history: 2" in text
+    assert "does not show" not in text
+
+
+def test_the_list_is_limited_and_says_how_many_more_there_are(desk: Client) -> None:
+    history = builders.asked()
+    calls = [paid(history, number) for number in range(23)]
+    rewound(history)
+    for number in range(22):
+        paid(history, number)
+    approval = held(history, reversed(calls))
+    earlier = card_of(approval)
+    assert [effect.ran["amount"] for effect in earlier.discarded.effects] == list(range(22, 2, -1))
+    assert (earlier.discarded.more, earlier.discarded.total) == (3, 23)
+    assert [effect.ran["amount"] for effect in earlier.shown.effects] == list(range(21, 1, -1))
+    assert earlier.shown.more == 2
+    assert "3 more, older." in text_of(desk, "/approvals/")
+
+
+def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
+    history = builders.asked()
+    same, other = paid(history, 80), paid(history, 120)
+    rewound(history)
+    approval = held(history, [other, same], repeats=same)
+    assert [effect.call.pk for effect in card_of(approval).discarded.effects] == [other.pk]
+    text = text_of(desk, "/approvals/")
+    assert "This very call was run already" in text
+    assert "amount=120" in text
+
+
+@pytest.mark.parametrize(
+    "result", ["x" * 9_000, {"rows": ["y" * 100] * 100}, {"refund": "RF-1"}, "", None, 0]
+)
+def test_any_result_is_shown_in_short(desk: Client, result: Any) -> None:
+    history = builders.asked()
+    call = paid(history, 120, result=result)
+    rewound(history)
+    [effect] = card_of(held(history, [call])).discarded.effects
+    assert len(effect.result) <= earlier_effects.RESULT_LENGTH + 1
+    expected = {"RF-1": '{"refund": "RF-1"}'}
+    if isinstance(result, dict) and "refund" in result:
+        assert effect.result == expected["RF-1"]
+    assert desk.get("/approvals/").status_code == 200
+
+
+def test_a_call_that_did_not_report_back_says_so(desk: Client) -> None:
+    history = builders.asked()
+    history.reply(calls=[REFUND])
+    call = history.doubt(history.calls[-1])
+    rewound(history)
+    approval = held(history, [call])
+    [effect] = card_of(approval).discarded.effects
+    assert (effect.reported_back, effect.result) == (False, "")
+    assert "did not report back" in text_of(desk, "/approvals/")
+
+
+def test_an_effect_that_is_gone_is_left_out(desk: Client) -> None:
+    history = builders.asked()
+    call = refund_of_120(history)
+    approval = held(history, [call])
+    Approval.objects.filter(pk=approval.pk).update(earlier=[call.pk, 10**9])
+    earlier = card_of(approval)
+    assert len(earlier.discarded.effects) == 1
+
+
+def test_what_is_hidden_is_hidden_in_earlier_effects(desk: Client, settings: LazySettings) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = ["SECRET"]
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    source = builders.asked(title="About SECRET")
+    call = paid(source, 4711, sent=4712, result={"to": "SECRET", "amount": 4713})
+    long = paid(source, 1, result="SECRET" + "x" * 9_000)
+    fork = builders.asked()
+    paid(fork, 4714, result="SECRET")
+    held(fork, [call, long])
+    for address in (f"/sessions/{fork.session.pk}/", "/approvals/"):
+        page = desk.get(address).content.decode()
+        assert "took effect where" in page
+        assert not re.search("SECRET|471[1-4]", page)
+    Session.objects.get(pk=source.session.pk)
+
+
+@pytest.mark.parametrize("hidden", [[], ["amount"]], ids=["shown", "hidden"])
+def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
+    desk: Client, settings: LazySettings, hidden: list[str]
+) -> None:
+    """Its fields hold the arguments of the first decision; sent as they stand, those run."""
+    settings.AGENTSTATE_MASK_KEYS = hidden
+    history = builders.asked()
+    call = refund_of_120(history)
+    approval = held(history, [call], edited={"claim": "CLM-1", "amount": 90})
+    [card] = approvals.read_page(timezone.now(), Mask.configured()).cards
+    if not hidden:
+        assert [(field.requested, field.value) for field in card.fields] == [("CLM-1", "CLM-1"), ("80", "90")]
+    typed = {field.input_name: field.value for field in card.fields}
+    assert hidden or typed == {"arg-claim": "CLM-1", "arg-amount": "90"}
+    answer = desk.post(
+        f"/sessions/{history.session.pk}/approve/",
+        {
+            "version": history.session.version,
+            "call_id": approval.call_id,
+            "fingerprint": approval.fingerprint,
+            **typed,
+        },
+    )
+    assert answer.status_code == 302
+    approval.refresh_from_db()
+    assert (approval.decision, approval.edited) == ("approved", {"claim": "CLM-1", "amount": 90})
+
+
+def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries: Any) -> None:
+    requests = []
+    for _ in range(3):
+        history = builders.asked()
+        calls = [paid(history, number) for number in range(4)]
+        rewound(history)
+        paid(history, 9)
+        requests.append(held(history, calls))
+    page = approvals.open_approvals(timezone.now()).select_related("call", "session__branch")
+    for number in (1, 3):
+        with django_assert_num_queries(3):
+            found = earlier_effects.of_requests(list(page[:number]), Mask.none())
+        assert [len(each.discarded.effects) for each in found.values()] == [4] * number
+        assert [len(each.shown.effects) for each in found.values()] == [1] * number
+
+
+def test_requests_that_show_effects_are_not_decided_in_a_batch(desk: Client) -> None:
+    history = builders.asked()
+    call = refund_of_120(history)
+    approval = held(history, [call])
+    ticks = f'value="{approval.pk}:'
+    assert ticks not in desk.get("/approvals/?tool=issue_refund").content.decode()
+    Approval.objects.update(earlier=None)
+    assert ticks in desk.get("/approvals/?tool=issue_refund").content.decode()
