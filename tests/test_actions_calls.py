@@ -189,7 +189,7 @@ OUTPUT = {"type": "object", "properties": {"paid": {"type": "number", "maximum":
         (OUTPUT, {"result": '{"amount": 1}'}, None, "it must satisfy required"),
         (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot hold a key"),
         (OUTPUT, {"result": "[" * 100_000}, None, "enter its result as JSON"),
-        (OUTPUT, {"result": '{"paid": NaN}'}, None, "no NaN"),
+        (OUTPUT, {"result": '{"paid": NaN}'}, None, "NaN is not a number"),
         (OUTPUT, {"nothing": True}, None, "returns a result"),
         ({"type": "null"}, {"nothing": True}, None, ""),
         ({"type": "string"}, {"result": '{"paid": 120}'}, '{"paid": 120}', ""),

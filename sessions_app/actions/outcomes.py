@@ -63,8 +63,10 @@ def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
         raise Invalid(f"{tool} returns a result: enter it.")
     try:
         value = read_json(value)
-    except Invalid:
-        raise Invalid(f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON.") from None
+    except Invalid as error:
+        raise Invalid(
+            f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON. {error}"
+        ) from None
     json_object("The result", {"result": value})
     if f'"{TYPE_TAG}"' in json.dumps(value):
         raise Invalid(f"The result cannot hold a key {TYPE_TAG!r}.")
