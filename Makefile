@@ -48,9 +48,8 @@ format: .venv/dev.stamp  ## Put the sources in order
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2
 
 .PHONY: bench
-bench: .venv/dev.stamp services  ## Time and bytes per step, against the bare agent and one INSERT
-	$(BIN)/python -m benchmarks.steps
-	$(BIN)/python -m benchmarks.steps --postgres
+bench: .venv/dev.stamp services  ## All benchmarks, on SQLite and on PostgreSQL
+	$(BIN)/python -m benchmarks
 
 .PHONY: screenshots
 screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew

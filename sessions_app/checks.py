@@ -1,4 +1,4 @@
-"""System checks of the agents that the setting AGENTSTATE_AGENTS names, and of the proxies in front of the server.
+"""System checks: of the declared actions, of the agents in the setting AGENTSTATE_AGENTS, and of the proxies.
 
 Every command sees that the modules are there. Building the agents takes Haystack, and what their factories want (an
 API key, say), so that is part of `manage.py check --deploy`.
@@ -11,6 +11,24 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning, register
 
 HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
+
+
+@register("agentstate")
+def actions_can_be_done(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Where an action is offered with nothing but a reason, its function must ask for nothing else."""
+    from sessions_app.action_list import ACTIONS, ASSIGN
+    from sessions_app.actions import BY_REASON
+
+    return [
+        Error(
+            f"The action {action.key!r} declares {place!r}, but asks for more than a reason.",
+            hint="Make its function with @asks_reason, or leave that out.",
+            id="agentstate.E004",
+        )
+        for action in ACTIONS.values()
+        for place in ("command", "admin", "bulk")
+        if getattr(action, place) and action not in BY_REASON and not (action is ASSIGN and place == "bulk")
+    ]
 
 
 @register("agentstate")

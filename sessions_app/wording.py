@@ -1,7 +1,6 @@
 """Times, values and states as text: the same on every page."""
 
 import json
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -70,12 +69,6 @@ def _brief(values: dict[str, Any], name: str, limit: int) -> str:
 def shorten(text: str, limit: int) -> str:
     """At most ``limit`` characters, the last of them ``…`` where something was cut off."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-def join_names(names: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    *first, last = [*names] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def count(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from django.db import connection
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import ACTIONS
 from sessions_app.models import Approval, Checkpoint, Session, ToolCall
 from tests import builders
 from tests.refusals import PERMISSIONS, refusal
@@ -31,6 +32,16 @@ VERBS: dict[str, Callable[..., Session]] = {
     "reject": actions.reject,
     "assign": actions.assign,
 }
+REPAIRS: dict[str, tuple[Callable[..., Session], dict[str, Any]]] = {
+    "memory": (actions.edit_memory, {"goal": "", "plan": [], "completed": [], "notes": []}),
+    "state-value": (actions.edit_state, {"values": {}}),
+    "words": (actions.replace_message, {"position": 1, "text": "No."}),
+    "answer": (actions.answer_call, {"call_id": 0, "result": "No."}),
+    "step": (actions.answer_step, {"results": {}}),
+}
+# A note is possible in every state. The other two need rows that no state of the table has; tests/test_actions_calls.py
+# has their refusals.
+ELSEWHERE = {"note", "reuse", "withdraw"}
 WITHOUT_REASON = {"message", "approve", "reject", "assign"}
 
 
@@ -118,6 +129,23 @@ def test_an_action_is_refused_exactly_in_the_states_of_the_table(state: str, act
         assert str(refused.value) == sentence(session, act, state)
         assert refused.value.status == 409
         assert everything() == before
+
+
+def test_every_action_is_called_in_every_state_where_it_may_be_refused() -> None:
+    assert VERBS.keys() | REPAIRS.keys() | ELSEWHERE == ACTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    "state, act", [(state, act) for act in REPAIRS for state in builders.STATES if refusal(act, state)]
+)
+def test_a_repair_is_refused_in_the_states_of_the_table(state: str, act: str) -> None:
+    session = builders.STATES[state]()
+    function, given = REPAIRS[act]
+    before = everything()
+    with pytest.raises(Refused) as refused:
+        function(actor=builders.SYSTEM, session_id=session.pk, reason="why not", **given)
+    assert str(refused.value) == refusal(act, state)
+    assert everything() == before
 
 
 @pytest.mark.parametrize("act", VERBS)

@@ -10,7 +10,7 @@ from agentstate.names import STAFF_NOTE
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_index
 from sessions_app.history.export import session_json
-from sessions_app.models import Checkpoint, Session, ToolCall
+from sessions_app.models import Checkpoint, EventKind, Session, ToolCall
 from sessions_app.models.event import record_event
 from tests import builders
 
@@ -122,7 +122,9 @@ def test_an_agent_that_says_the_same_twice_is_shown_twice(desk):
 def test_wherever_a_call_is_shown_what_ran_comes_first(desk):
     """120 was paid where 100 had been asked for: in the dialogs, in the audit trail and among the hits of a search."""
     session, call = edited(NOW)
-    record_event(session, "approved", position=session.position + 1, actor_name="anna", data=call.reference())
+    record_event(
+        session, EventKind.APPROVED, position=session.position + 1, actor_name="anna", data=call.reference()
+    )
     first = Checkpoint.objects.earliest("position")
     dialog = plain(desk, f"/sessions/{session.pk}/rewind/?checkpoint={first.pk}")
     effects = dialog[dialog.index("Not undone") :]

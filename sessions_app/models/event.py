@@ -65,7 +65,7 @@ class Event(models.Model):
 
 def record_event(
     session: Session,
-    kind: str,
+    kind: EventKind,
     *,
     position: int,
     actor_name: str,

@@ -17,7 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
-from sessions_app.models.enums import StaffPermission
+from sessions_app.models.enums import EventKind, StaffPermission
 
 if TYPE_CHECKING:
     from sessions_app.models.branch import Branch
@@ -72,6 +72,10 @@ class StopRequest(models.TextChoices):
 
     PAUSE = "pause", "pause"
     CANCEL = "cancel", "cancel"
+
+
+# The event that says that a session stopped because a person requested it, by the status that it got.
+STOPPED_BY_REQUEST = {Status.PAUSED: EventKind.PAUSED, Status.CANCELLED: EventKind.CANCELLED}
 
 
 class SessionQuerySet(models.QuerySet["Session"]):

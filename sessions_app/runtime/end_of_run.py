@@ -18,7 +18,17 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
-from sessions_app.models import Approval, Session, Status, StopRequest, ToolCall, record_event, resting_fields
+from sessions_app.models import (
+    STOPPED_BY_REQUEST,
+    Approval,
+    EventKind,
+    Session,
+    Status,
+    StopRequest,
+    ToolCall,
+    record_event,
+    resting_fields,
+)
 from sessions_app.runtime.statements import Fence
 
 Json = Any
@@ -65,10 +75,17 @@ def end_run(
         values["version"] = F("version") + 1
     if (written := next_turn or progress) is not None:
         values |= progress_fields(written)
-    kind = end.event if status == intended else status.value
-    if kind:
+    event = end.event if status == intended else STOPPED_BY_REQUEST[status]
+    if event:
         values["position"] = F("position") + 1
-        record_event(session, kind, position=fence.position + 1, actor_name=worker, reason=end.reason, at=now)
+        record_event(
+            session,
+            EventKind(event),
+            position=fence.position + 1,
+            actor_name=worker,
+            reason=end.reason,
+            at=now,
+        )
     Session.objects.filter(pk=session.pk).update(**values)
 
 

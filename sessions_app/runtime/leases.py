@@ -25,10 +25,11 @@ from django.db import DatabaseError, OperationalError, close_old_connections, co
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from agentstate.names import RunEvent
 from sessions_app import locks
 from sessions_app.models import (
+    STOPPED_BY_REQUEST,
     Approval,
+    EventKind,
     Session,
     Status,
     StopRequest,
@@ -239,14 +240,14 @@ def _recover(session: Session, now: datetime) -> None:
     data = {"worker": session.worker, "attempt": session.attempt}
     if session.stop_request:
         status = Status.CANCELLED if session.stop_request == StopRequest.CANCEL else Status.PAUSED
-        kind, reason = status.value, session.why
+        kind, reason = STOPPED_BY_REQUEST[status], session.why
         fields = resting_fields(status, now=now)
     elif session.attempt >= settings.AGENTSTATE_MAX_ATTEMPTS:
-        kind, reason = RunEvent.GAVE_UP, ""
+        kind, reason = EventKind.GAVE_UP, ""
         why = f"Its worker was lost {session.attempt} times in a row without getting any further."
         fields = resting_fields(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
     else:
-        kind, reason = RunEvent.LOST, ""
+        kind, reason = EventKind.LOST, ""
         fields = resting_fields(Status.QUEUED, now=now)
     # The version too: a stop request that came since must not be overlooked.
     lost = Session.objects.lost(now).filter(pk=session.pk, epoch=session.epoch, version=session.version)
@@ -287,7 +288,7 @@ def _expire(session_id: UUID, now: datetime) -> None:
             session.position += 1
             record_event(
                 session,
-                RunEvent.EXPIRED,
+                EventKind.EXPIRED,
                 position=session.position,
                 actor_name=SWEEP,
                 data=approval.call.reference(),

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from django.db.models import Count, QuerySet
 
+from agentstate.names import STEP_KINDS
 from sessions_app.access.availability import shows
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, ToolCall
 from sessions_app.models.rows import BranchRow
 
 PAGE = 100
-_STEP_STARTS = (Checkpoint.Kind.START, Checkpoint.Kind.STEP)
 _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
 # Of so many last calls, the tools are suggested; and at most so many tools.
 _LAST_CALLS = 100
@@ -98,7 +98,7 @@ def replaceable(context: SessionContext) -> Suggestion | None:
     message = _last_position(Message.objects.visible_on(branch).filter(role=Message.Role.USER))
     if message is None:
         return None
-    starts = Checkpoint.objects.visible_on(branch, after=message).filter(kind__in=_STEP_STARTS)
+    starts = Checkpoint.objects.visible_on(branch, after=message).filter(kind__in=STEP_KINDS)
     start = starts.defer(*_BIG_FIELDS).order_by("position").first()
     if start is None:
         return None
@@ -113,7 +113,7 @@ def user_text_at(branch: Branch, position: int) -> str:
 
 def _suggestion(context: SessionContext, what: str, position: int | None) -> Suggestion | None:
     """The start of the step that ``position`` lies in; of the last step for None."""
-    starts = Checkpoint.objects.visible_on(context.branch, upto=position).filter(kind__in=_STEP_STARTS)
+    starts = Checkpoint.objects.visible_on(context.branch, upto=position).filter(kind__in=STEP_KINDS)
     start = starts.defer(*_BIG_FIELDS).order_by("-position").first()
     return Suggestion(what, context.mask.row(start)) if start else None
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from agentstate.names import STEP_KINDS
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
 from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
@@ -83,7 +84,7 @@ def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
     consequences = Consequences(inbox=context.session.inbox.count())
     consequences.discarded_steps = (
         Checkpoint.objects.visible_on(branch, after=checkpoint.position - 1)
-        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
+        .filter(kind__in=STEP_KINDS)
         .count()
     )
     effects = effects_among(ToolCall.objects.visible_on(branch, after=checkpoint.position), context.session)

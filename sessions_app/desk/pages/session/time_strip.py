@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from agentstate.names import STEP_KINDS
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, Session, Status, ToolCall
 from sessions_app.wording import duration
@@ -59,7 +60,7 @@ def strip(context: SessionContext) -> Strip | None:
     session, branch, now = context.session, context.branch, context.now
     starts = list(
         Checkpoint.objects.visible_on(branch)
-        .filter(kind__in=(Checkpoint.Kind.START, Checkpoint.Kind.STEP))
+        .filter(kind__in=STEP_KINDS)
         .order_by("-position")
         .values_list("position", "created_at")[: STEPS + 1]
     )

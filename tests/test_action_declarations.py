@@ -1,0 +1,78 @@
+"""Where each action is offered and what its parts say, written down by hand beside the declarations."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sessions_app import checks
+from sessions_app.action_list import ACTIONS, FORK
+
+# key: label on the session's page, verb on the command line, label in the admin, among the bulk actions, event.
+OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
+    "resume": ("Resume", True, "Resume…", True, "resumed"),
+    "pause": ("Pause", True, "Pause…", True, "paused"),
+    "rewind": ("Rewind", False, "", False, "rewound"),
+    "undo": ("Undo", True, "", False, "undone"),
+    "fork": ("Fork", False, "", False, "forked"),
+    "cancel": ("Cancel", True, "Cancel…", True, "cancelled"),
+    "message": ("", False, "", False, "message"),
+    "approve": ("", False, "", False, "approved"),
+    "reject": ("", False, "", False, "rejected"),
+    "reuse": ("", False, "", False, "reused"),
+    "withdraw": ("", False, "", False, "withdrawn"),
+    "decide": ("", False, "", False, "decided"),
+    "assign": ("", False, "", True, "assigned"),
+    "note": ("", False, "", False, "noted"),
+    "release": ("", False, "Release from the worker…", False, "released"),
+    "memory": ("", False, "", False, "repaired"),
+    "state-value": ("", False, "", False, "repaired"),
+    "words": ("", False, "", False, "repaired"),
+    "answer": ("", False, "", False, "repaired"),
+    "step": ("", False, "", False, "repaired"),
+}
+# key: title and button of the dialog, and what the person is told when it is done.
+SAID: dict[str, tuple[str, str, str]] = {
+    "resume": ("Resume", "Resume", "Resumed."),
+    "pause": ("Pause", "Pause", "Paused."),
+    "rewind": ("Rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."),
+    "undo": ("Undo the rewind", "Undo the rewind", "Undone: the session is where it was."),
+    "fork": ("Fork", "Fork", "This is the fork: it goes its own way from here."),
+    "cancel": ("Cancel", "Cancel the session", "Cancelled."),
+    "withdraw": ("Ask again before a tool runs", "Ask again", "From its next step on it is asked for again."),
+    "assign": ("Assign", "Assign", "Assigned."),
+    "release": ("Take it from its worker", "Release", "Released. Another worker may take it."),
+}
+
+
+def test_each_action_is_offered_in_its_places_and_in_no_others() -> None:
+    assert {
+        key: (action.label, bool(action.command), action.admin, action.bulk, str(action.event))
+        for key, action in ACTIONS.items()
+    } == OFFERED
+
+
+@pytest.mark.parametrize("key", SAID)
+def test_the_dialog_of_an_action_says_what_it_does_and_that_it_is_done(key: str) -> None:
+    action = ACTIONS[key]
+    assert (action.title, action.button, action.done) == SAID[key]
+
+
+def test_only_undo_is_left_out_where_it_is_impossible() -> None:
+    assert [key for key, action in ACTIONS.items() if action.only_if_possible] == ["undo"]
+
+
+def test_the_check_finds_nothing_in_the_declarations() -> None:
+    assert checks.actions_can_be_done(None) == []
+
+
+@pytest.mark.parametrize("place", ["command", "admin", "bulk"])
+def test_an_action_that_asks_for_more_than_a_reason_is_not_offered_where_only_a_reason_is_asked(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(ACTIONS, FORK.key)
+    offered: dict[str, Any] = {place: "Fork many"}
+    dataclasses.replace(FORK, **offered)
+    [error] = checks.actions_can_be_done(None)
+    assert error.id == "agentstate.E004"
+    assert error.msg == f"The action 'fork' declares {place!r}, but asks for more than a reason."
