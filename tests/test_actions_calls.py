@@ -288,7 +288,7 @@ def test_a_call_that_a_rewind_left_behind_cannot_be_decided(act: str) -> None:
         reason="another way",
     )
     hows: dict[str, dict[str, Any]] = {"decide": {"again": True}, "approve": {}, "reject": {"message": "no"}}
-    with pytest.raises(Refused, match="left behind"):
+    with pytest.raises(Refused, match="on a discarded branch"):
         getattr(actions, act)(
             actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="late", **hows[act]
         )
@@ -434,7 +434,7 @@ def test_a_call_that_nobody_was_asked_about_needs_no_approval() -> None:
         )
 
 
-# A call that has been run already, on a tail that was left behind
+# A call that has been run already, on a discarded branch
 
 
 def repeated(status: str = CallStatus.DONE) -> tuple[Session, Approval, ToolCall]:

@@ -80,7 +80,7 @@ def test_a_call_of_a_discarded_branch_is_not_decided() -> None:
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, status="doubt")
     call.branch_id = 0
-    sentence = "This call was left behind by a rewind; it is no part of the present history."
+    sentence = "This call is on a discarded branch: it is not part of the present history."
     assert ACTIONS["decide"].impossible(session, call=call) == sentence
 
 
@@ -107,7 +107,7 @@ def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str
 
     discarded = open_approval(session)
     discarded.call.branch_id = 0
-    sentence = "This call was left behind by a rewind; it is no part of the present history."
+    sentence = "This call is on a discarded branch: it is not part of the present history."
     assert action.impossible(session, approval=discarded) == sentence
 
 

@@ -234,7 +234,7 @@ def test_an_allowed_tool_runs_without_being_asked_for_until_the_session_ends() -
 
 
 def test_an_allowance_does_not_let_a_repetition_through() -> None:
-    """It says that the tool may run; not that it may do again what a discarded tail has done."""
+    """It says that the tool may run; not that it may do again what a discarded branch has done."""
     session = run(started("sample-refunds"))
     for approval in open_approvals(session):
         actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, for_session=True)

@@ -25,7 +25,7 @@ from sessions_app.models.rows import BranchRow
 
 POSSIBLE = ""
 CANCELLED = "It was cancelled. Rewind it or fork it to go on."
-LEFT_BEHIND = "This call was left behind by a rewind; it is no part of the present history."
+ON_DISCARDED_BRANCH = "This call is on a discarded branch: it is not part of the present history."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ def undo(facts: Facts) -> str:
 def decide(facts: Facts) -> str:
     call = facts.call
     if call is not None and call.branch_id != facts.session.branch_id:
-        return LEFT_BEHIND
+        return ON_DISCARDED_BRANCH
     if call is not None and call.status != CallStatus.DOUBT:
         return f"This call is not in doubt: it is {CallStatus(call.status).label}."
     return _while_stopped(facts.session)
@@ -144,7 +144,7 @@ def answer_approval(facts: Facts) -> str:
     if approval is None:
         return _while_stopped(facts.session)
     if approval.call.branch_id != facts.session.branch_id:
-        return LEFT_BEHIND
+        return ON_DISCARDED_BRANCH
     if approval.decision:
         return already_decided(approval)
     if approval.expires_at is not None and approval.expires_at <= facts.now:
