@@ -453,3 +453,12 @@ def test_waiting_for_a_decision_on_a_call_in_doubt_is_drawn_as_waiting():
     assert strip is not None
     assert strip.bars[-1].kind == "waiting"
     assert "waiting" in strip.description
+
+
+def test_the_timeline_says_what_a_person_did_and_why(desk):
+    session = builders.paused()
+    actions.resume(actor=builders.actor("operator"), session_id=session.pk, reason="the service is back")
+    page = desk.get(f"/sessions/{session.pk}/").content.decode()
+    [line] = re.findall(r'<li\s+class="mark resumed".*?</li>', page, re.DOTALL)
+    words = " ".join(re.sub(r"<[^>]+>", " ", line).split())
+    assert "resumed it: the service is back" in words
