@@ -125,9 +125,9 @@ def _answer_approvals(session: Session) -> None:
 def _decide_doubts(session: Session) -> None:
     doubts = ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT).order_by("position")
     for call in doubts:
-        actions.decide(
-            actor=PERSON, session_id=session.pk, call_id=call.pk, result="it took effect", reason=REASON
-        )
+        # Its tool returns an object, and says so from this version on.
+        result = '{"letter": "it took effect"}' if call.tool == "send_letter" else "it took effect"
+        actions.decide(actor=PERSON, session_id=session.pk, call_id=call.pk, result=result, reason=REASON)
 
 
 def _last_checkpoint(session: Session) -> Checkpoint | None:

@@ -249,7 +249,7 @@ def _call(row: ToolCall, names: Mapping[str, str]) -> Json:
         "id": _id(row.call_id),
         "tool": row.tool,
         "arguments": row.arguments,
-        "ran with": row.ran_with,
+        "ran with": row.arguments if row.sent is None else row.sent,
         "status": row.status,
         "result": row.result,
         "error": row.error,
