@@ -101,6 +101,13 @@ def test_what_is_missing_is_said_and_the_ticks_are_kept(operator, three, changed
     assert decisions() == ["", "", ""]
 
 
+def test_what_was_typed_is_kept_where_no_call_of_the_tool_is_open(operator):
+    answer = operator.post(ADDRESS, ticks([], "reject", text="The policy has lapsed"))
+    assert answer.status_code == 400
+    assert "Tick at least one call." in answer.content.decode()
+    assert 'value="The policy has lapsed"' in answer.content.decode()
+
+
 def test_only_calls_of_one_tool_are_decided_together(operator, three):
     history = builders.looked_up()
     history.reply(calls=[("send_letter", {"text": "Dear"})])

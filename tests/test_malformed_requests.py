@@ -25,7 +25,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import BulkAction, Session, ToolCall
+from sessions_app.models import Approval, BulkAction, Session, ToolCall
 from tests import builders, test_desk_acts, test_desk_posts
 from tests.corpora import malformed
 
@@ -109,11 +109,12 @@ def address(route: str, user: User) -> Address:
     query |= {"key": fields["key"]} if "key" in fields else {}
     if action == "approve":
         fields |= {"arg-claim": "CLM-1042", "arg-amount": "130", "reason": "Rain"}
+    approval = Approval.objects.filter(session=session).first()
     of_route: dict[str, dict[str, Any]] = {
         "start/": {"agent": "claims", "message": "Hello", "title": "Rain", "tags": "a", "state": "{}"},
         "views/save/": {"name": "Mine", "query": "queue=all"},
         "bulk/": {"expected": Session.objects.count(), "reason": "Rain"},
-        "approvals/batch/": {"call": "1:x", "decision": "reject", "text": "Rain", "tool": "issue_refund"},
+        "approvals/batch/": {"call": f"{approval.pk if approval else 1}:x", "decision": "reject", "text": "Rain", "tool": "issue_refund"},
         "admin/sessions_app/session/": {"action": "pause", "_selected_action": session.pk, "reason": "Rain"},
         "login/": {"username": "anna", "password": "wrong"},
         "admin/login/": {"username": "anna", "password": "wrong"},

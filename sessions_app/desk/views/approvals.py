@@ -57,14 +57,18 @@ def _render(
     mark = f"{approvals.count_open(now)}-{newest or 0}"
     if request.GET.get("seen") == mark:
         return HttpResponse(status=204)
+    why_not = WhyNot(Actor.of(request.user))
+    page = approvals.read_page(now, Mask.configured(), after=after, tool=tool)
     values = {
-        "page": approvals.read_page(now, Mask.configured(), after=after, tool=tool),
+        "page": page,
         "tool": tool,
         "after": after,
         "mark": mark,
-        "why_not": WhyNot(Actor.of(request.user)),
+        "why_not": why_not,
         "now": now,
         "batch": form,
+        # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
+        "offers_batch": not why_not.approve and (form is not None or bool(tool and page.cards)),
     }
     template = "desk/approvals.html#cards" if wants_part(request) else "desk/approvals.html"
     return render_page(request, template, values, status=status)
