@@ -462,3 +462,18 @@ def test_the_timeline_says_what_a_person_did_and_why(desk):
     [line] = re.findall(r'<li\s+class="mark resumed".*?</li>', page, re.DOTALL)
     words = " ".join(re.sub(r"<[^>]+>", " ", line).split())
     assert "resumed it: the service is back" in words
+
+
+def test_the_audit_trail_names_the_tool_and_the_assignee_in_its_sentence_only(desk: Client) -> None:
+    session = builders.waiting_for_approval()
+    actions.reject(
+        actor=Actor.system("anna"),
+        session_id=session.pk,
+        call_id=ToolCall.objects.get(tool="issue_refund").pk,
+        message="Too much",
+    )
+    actions.assign(actor=Actor.system("anna"), session_id=session.pk, assignee=builders.user("operator"))
+    rows = re.findall(r'<tr id="e.*?</tr>', page_of(session, desk, "audit/"), re.DOTALL)
+    assigned, rejected = (" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows[:2])
+    assert "assigned it to operator" in assigned
+    assert rejected.count("issue_refund") == 1

@@ -13,7 +13,7 @@ class EventKind(StrEnum):
     """What was done to a session. ``by_person`` says that a person did it, or that it carries out what one asked for.
 
     ``sentence`` is read after the actor's name where a person acted, and by itself where the machinery did.
-    ``{tool}`` in it is the tool of the call that the event is about.
+    ``{tool}`` in it is the tool of the call that the event is about, ``{assignee}`` the person who got the session.
     """
 
     by_person: bool
@@ -40,7 +40,7 @@ class EventKind(StrEnum):
     REUSED = "reused", True, "answered {tool} with the recorded result"
     WITHDRAWN = "withdrawn", True, "asks again before {tool}"
     DECIDED = "decided", True, "decided {tool}"
-    ASSIGNED = "assigned", True, "assigned it"
+    ASSIGNED = "assigned", True, "assigned it to {assignee}"
     NOTED = "noted", True, "noted"
     REPAIRED = "repaired", True, "repaired it"
     RELEASED = "released", True, "took it from its worker"

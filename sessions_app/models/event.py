@@ -53,14 +53,28 @@ class Event(models.Model):
     @property
     def description(self) -> str:
         """What was done, in words: the same on the timeline, in the audit trail and on the command line."""
-        data: dict[str, Any] = self.data if isinstance(self.data, dict) else {}
+        data = self._known_data
         if self.kind == EventKind.REPAIRED:
             return _describe_repair(data)
         try:
             sentence = EventKind(self.kind).sentence
         except ValueError:  # a kind of a later version
             sentence = self.kind.replace("_", " ")
-        return sentence.format(tool=data.get("tool") or "a call")
+        return sentence.format(tool=data.get("tool") or "a call", assignee=data.get("assignee") or "nobody")
+
+    @property
+    def fork_id(self) -> str:
+        """The session that this event made of its own; "" for any other event."""
+        return str(self._known_data.get("to", "")) if self.kind == EventKind.FORKED else ""
+
+    @property
+    def source_id(self) -> str:
+        """The session of which this event made its own; "" for any other event."""
+        return str(self._known_data.get("from", "")) if self.kind == EventKind.FORKED else ""
+
+    @property
+    def _known_data(self) -> dict[str, Any]:
+        return self.data if isinstance(self.data, dict) else {}
 
 
 def record_event(
