@@ -25,6 +25,10 @@ STEP_KINDS: Final = ("start", "step")
 """The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""
 
 
+STOP_REQUESTS: Final = {"pause": "paused", "cancel": "cancelled"}
+"""What a person can request of a running session, each with the status that the session gets when its run obeys."""
+
+
 class RunEvent:
     """The kinds of the events that a run, or the sweep in place of a lost worker, adds to the audit trail."""
 

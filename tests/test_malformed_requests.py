@@ -114,7 +114,12 @@ def address(route: str, user: User) -> Address:
         "start/": {"agent": "claims", "message": "Hello", "title": "Rain", "tags": "a", "state": "{}"},
         "views/save/": {"name": "Mine", "query": "queue=all"},
         "bulk/": {"expected": Session.objects.count(), "reason": "Rain"},
-        "approvals/batch/": {"call": f"{approval.pk if approval else 1}:x", "decision": "reject", "text": "Rain", "tool": "issue_refund"},
+        "approvals/batch/": {
+            "call": f"{approval.pk if approval else 1}:x",
+            "decision": "reject",
+            "text": "Rain",
+            "tool": "issue_refund",
+        },
         "admin/sessions_app/session/": {"action": "pause", "_selected_action": session.pk, "reason": "Rain"},
         "login/": {"username": "anna", "password": "wrong"},
         "admin/login/": {"username": "anna", "password": "wrong"},

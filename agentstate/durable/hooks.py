@@ -32,7 +32,7 @@ from agentstate.durable import effects, run_context, tools
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, CallState, NewCall, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
-from agentstate.durable.run_end import Cancelled, Finished, InDoubt, Paused, RunEnd, Yielded
+from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
 from agentstate.names import ENDED_CALL_STATES
 
@@ -86,7 +86,7 @@ class CommitStepStart(DurableHook):
             # An earlier run began this step, and its model has not replied: it reads the new messages too.
             run.commit("step", state)
         if run.end is None and run.signals.stop_request:
-            run.end_run(requested_end(run))
+            run.end_run(requested_end(run.signals.stop_request))
         if run.end is not None:
             state.set("stop_run", BOUNDARY)
             return
@@ -144,7 +144,7 @@ class CheckPendingCalls(DurableHook):
         _suspend_for_doubts(run, pending)
         effects.suspend_for_approvals(run, pending)
         if run.signals.stop_request:
-            raise Suspended(requested_end(run))
+            raise Suspended(requested_end(run.signals.stop_request))
         run.unmatched_calls = pending
 
 
@@ -208,11 +208,6 @@ class GuardedHook:
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self, point=self.point)
-
-
-def requested_end(run: RunContext) -> RunEnd:
-    """The end that a person has asked for."""
-    return Cancelled() if run.signals.stop_request == "cancel" else Paused()
 
 
 def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:

@@ -135,7 +135,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the last commit found: a stop request ("pause", "cancel" or ""), and whether there are unread messages."""
+    """What the last commit found: a stop request (of `STOP_REQUESTS`, or ""), and whether there are unread messages."""
 
     stop_request: str = ""
     unread: bool = False

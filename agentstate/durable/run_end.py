@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from agentstate.names import RunEvent
+from agentstate.names import STOP_REQUESTS, RunEvent
 
 Json = Any
 EndStatus = Literal["idle", "queued", "waiting", "paused", "cancelled"]
@@ -170,3 +170,9 @@ class Cancelled(RunEnd):
 
     status = "cancelled"
     event = RunEvent.CANCELLED
+
+
+def requested_end(stop_request: str) -> Paused | Cancelled:
+    """The end that a person has requested: a key of `STOP_REQUESTS`."""
+    status = STOP_REQUESTS[stop_request]
+    return Paused() if status == Paused.status else Cancelled()

@@ -25,8 +25,6 @@ from sessions_app.actions.base import (
 )
 from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest, WaitingFor
 
-STOPPED = {StopRequest.PAUSE: Status.PAUSED, StopRequest.CANCEL: Status.CANCELLED}
-
 
 @asks_reason(PAUSE)
 def pause(session: Session, actor: Actor, reason: str) -> Session:
@@ -77,7 +75,7 @@ def release(session: Session, actor: Actor, reason: str) -> Session:
     data = {"worker": session.worker, "attempt": session.attempt}
     session.epoch += 1
     if session.stop_request:
-        set_status(session, STOPPED[StopRequest(session.stop_request)], why=session.why or reason)
+        set_status(session, StopRequest(session.stop_request).status, why=session.why or reason)
     else:
         queue(session)
     return commit(session, RELEASE.event, actor, reason, data)
@@ -116,5 +114,5 @@ def _stop(session: Session, action: Action, request: StopRequest, actor: Actor, 
         # Kept by the worker when it obeys, so that the stopped session says why.
         session.why = reason
         return commit(session, EventKind.STOP_REQUESTED, actor, reason, {"request": request.value})
-    set_status(session, STOPPED[request], why=reason)
+    set_status(session, request.status, why=reason)
     return commit(session, action.event, actor, reason)

@@ -15,7 +15,6 @@ from sessions_app.models.event import Event, record_event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.session import (
-    STOPPED_BY_REQUEST,
     Phase,
     Session,
     SessionTag,
@@ -29,7 +28,6 @@ from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
 
 __all__ = [
-    "STOPPED_BY_REQUEST",
     "Allowance",
     "Approval",
     "Branch",

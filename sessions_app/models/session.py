@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
+from agentstate.durable.run_end import requested_end
 from sessions_app.models.enums import EventKind, StaffPermission
 
 if TYPE_CHECKING:
@@ -73,9 +74,15 @@ class StopRequest(models.TextChoices):
     PAUSE = "pause", "pause"
     CANCEL = "cancel", "cancel"
 
+    @property
+    def status(self) -> Status:
+        """The status that the session gets."""
+        return Status(requested_end(self.value).status)
 
-# The event that says that a session stopped because a person requested it, by the status that it got.
-STOPPED_BY_REQUEST = {Status.PAUSED: EventKind.PAUSED, Status.CANCELLED: EventKind.CANCELLED}
+    @property
+    def event(self) -> EventKind:
+        """The event that says that the session has stopped."""
+        return EventKind(requested_end(self.value).event)
 
 
 class SessionQuerySet(models.QuerySet["Session"]):

@@ -19,7 +19,6 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from sessions_app.models import (
-    STOPPED_BY_REQUEST,
     Approval,
     EventKind,
     Session,
@@ -32,6 +31,12 @@ from sessions_app.models import (
 from sessions_app.runtime.statements import Fence
 
 Json = Any
+
+# The statuses that a request of a person takes precedence over. A turn that has ended is not cancelled afterwards.
+_OVERRULED = {
+    StopRequest.PAUSE: (Status.QUEUED,),
+    StopRequest.CANCEL: (Status.QUEUED, Status.WAITING, Status.PAUSED),
+}
 
 
 def end_run(
@@ -51,8 +56,9 @@ def end_run(
     :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
     """
     intended = Status(end.status) if next_turn is None else Status.QUEUED
-    status = _after_stop_request(intended, fence.stop_request)
-    if status == intended:
+    overruling = _overruling_request(intended, fence.stop_request)
+    status = overruling.status if overruling else intended
+    if overruling is None:
         _record_open_decisions(session, end, now)
     values: dict[str, Json] = resting_fields(
         status,
@@ -75,7 +81,7 @@ def end_run(
         values["version"] = F("version") + 1
     if (written := next_turn or progress) is not None:
         values |= progress_fields(written)
-    event = end.event if status == intended else STOPPED_BY_REQUEST[status]
+    event = overruling.event if overruling else end.event
     if event:
         values["position"] = F("position") + 1
         record_event(
@@ -99,13 +105,10 @@ def progress_fields(progress: Progress) -> dict[str, Json]:
     }
 
 
-def _after_stop_request(status: Status, stop_request: str) -> Status:
-    """The status that the session gets in place of `status` if a person has requested a pause or a cancel."""
-    if stop_request == StopRequest.CANCEL and status in (Status.QUEUED, Status.WAITING, Status.PAUSED):
-        return Status.CANCELLED
-    if stop_request == StopRequest.PAUSE and status == Status.QUEUED:
-        return Status.PAUSED
-    return status
+def _overruling_request(intended: Status, stop_request: str) -> StopRequest | None:
+    """What a person has requested, if the session gets its status instead of the intended one."""
+    request = StopRequest(stop_request) if stop_request else None
+    return request if request and intended in _OVERRULED[request] else None
 
 
 def _why(end: RunEnd) -> str:

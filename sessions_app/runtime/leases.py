@@ -27,7 +27,6 @@ from django.utils import timezone
 
 from sessions_app import locks
 from sessions_app.models import (
-    STOPPED_BY_REQUEST,
     Approval,
     EventKind,
     Session,
@@ -239,9 +238,9 @@ def _recover(session: Session, now: datetime) -> None:
     """Release a lost session: it stops if that was requested, gives up after too many attempts, or is queued."""
     data = {"worker": session.worker, "attempt": session.attempt}
     if session.stop_request:
-        status = Status.CANCELLED if session.stop_request == StopRequest.CANCEL else Status.PAUSED
-        kind, reason = STOPPED_BY_REQUEST[status], session.why
-        fields = resting_fields(status, now=now)
+        request = StopRequest(session.stop_request)
+        kind, reason = request.event, session.why
+        fields = resting_fields(request.status, now=now)
     elif session.attempt >= settings.AGENTSTATE_MAX_ATTEMPTS:
         kind, reason = EventKind.GAVE_UP, ""
         why = f"Its worker was lost {session.attempt} times in a row without getting any further."
