@@ -472,7 +472,9 @@ def test_the_audit_trail_names_the_tool_and_the_assignee_in_its_sentence_only(de
         call_id=ToolCall.objects.get(tool="issue_refund").pk,
         message="Too much",
     )
-    actions.assign(actor=Actor.system("anna"), session_id=session.pk, assignee=builders.user("operator", "cora"))
+    actions.assign(
+        actor=Actor.system("anna"), session_id=session.pk, assignee=builders.user("operator", "cora")
+    )
     rows = re.findall(r'<tr id="e.*?</tr>', page_of(session, desk, "audit/"), re.DOTALL)
     assigned, rejected = (" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows[:2])
     assert "anna assigned it to cora" in assigned

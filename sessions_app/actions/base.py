@@ -30,8 +30,7 @@ from sessions_app.models import (
     Session,
     StaffPermission,
     Status,
-    record_event,
-    resting_fields,
+    record_next_event,
 )
 from sessions_app.wake import wake
 
@@ -164,11 +163,7 @@ def set_status(
     session: Session, status: Status, *, why: str = "", waiting_for: str = "", now: datetime | None = None
 ) -> None:
     """Put a session that no worker runs into `status`; a queued one is due at once."""
-    fields = resting_fields(status, now=now or timezone.now(), why=why, waiting_for=waiting_for)
-    for name, value in fields.items():
-        setattr(session, name, value)
-    if status == Status.QUEUED:
-        session.attempt = 0
+    session.rest(status, now=now or timezone.now(), why=why, waiting_for=waiting_for)
 
 
 def queue(session: Session, now: datetime | None = None) -> None:
@@ -184,8 +179,7 @@ def commit(
     if actor.bulk is not None:
         data = {**(data or {}), "bulk": actor.bulk}
         _mark_done(actor.bulk, session)
-    session.version += 1
-    session.updated_at = timezone.now()
+    session.outdate_pages(timezone.now())
     _record(session, kind, actor, reason, data)
     session.save()
     return session
@@ -203,17 +197,7 @@ def commit_beside(
 def _record(
     session: Session, kind: EventKind, actor: Actor, reason: str, data: dict[str, Any] | None
 ) -> None:
-    session.position += 1
-    session.change += 1
-    record_event(
-        session,
-        kind,
-        position=session.position,
-        actor_name=actor.name,
-        actor=actor.user,
-        reason=reason,
-        data=data,
-    )
+    record_next_event(session, kind, actor_name=actor.name, actor=actor.user, reason=reason, data=data)
 
 
 def _mark_done(bulk_id: int, session: Session) -> None:

@@ -11,7 +11,7 @@ from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
 from sessions_app.models.enums import EventKind, StaffPermission
-from sessions_app.models.event import Event, record_event
+from sessions_app.models.event import Event, record_event, record_next_event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.session import (
@@ -55,5 +55,6 @@ __all__ = [
     "WaitingFor",
     "Worker",
     "record_event",
+    "record_next_event",
     "resting_fields",
 ]

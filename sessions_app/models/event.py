@@ -1,7 +1,7 @@
 """The audit trail: what a person or the machinery did to a session, when and why. Only ever inserted."""
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Required, TypedDict, Unpack
 
 from django.conf import settings
 from django.db import models
@@ -77,39 +77,51 @@ class Event(models.Model):
         return self.data if isinstance(self.data, dict) else {}
 
 
+class EventDetails(TypedDict, total=False):
+    """What an event records besides its kind.
+
+    actor: the account of the person who acted; ``actor_name`` also names workers and commands.
+    at: when it happened; now, if it is not given.
+    """
+
+    actor_name: Required[str]
+    actor: Any
+    reason: str
+    data: dict[str, Any] | None
+    at: datetime
+
+
 def record_event(
-    session: Session,
-    kind: EventKind,
-    *,
-    position: int,
-    actor_name: str,
-    actor: Any = None,
-    reason: str = "",
-    data: dict[str, Any] | None = None,
-    at: datetime | None = None,
-    branch_id: int | None = None,
+    session: Session, kind: EventKind, *, position: int, **details: Unpack[EventDetails]
 ) -> Event:
     """Add an event to the session's audit trail. Every event is recorded by this function.
 
     Only the keys of the session are read: it need not be up to date.
 
-    :param position: The next of the session's positions. The caller holds the session's row and counts it up in the
-        same transaction.
-    :param actor: The account of the person who acted; ``actor_name`` also names workers and commands.
-    :param at: When it happened; now, if it is not given.
-    :param branch_id: The branch that it belongs to; the session's current one, if it is not given.
+    :param position: The next of the session's positions. The caller has locked the session's row and counts it up in
+        the same transaction.
     """
     return Event.objects.create(
         session=session,
-        branch_id=branch_id or session.branch_id,
+        branch_id=session.branch_id,
         position=position,
         kind=kind,
-        actor=actor,
-        actor_name=actor_name,
-        reason=reason,
-        data=data or {},
-        created_at=at or timezone.now(),
+        actor=details.get("actor"),
+        actor_name=details["actor_name"],
+        reason=details.get("reason", ""),
+        data=details.get("data") or {},
+        created_at=details.get("at") or timezone.now(),
     )
+
+
+def record_next_event(session: Session, kind: EventKind, **details: Unpack[EventDetails]) -> Event:
+    """Add an event at the session's next position, and tell live pages of it.
+
+    The session is its locked row: the caller saves it, with its new ``position`` and ``change``.
+    """
+    session.position += 1
+    session.change += 1
+    return record_event(session, kind, position=session.position, **details)
 
 
 def _describe_repair(data: dict[str, Any]) -> str:

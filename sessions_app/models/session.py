@@ -111,7 +111,7 @@ def resting_fields(
     """The fields of a session that no worker runs, for each status: for an UPDATE, or to be set on the row.
 
     It has no worker, no lease and no stop request; only a queued session is due, and only a waiting one waits for
-    something. The caller adds what it changes besides, such as ``attempt`` and the counters.
+    something. The caller adds what it changes besides. `Session.rest` does the same to a row that is loaded.
 
     :param why: Why the session waits, is paused or was cancelled; None leaves the text that is there.
     :param waiting_for: A value of `WaitingFor`; ignored unless the session waits.
@@ -253,6 +253,26 @@ class Session(models.Model):
         if self.branch is None:
             raise RuntimeError(f"Session {self.pk} has no branch.")
         return self.branch
+
+    def rest(
+        self,
+        status: Status,
+        *,
+        now: datetime,
+        why: str | None = None,
+        waiting_for: str = "",
+        keep_attempts: bool = False,
+    ) -> None:
+        """Set the fields of `resting_fields`. A queued session counts its attempts from 0, unless they are kept."""
+        for name, value in resting_fields(status, now=now, why=why, waiting_for=waiting_for).items():
+            setattr(self, name, value)
+        if status == Status.QUEUED and not keep_attempts:
+            self.attempt = 0
+
+    def outdate_pages(self, now: datetime) -> None:
+        """Make pages that were drawn before out of date: an action sent from one of them is refused as `Moved`."""
+        self.version += 1
+        self.updated_at = now
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
         """Seconds since the worker last renewed its lease, or None while no worker runs the session."""

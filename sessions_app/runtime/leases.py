@@ -4,10 +4,10 @@ A session has one writer. A claim gives it a new epoch, and every write of the r
 old one changes nothing. The lease only says when another worker may take the session over: its worker renews it with
 each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
-Every change here is one conditional UPDATE whose row count says who was first; no lock is held between
-transactions. Another process may hold the row's lock for long, if it stands still in the middle of a commit: nothing
-here waits for that. What is locked is left to the next sweep, the next wake-up or the next heartbeat. `now` can be
-given everywhere, so that no test has to wait.
+A claim or a renewal is one conditional UPDATE whose row count says who was first; the sweep locks a session before it
+changes it. No lock outlasts a transaction. A process that stops in the middle of a commit may lock the row for long:
+nothing here waits for that. What is locked is left to the next sweep, the next wake-up or the next heartbeat. `now` can
+be given everywhere, so that no test has to wait.
 """
 
 import logging
@@ -34,8 +34,7 @@ from sessions_app.models import (
     StopRequest,
     WaitingFor,
     Worker,
-    record_event,
-    resting_fields,
+    record_next_event,
 )
 
 logger = logging.getLogger(__name__)
@@ -235,69 +234,54 @@ def _lease_end(now: datetime) -> datetime:
 
 
 def _recover(session: Session, now: datetime) -> None:
-    """Release a lost session: it stops if that was requested, gives up after too many attempts, or is queued."""
+    """Release a lost session, unless it has changed since it was read or is locked."""
+    # The version too: a stop request that came since must not be overlooked.
+    unchanged = Session.objects.lost(now).filter(pk=session.pk, epoch=session.epoch, version=session.version)
+    with transaction.atomic():
+        locked = unchanged.select_for_update(skip_locked=True).first()
+        if locked is not None:
+            _release_lost(locked, now)
+
+
+def _release_lost(session: Session, now: datetime) -> None:
+    """Stop the locked session if that was requested; give up after too many attempts; otherwise queue it."""
     data = {"worker": session.worker, "attempt": session.attempt}
+    reason = ""
     if session.stop_request:
         request = StopRequest(session.stop_request)
         kind, reason = request.event, session.why
-        fields = resting_fields(request.status, now=now)
+        session.rest(request.status, now=now)
     elif session.attempt >= settings.AGENTSTATE_MAX_ATTEMPTS:
-        kind, reason = EventKind.GAVE_UP, ""
+        kind = EventKind.GAVE_UP
         why = f"Its worker was lost {session.attempt} times in a row without getting any further."
-        fields = resting_fields(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
+        session.rest(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
     else:
-        kind, reason = EventKind.LOST, ""
-        fields = resting_fields(Status.QUEUED, now=now)
-    # The version too: a stop request that came since must not be overlooked.
-    lost = Session.objects.lost(now).filter(pk=session.pk, epoch=session.epoch, version=session.version)
-    with transaction.atomic():
-        if lost.select_for_update(skip_locked=True).first() is not None:
-            lost.update(
-                **fields,
-                # The lost worker may only be slow: from here on it cannot write.
-                epoch=F("epoch") + 1,
-                position=F("position") + 1,
-                version=F("version") + 1,
-                change=F("change") + 1,
-                updated_at=now,
-            )
-            session.refresh_from_db(fields=["position"])
-            record_event(
-                session,
-                kind,
-                position=session.position,
-                actor_name=SWEEP,
-                reason=reason,
-                data=data,
-                at=now,
-            )
+        kind = EventKind.LOST
+        session.rest(Status.QUEUED, now=now, keep_attempts=True)
+    # The lost worker may only be slow: from here on it cannot write.
+    session.epoch += 1
+    session.outdate_pages(now)
+    record_next_event(session, kind, actor_name=SWEEP, reason=reason, data=data, at=now)
+    session.save()
 
 
 def _expire(session_id: UUID, now: datetime) -> None:
-    """Reject the calls whose approval requests have expired; the session goes on when no request is open any more."""
+    """Reject the calls whose approval requests have expired; the session continues when no request is open any more."""
     with transaction.atomic():
         session = Session.objects.select_for_update(skip_locked=True).filter(pk=session_id).first()
         if session is None or session.status not in (Status.WAITING, Status.PAUSED):
             return
         still_open = Approval.objects.filter(call__branch=session.branch_id, decision="")
-        for approval in still_open.filter(expires_at__lte=now).select_related("call"):
+        expired = list(still_open.filter(expires_at__lte=now).select_related("call"))
+        if not expired:
+            return
+        for approval in expired:
             approval.decision, approval.message = Approval.Decision.EXPIRED, EXPIRED
             approval.decided_at = now
             approval.save()
-            session.position += 1
-            record_event(
-                session,
-                EventKind.EXPIRED,
-                position=session.position,
-                actor_name=SWEEP,
-                data=approval.call.reference(),
-                at=now,
-            )
+            data = approval.call.reference()
+            record_next_event(session, EventKind.EXPIRED, actor_name=SWEEP, data=data, at=now)
         if session.waiting_for == WaitingFor.APPROVAL and not still_open.exists():
-            for name, value in resting_fields(Status.QUEUED, now=now, why="").items():
-                setattr(session, name, value)
-            session.attempt = 0
-        session.version += 1
-        session.change += 1
-        session.updated_at = now
+            session.rest(Status.QUEUED, now=now, why="")
+        session.outdate_pages(now)
         session.save()
