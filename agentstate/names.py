@@ -4,6 +4,7 @@ Pure Python, and imports nothing of this project: every other package may import
 journal files, so a name may be added but never changed or given another meaning.
 """
 
+from enum import StrEnum
 from typing import Final
 
 TYPE_TAG: Final = "$type"
@@ -18,8 +19,31 @@ MEMORY_TOOLS: Final = ("make_plan", "complete_step", "take_note")
 AGENT_GENERATOR: Final = "agent"
 """The name under which the replies of the agent's own chat generator are recorded."""
 
-ENDED_CALL_STATES: Final = ("done", "failed", "rejected", "skipped")
+
+class CallState(StrEnum):
+    """The state of a tool call."""
+
+    PLANNED = "planned"
+    STARTED = "started"
+    DOUBT = "doubt"
+    DONE = "done"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    SKIPPED = "skipped"
+
+
+ENDED_CALL_STATES: Final = (CallState.DONE, CallState.FAILED, CallState.REJECTED, CallState.SKIPPED)
 """The states of a tool call that has ended. Such a call never runs again and is never changed."""
+
+
+class Decision(StrEnum):
+    """The answer to an approval request. An open request has "" in its place."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    REUSED = "reused"
+
 
 STEP_KINDS: Final = ("start", "step")
 """The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""

@@ -40,6 +40,7 @@ from agentstate.durable.run_end import (
     Yielded,
 )
 from agentstate.durable.state.encoding import decode, encode, encode_result
+from agentstate.names import CallState, Decision
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
 
 Json = Any
@@ -317,10 +318,10 @@ def test_a_call_is_read_back_in_every_status(adapter: Adapter) -> None:
     for place in places[1:]:
         journal.start_call(place, sent={"n": 9} if place == places[1] else None, at=AT)
     journal.finish_call(
-        places[2], CallEnd("done", AT, result={"paid": True}, state={"n": {"set": 1}}), EXECUTING
+        places[2], CallEnd(CallState.DONE, AT, result={"paid": True}, state={"n": {"set": 1}}), EXECUTING
     )
-    journal.finish_call(places[3], CallEnd("failed", AT, error="no money"), EXECUTING)
-    journal.finish_call(places[4], CallEnd("done", AT, result=None, lossy=True, cached=True))
+    journal.finish_call(places[3], CallEnd(CallState.FAILED, AT, error="no money"), EXECUTING)
+    journal.finish_call(places[4], CallEnd(CallState.DONE, AT, result=None, lossy=True, cached=True))
     calls = adapter.open().load().calls
     assert [call.position for call in calls] == places
     assert [call.status for call in calls] == ["planned", "started", "done", "failed", "done"]
@@ -358,7 +359,7 @@ def test_calls_are_read_back_until_the_step_is_over(adapter: Adapter) -> None:
     journal = adapter.open()
     journal.load()
     journal.start_call(place, sent=None, at=AT)
-    journal.finish_call(place, CallEnd("done", AT, result="paid"), EXECUTING)
+    journal.finish_call(place, CallEnd(CallState.DONE, AT, result="paid"), EXECUTING)
     journal.checkpoint(checkpoint("step"))
     assert adapter.open().load().calls == ()
 
@@ -366,10 +367,10 @@ def test_calls_are_read_back_until_the_step_is_over(adapter: Adapter) -> None:
 def test_a_call_that_was_answered_without_running_ends_with_the_checkpoint(adapter: Adapter) -> None:
     journal, [first, second] = called(adapter, 1, 2)
     journal.start_call(first, sent=None, at=AT)
-    journal.finish_call(first, CallEnd("done", AT, result="paid"))
+    journal.finish_call(first, CallEnd(CallState.DONE, AT, result="paid"))
     answered = [
-        AnsweredCall(first, "failed", "too late"),
-        AnsweredCall(second, "failed", "no such tool"),
+        AnsweredCall(first, CallState.FAILED, "too late"),
+        AnsweredCall(second, CallState.FAILED, "no such tool"),
     ]
     journal.checkpoint(checkpoint("prepared", answered=answered))
     calls = adapter.open().load().calls
@@ -385,7 +386,7 @@ def test_calls_of_many_threads_are_all_recorded(adapter: Adapter) -> None:
         together.wait()
         try:
             journal.start_call(place, sent=None, at=AT)
-            journal.finish_call(place, CallEnd("done", AT, result=place), EXECUTING)
+            journal.finish_call(place, CallEnd(CallState.DONE, AT, result=place), EXECUTING)
         finally:
             journal.thread_done()
 
@@ -425,9 +426,9 @@ def test_approvals_are_requested_and_answered(adapter: Adapter) -> None:
     adapter.reject("c3", "not that one")
     calls = adapter.open().load().calls
     assert [call.approval for call in calls] == [
-        ApprovalRecord("approved"),
-        ApprovalRecord("approved", {"n": 20}),
-        ApprovalRecord("rejected", None, "not that one"),
+        ApprovalRecord(Decision.APPROVED),
+        ApprovalRecord(Decision.APPROVED, {"n": 20}),
+        ApprovalRecord(Decision.REJECTED, None, "not that one"),
     ]
     assert [call.status for call in calls] == ["planned"] * 3
 
@@ -498,7 +499,7 @@ def test_every_commit_signals_a_message_that_came_meanwhile(adapter: Adapter) ->
     journal, [place] = called(adapter)
     assert journal.start_call(place, sent=None, at=AT) == Signals()
     adapter.say("wait")
-    assert journal.finish_call(place, CallEnd("done", AT, result="paid")).unread
+    assert journal.finish_call(place, CallEnd(CallState.DONE, AT, result="paid")).unread
     assert journal.reply(reply("ok")).signals.unread
 
 
@@ -515,7 +516,7 @@ def reflecting(adapter: Adapter) -> Journal:
     journal.start_call(place, sent=None, at=AT)
     journal.finish_call(
         place,
-        CallEnd("done", AT, result="paid"),
+        CallEnd(CallState.DONE, AT, result="paid"),
         replace(EXECUTING, phase="reflecting", previous="executing"),
     )
     return journal
@@ -605,7 +606,7 @@ WRITES: dict[str, Callable[[Journal, int], Any]] = {
     "plan": lambda journal, place: journal.plan([pay(9)]),
     "start_call": lambda journal, place: journal.start_call(place, sent=None, at=AT),
     "finish_call": lambda journal, place: journal.finish_call(
-        place, CallEnd("done", AT, result="late"), EXECUTING
+        place, CallEnd(CallState.DONE, AT, result="late"), EXECUTING
     ),
     "end_run": lambda journal, place: journal.end_run(Failed("late")),
     "end": lambda journal, place: end(journal),
@@ -654,7 +655,7 @@ def test_odd_values_come_back_as_they_were(adapter: Adapter) -> None:
     commit = journal.reply(replace(reply(calls=(NewCall("c1", "pay", data),)), messages=[body]))
     [call] = commit.calls
     journal.start_call(call.position, sent=data, at=AT)
-    journal.finish_call(call.position, CallEnd("done", AT, result=data, state={"odd": {"set": data}}))
+    journal.finish_call(call.position, CallEnd(CallState.DONE, AT, result=data, state={"odd": {"set": data}}))
     snapshot = adapter.open().load()
     [record] = snapshot.calls
     [then] = snapshot.replies
@@ -680,7 +681,7 @@ def test_a_result_is_shown_to_the_model_as_the_same_text_when_it_is_replayed(ada
     data, _ = encode_result(ODD)
     journal, [place] = called(adapter)
     journal.start_call(place, sent=None, at=AT)
-    journal.finish_call(place, CallEnd("done", AT, result=data))
+    journal.finish_call(place, CallEnd(CallState.DONE, AT, result=data))
     [record] = adapter.open().load().calls
     assert repr(decode(record.result)) == repr(ODD)
 
@@ -693,7 +694,7 @@ def test_a_result_is_shown_to_the_model_as_the_same_text_when_it_is_replayed(ada
 def test_any_result_comes_back_as_it_was(adapter: Adapter, value: Json) -> None:
     journal, [place] = called(adapter)
     journal.start_call(place, sent=None, at=AT)
-    journal.finish_call(place, CallEnd("done", AT, result=value))
+    journal.finish_call(place, CallEnd(CallState.DONE, AT, result=value))
     [record] = adapter.open().load().calls
     assert record.status == "done"
     assert record.result == value
@@ -703,7 +704,7 @@ def test_any_result_comes_back_as_it_was(adapter: Adapter, value: Json) -> None:
 def test_a_tools_result_in_the_conversation_is_the_one_of_its_call(adapter: Adapter) -> None:
     journal, [place] = called(adapter)
     journal.start_call(place, sent=None, at=AT)
-    journal.finish_call(place, CallEnd("done", AT, result="a long result"))
+    journal.finish_call(place, CallEnd(CallState.DONE, AT, result="a long result"))
     origin = {"tool_name": "pay", "arguments": {"n": 1}, "id": "c1", "extra": None}
     part = {"tool_call_result": {"result": "a long result", "origin": origin, "error": False}}
     body: dict[str, Json] = {"role": "tool", "meta": {}, "name": None, "content": [part]}

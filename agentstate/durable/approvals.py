@@ -20,7 +20,7 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
-from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE
+from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -62,9 +62,9 @@ class JournalConfirmationStrategy(ConfirmationStrategy):
             if record is not None:
                 run.request_approval(record, tool_name, tool_params)
             return allow
-        if approval.decision == "reused":
+        if approval.decision == Decision.REUSED:
             return allow
-        if approval.decision == "approved":
+        if approval.decision == Decision.APPROVED:
             if approval.arguments is None or approval.arguments == tool_params:
                 return allow
             return ToolExecutionDecision(

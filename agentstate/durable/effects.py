@@ -7,6 +7,7 @@ person's approval, and the request shows the effects. The journal looks again wh
 from agentstate.durable.records import CallRecord, EarlierEffects
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import NeedsApproval
+from agentstate.names import CallState, Decision
 
 
 def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
@@ -20,7 +21,11 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
         if earlier is not None and earlier.holds:
             holding.append(earlier)
             run.request_approval(record, record.tool, record.run_arguments)
-        elif record.status == "planned" and record.approval is not None and record.approval.decision == "":
+        elif (
+            record.status == CallState.PLANNED
+            and record.approval is not None
+            and record.approval.decision == ""
+        ):
             # An open request stands: the call must not run because another call of its step was decided.
             run.request_approval(record, record.tool, record.run_arguments)
         if earlier is not None:
@@ -47,8 +52,8 @@ def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | No
     taken effect, since its request was made.
     """
     scope = run.policy(record.tool).effect_scope
-    is_refused = record.approval is not None and record.approval.decision not in ("", "approved")
-    if scope is None or record.status != "planned" or is_refused:
+    is_refused = record.approval is not None and record.approval.decision not in ("", Decision.APPROVED)
+    if scope is None or record.status != CallState.PLANNED or is_refused:
         return None
     return run.journal.earlier_effects(
         record.tool, record.run_arguments, position=record.position, scope=scope

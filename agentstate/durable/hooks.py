@@ -30,11 +30,11 @@ from haystack.tools import Tool
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import effects, run_context, tools
 from agentstate.durable.progress import Meter
-from agentstate.durable.records import AnsweredCall, CallRecord, CallState, NewCall, Signals
+from agentstate.durable.records import AnsweredCall, CallRecord, NewCall, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CallState, Decision
 
 # The exit reason of a run that ended at a step boundary, where its turn has not ended.
 BOUNDARY = "agentstate:step_boundary"
@@ -215,7 +215,7 @@ def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
     doubts = [
         record
         for record in pending
-        if record.status in ("started", "doubt") and not run.policy(record.tool).idempotent
+        if record.status in (CallState.STARTED, CallState.DOUBT) and not run.policy(record.tool).idempotent
     ]
     if doubts:
         names = ", ".join(sorted({record.tool for record in doubts}))
@@ -240,7 +240,8 @@ def _answered_calls(run: RunContext, state: State) -> list[AnsweredCall]:
             record = waiting.pop(result.origin.id or "", None)
             if record is not None:
                 decision = record.approval.decision if record.approval is not None else ""
-                status: CallState = "rejected" if decision in ("rejected", "expired") else "failed"
+                refused = decision in (Decision.REJECTED, Decision.EXPIRED)
+                status = CallState.REJECTED if refused else CallState.FAILED
                 answered.append(AnsweredCall(record.position, status, clean_text(str(result.result))))
     return answered
 

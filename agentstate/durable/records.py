@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from agentstate.durable.run_end import RunEnd
+from agentstate.names import CallState, Decision
 
 Json = Any
 CheckpointKind = Literal["start", "step", "prepared", "end"]
-CallState = Literal["planned", "started", "doubt", "done", "failed", "rejected", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class UnreadMessage:
 class ApprovalRecord:
     """An approval request, as answered: `decision` is "" while it is open; `arguments` are the edited ones, if any."""
 
-    decision: Literal["", "approved", "rejected", "expired", "reused"]
+    decision: Decision | Literal[""]
     arguments: dict[str, Json] | None = None
     message: str = ""
 
@@ -63,7 +63,7 @@ class CallRecord:
     tool: str
     arguments: dict[str, Json]
     idempotency_key: str
-    status: CallState = "planned"
+    status: CallState = CallState.PLANNED
     sent: dict[str, Json] | None = None
     result: Json = None
     error: str = ""

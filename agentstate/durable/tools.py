@@ -27,7 +27,7 @@ from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
 from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, encode_result
 from agentstate.durable.state.keys import apply, difference
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CallState
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
 
@@ -96,7 +96,7 @@ def _invoke(
     key = _key_in_cache(run, tool, policy, kwargs) if state is None else None
     hit = run.cache.get(key) if key is not None and run.cache is not None else None
     if hit is not None:
-        _record_end(run, record, CallEnd("done", run.now(), result=hit["result"], cached=True), None)
+        _record_end(run, record, CallEnd(CallState.DONE, run.now(), result=hit["result"], cached=True), None)
         return decode(hit["result"])
 
     started = run.now()
@@ -106,7 +106,7 @@ def _invoke(
         )
     except EffectElsewhere as elsewhere:
         raise effects.hold(run, record, elsewhere.earlier) from None
-    record = run.update_call(record, status="started", attempt=record.attempt + 1)
+    record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
     # A nested agent must not take this run for its own.
     run_token = run_context.current_run.set(None)
@@ -122,13 +122,13 @@ def _invoke(
             text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
             error = ToolInvocationError(text, tool_name=tool.name)
         changes = _state_changes(run, state, before)
-        end = CallEnd("failed", run.now(), error=clean_text(str(error)), state=changes)
+        end = CallEnd(CallState.FAILED, run.now(), error=clean_text(str(error)), state=changes)
         _record_end(run, record, end, started)
         raise error from raised.__cause__
     except _TimedOut:
         late = f"Tool `{tool.name}` did not answer within {policy.timeout:g} seconds."
         if policy.idempotent:
-            _record_end(run, record, CallEnd("failed", run.now(), error=late), started)
+            _record_end(run, record, CallEnd(CallState.FAILED, run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
         why = f"{late} Nobody knows whether it took effect."
         raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
@@ -138,7 +138,9 @@ def _invoke(
 
     data, lossy = encode_result(result)
     changes = _state_changes(run, state, before)
-    _record_end(run, record, CallEnd("done", run.now(), result=data, lossy=lossy, state=changes), started)
+    _record_end(
+        run, record, CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, state=changes), started
+    )
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
     # The rest of this run must see what a resumed run would see.
@@ -160,7 +162,7 @@ def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None
         known = run.keys.encoded(state.data)
         for name, change in record.state.items():
             state.set(name, decode(apply(known.get(name), change)), handler_override=replace_values)
-    if record.status == "done":
+    if record.status == CallState.DONE:
         return decode(record.result)
     raise ToolInvocationError(record.error, tool_name=tool.name)
 
@@ -170,7 +172,7 @@ def _record_end(run: RunContext, record: CallRecord, end: CallEnd, started: date
         run.meter.add("tool_calls", 1)
         if started is not None:
             run.meter.add("tool_seconds", max(0.0, (end.ended_at - started).total_seconds()))
-        if end.cached or end.status == "failed":
+        if end.cached or end.status == CallState.FAILED:
             run.meter.add("cached" if end.cached else "tool_errors", 1)
         run.progressed = True
         run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)

@@ -30,6 +30,7 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
+from agentstate.names import CallState, Decision
 
 
 class MemoryJournal:
@@ -86,18 +87,18 @@ class MemoryJournal:
         with self.store.lock:
             call = next((call for call in self.store.step_calls() if call.call_id == call_id), None)
             is_open = call is not None and call.approval is not None and call.approval.decision == ""
-            if call is None or not (is_open if approve is not None else call.status == "doubt"):
+            if call is None or not (is_open if approve is not None else call.status == CallState.DOUBT):
                 raise LookupError(f"No call {call_id!r} waits for that decision.")
             changes: Record
             if approve is not None:
-                decision = "approved" if approve else "rejected"
+                decision = Decision.APPROVED if approve else Decision.REJECTED
                 changes = {"approval": {"decision": decision, "arguments": arguments, "message": message}}
             elif again:
-                changes = {"status": "planned"}
+                changes = {"status": CallState.PLANNED}
             elif skip:
-                changes = {"status": "skipped", "error": skip}
+                changes = {"status": CallState.SKIPPED, "error": skip}
             else:
-                changes = {"status": "done", "result": result}
+                changes = {"status": CallState.DONE, "result": result}
             self.store.write({"op": "call", "call": call.position, "changes": changes})
 
     # The port
@@ -227,7 +228,7 @@ class MemoryJournal:
     ) -> Signals:
         with self._fenced():
             attempt = self.store.calls[position].attempt + 1
-            changes = {"status": "started", "sent": sent, "attempt": attempt}
+            changes = {"status": CallState.STARTED, "sent": sent, "attempt": attempt}
             self.store.write({"op": "call", "call": position, "changes": changes, "at": at.isoformat()})
             return self._signals()
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import ApprovalRecord, CallRecord, ReplyRecord, StoredMessage, UnreadMessage
-from agentstate.names import ENDED_CALL_STATES, RunEvent
+from agentstate.names import ENDED_CALL_STATES, CallState, RunEvent
 
 Json = Any
 Record = dict[str, Json]
@@ -126,7 +126,7 @@ class Store:
         if end["event"] == RunEvent.FINISHED:
             self.outcome = {key: end[key] for key in ("final_answer", "exit_reason")}
         for position in end["doubts"]:
-            self.calls[position] = replace(self.calls[position], status="doubt")
+            self.calls[position] = replace(self.calls[position], status=CallState.DOUBT)
         for request in end["asks"]:
             call = self.calls[request["position"]]
             self.calls[call.position] = replace(call, approval=ApprovalRecord(""))

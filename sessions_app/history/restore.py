@@ -16,6 +16,7 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
+from agentstate.names import CallState
 from sessions_app.history.message_rows import RESULT_OF, results_of, unpack
 from sessions_app.models import (
     Branch,
@@ -198,7 +199,7 @@ def _calls(branch: Branch, after: int) -> tuple[CallRecord, ...]:
             tool=row.tool,
             arguments=row.arguments,
             idempotency_key=row.idempotency_key,
-            status=row.status,  # type: ignore[arg-type]
+            status=CallState(row.status),
             sent=row.sent,
             result=row.result,
             error=row.error,

@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate import names
 from sessions_app.models.session import Session
 from sessions_app.models.toolcall import ToolCall
 
@@ -16,10 +17,10 @@ class Approval(models.Model):
     """
 
     class Decision(models.TextChoices):
-        APPROVED = "approved", "approved"
-        REJECTED = "rejected", "rejected"
-        EXPIRED = "expired", "expired"
-        REUSED = "reused", "answered with the result on record"
+        APPROVED = names.Decision.APPROVED.value, "approved"
+        REJECTED = names.Decision.REJECTED.value, "rejected"
+        EXPIRED = names.Decision.EXPIRED.value, "expired"
+        REUSED = names.Decision.REUSED.value, "answered with the result on record"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="approvals")
     call = models.OneToOneField(ToolCall, on_delete=models.CASCADE, related_name="approval")

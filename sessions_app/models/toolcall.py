@@ -6,18 +6,18 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CallState
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
 
 class CallStatus(models.TextChoices):
-    PLANNED = "planned", "asked for"
-    STARTED = "started", "running"
-    DOUBT = "doubt", "in doubt"
-    DONE = "done", "done"
-    FAILED = "failed", "failed"
-    REJECTED = "rejected", "rejected"
-    SKIPPED = "skipped", "skipped"
+    PLANNED = CallState.PLANNED.value, "asked for"
+    STARTED = CallState.STARTED.value, "running"
+    DOUBT = CallState.DOUBT.value, "in doubt"
+    DONE = CallState.DONE.value, "done"
+    FAILED = CallState.FAILED.value, "failed"
+    REJECTED = CallState.REJECTED.value, "rejected"
+    SKIPPED = CallState.SKIPPED.value, "skipped"
 
 
 class ToolCall(BranchRow):

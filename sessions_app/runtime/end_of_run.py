@@ -18,6 +18,7 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
+from agentstate.names import CallState
 from sessions_app.models import (
     Approval,
     EventKind,
@@ -120,7 +121,7 @@ def _record_open_decisions(session: Session, end: RunEnd, now: datetime) -> None
     """Mark the calls that wait for a person as in doubt, or store their approval requests."""
     calls = ToolCall.objects.filter(branch=session.branch)
     if isinstance(end, InDoubt):
-        calls.filter(position__in=end.calls, status="started").update(status="doubt")
+        calls.filter(position__in=end.calls, status=CallState.STARTED).update(status=CallState.DOUBT)
     elif isinstance(end, NeedsApproval):
         positions = [request.position for request in end.requests]
         keys = dict(calls.filter(position__in=positions).values_list("position", "pk"))

@@ -33,7 +33,7 @@ from agentstate.durable.records import (
     UnreadMessage,
 )
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CallState
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
@@ -158,7 +158,7 @@ class OrmJournal:
                 self._guard.check_start(position, sent, scope)
             statements.update(
                 ToolCall,
-                {"status": "started", "sent": sent, "started_at": at},
+                {"status": CallState.STARTED, "sent": sent, "started_at": at},
                 where={"branch_id": self._branch.pk, "position": position},
                 raise_by_one="attempt",
             )
@@ -177,7 +177,7 @@ class OrmJournal:
                 "cached": end.cached,
             }
             statements.update(ToolCall, values, where={"branch_id": self._branch.pk, "position": position})
-        if end.status == "done" and isinstance(end.result, str) and position in self._call_ids:
+        if end.status == CallState.DONE and isinstance(end.result, str) and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
 
@@ -334,7 +334,7 @@ class OrmJournal:
     def _remember_calls(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:
             self._call_ids[call.position] = call.call_id
-            if call.status == "done" and isinstance(call.result, str):
+            if call.status == CallState.DONE and isinstance(call.result, str):
                 self._results[call.call_id] = (call.position, call.result)
 
 

@@ -75,7 +75,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "call_id": record.call_id,
                 "tool": record.tool[:200],
                 "arguments": record.arguments,
-                "status": "planned",
+                "status": record.status,
                 "error": "",
                 "lossy": False,
                 "cached": False,
