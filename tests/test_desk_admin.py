@@ -102,3 +102,69 @@ def test_the_repairs_of_a_stuck_session_are_one_click_away(supervisor, states):
     text = supervisor.get(f"{LIST}{doubt.pk}/change/").content.decode()
     assert f'href="/sessions/{doubt.pk}/memory/"' in text
     assert f'href="/sessions/{doubt.pk}/decide/?call=' in text
+
+
+def test_no_value_of_the_conversation_is_shown_even_where_nothing_is_configured_as_hidden(supervisor):
+    history = builders.asked(title="About rain", customer="Ada Lovelace")
+    history.reply("It is wet", [("send_letter", {"text": "Dear Ada"})])
+    history.finish(history.calls[-1], {"receipt": "R-55"})
+    history.event("noted", reason="She called", note="twice")
+    history.rest(
+        "waiting", waiting_for="retries", why="The model hangs", error="HTTP 500", final_answer="Yes"
+    )
+    values = ["Ada", "It is wet", "R-55", "windscreen", "She called", "twice", "hangs", "HTTP 500", "Covered"]
+    for model in apps.get_app_config("sessions_app").get_models():
+        if not admin.site.is_registered(model):
+            continue
+        here = f"/admin/sessions_app/{model._meta.model_name}/"
+        rows = model._default_manager.values_list("pk", flat=True)
+        for address in [here, *(f"{here}{pk}/change/" for pk in rows)]:
+            text = supervisor.get(address).content.decode()
+            assert [value for value in values if value in text] == [], address
+
+
+def test_a_hidden_part_of_a_title_is_hidden_here_too(supervisor, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    session = builders.done(title="About DE89")
+    chosen = {"action": "resume", "_selected_action": [str(session.pk)]}
+    for answer in (
+        supervisor.get(LIST),
+        supervisor.get(f"{LIST}{session.pk}/change/"),
+        supervisor.get(f"{LIST}{session.pk}/history/"),
+        supervisor.get("/admin/sessions_app/event/"),
+        supervisor.post(LIST, chosen),
+        supervisor.post(LIST, chosen | {"reason": "Why not"}, follow=True),
+    ):
+        assert answer.status_code == 200
+        assert "About ••••" in answer.content.decode()
+        assert "DE89" not in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    "table, query",
+    [
+        ("session", "title__startswith=Ab"),
+        ("session", "customer=Ada"),
+        ("session", "error__contains=x"),
+        ("session", "branch__messages__text__contains=x"),
+        ("toolcall", "arguments__contains=x"),
+        ("message", "text__startswith=x"),
+        ("event", "reason=x"),
+    ],
+)
+def test_no_list_can_be_filtered_by_a_value_of_the_conversation(supervisor, states, table, query):
+    assert supervisor.get(f"/admin/sessions_app/{table}/?{query}").status_code == 400
+
+
+def test_the_search_of_the_admin_does_not_look_into_titles_and_customers(supervisor):
+    session = builders.done(title="About rain", customer="Ada")
+    for text, number in (("rain", 0), ("Ada", 0), (str(session.pk)[:8], 1)):
+        page = supervisor.get(LIST, {"q": text}).content.decode()
+        assert page.count(f"{session.pk}/change/") == number, text
+
+
+def test_what_can_be_done_on_the_desk_is_one_click_away(supervisor, states):
+    text = supervisor.get(f"{LIST}{states['retries_used_up'].pk}/change/").content.decode()
+    for action in ("resume", "rewind", "fork", "cancel", "step"):
+        assert f'href="/sessions/{states["retries_used_up"].pk}/{action}/"' in text, action
+    assert f'href="/sessions/{states["done"].pk}/pause/"' not in text

@@ -1,8 +1,4 @@
-"""The admin for stuck sessions: find them, look at all of their rows, and act on them.
-
-Nothing is edited here. What changes a session is one of the actions, with a reason and an audit event, as on the
-desk; the rows of its history can be read, and no more. Lists never count a big table.
-"""
+"""The admin of sessions: finds those that are stuck, shows what the machinery did with them, and acts on them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,75 +8,32 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.core.exceptions import BadRequest
-from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.functional import cached_property
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 
 from sessions_app import locks
 from sessions_app.access.errors import ActionError, Locked
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import cut
 from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
 from sessions_app.actions import BY_REASON
+from sessions_app.admin.base import ReadOnly, masked_name
 from sessions_app.finding import queues, stuck
-from sessions_app.models import (
-    Approval,
-    Branch,
-    CallStatus,
-    Checkpoint,
-    Event,
-    Message,
-    ModelCall,
-    RegisteredAgent,
-    Session,
-    Status,
-    ToolCall,
-    Worker,
-)
+from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
 from sessions_app.wording import status_label
 
-# Django's own classes take no type arguments when they run.
+# Django's own class takes no type arguments when it runs.
 if TYPE_CHECKING:
-    _ModelAdmin = admin.ModelAdmin[Any]
     _TabularInline = admin.TabularInline[Any, Any]
-    _Paginator = Paginator[Any]
 else:
-    _ModelAdmin, _TabularInline, _Paginator = admin.ModelAdmin, admin.TabularInline, Paginator
+    _TabularInline = admin.TabularInline
 
 NEWEST = 50
-
-
-class UncountedPaginator(_Paginator):
-    """Pages through a big table without counting all of it: the count stops at `MOST`."""
-
-    MOST = 10_000
-
-    @cached_property
-    def count(self) -> int:
-        rows: Any = self.object_list
-        return len(rows.values_list("pk")[: self.MOST])
-
-
-class ReadOnly(_ModelAdmin):
-    """Looked at, never edited."""
-
-    paginator = UncountedPaginator
-    show_full_result_count = False
-    list_per_page = 50
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
 
 class NewestRows(_TabularInline):
@@ -105,20 +58,20 @@ class NewestRows(_TabularInline):
 
 class Events(NewestRows):
     model = Event
-    fields = ("position", "kind", "actor_name", "reason", "created_at")
+    fields = ("position", "kind", "actor_name", "created_at")
     readonly_fields = fields
 
 
 class Branches(NewestRows):
     model = Branch
     fk_name = "session"
-    fields = ("number", "parent", "left_at", "reason", "created_at")
+    fields = ("number", "parent", "left_at", "created_at")
     readonly_fields = fields
 
 
 class Approvals(NewestRows):
     model = Approval
-    fields = ("call", "arguments", "decision", "decided_by", "asked_at", "expires_at")
+    fields = ("call", "decision", "decided_by", "asked_at", "expires_at")
     readonly_fields = fields
 
 
@@ -146,27 +99,60 @@ class ReasonForm(forms.Form):
 
 @admin.register(Session)
 class SessionAdmin(ReadOnly):
-    list_display = ("title", "state_label", "agent", "customer", "worker", "attempt", "updated_at", "desk")
+    list_display = ("name", "state_label", "agent", "worker", "attempt", "updated_at", "desk")
     list_filter = (QueueFilter, "status", "phase", "waiting_for")
-    search_fields = ("id__startswith", "title", "customer")
+    list_select_related = ("branch",)
+    search_fields = ("id__startswith",)
+    search_help_text = (
+        "The beginning of a session's id. The desk searches in titles, customers and histories."
+    )
     ordering = ("-updated_at", "-id")
     inlines = (Events, Branches, Approvals)
-    readonly_fields = ("state_label", "desk", "repairs")
+    fields = (
+        *("name", "state_label", "desk", "repairs", "id", "agent", "definition", "assignee", "branch"),
+        *("phase", "phase_since", "status", "waiting_for", "stop_request", "worker", "lease_expires_at"),
+        *("next_run_at", "attempt", "epoch", "position", "change", "version", "created_at", "updated_at"),
+    )
+    readonly_fields = ("name", "state_label", "desk", "repairs")
     actions = ("requeue",)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """A masked copy: Django names it at the top of each page."""
+        session = super().get_object(request, object_id, from_field)
+        return session if session is None else Mask.configured().row(session)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        return super().get_queryset(request).select_related("branch", "assignee")
+
+    def action_checkbox(self, obj: Session) -> Any:
+        """Its label names the session."""
+        return super().action_checkbox(Mask.configured().row(obj))
+
+    def address_on_desk(self, row: Session) -> str:
+        return reverse("session", args=[row.pk])
+
+    @admin.display(description="Session")
+    def name(self, session: Session) -> str:
+        return masked_name(session)
 
     @admin.display(description="State")
     def state_label(self, session: Session) -> str:
         return status_label(session, timezone.now())[1]
 
-    @admin.display(description="Desk")
-    def desk(self, session: Session) -> str:
-        return format_html('<a href="{}">open on the desk</a>', reverse("session", args=[session.pk]))
-
     @admin.display(description="Repairs on the desk")
     def repairs(self, session: Session) -> str:
-        """The forms by which it is repaired, and those for its calls in doubt and its open approvals."""
-        links = [(reverse("dialog", args=[session.pk, "memory"]), "edit its memory")]
-        links.append((reverse("state", args=[session.pk]), "edit its state"))
+        """The dialogs of what can be done to it now; and those for its calls in doubt and its open approvals."""
+        links = [
+            (reverse("dialog", args=[session.pk, action.key]), action.title)
+            for action in ACTIONS.values()
+            if action.label and not action.impossible(session)
+        ]
+        links += [
+            (reverse("dialog", args=[session.pk, "memory"]), "edit its memory"),
+            (reverse("state", args=[session.pk]), "edit its state"),
+            (reverse("conversation", args=[session.pk]), "edit its messages"),
+            (reverse("dialog", args=[session.pk, "step"]), "do its step by hand"),
+        ]
         waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
         )
@@ -231,7 +217,8 @@ class SessionAdmin(ReadOnly):
                     )
                     done += 1
                 except ActionError as error:
-                    self.message_user(request, f"{session}: {error}", messages.WARNING)
+                    sentence = Mask.configured().text(str(error))
+                    self.message_user(request, f"{masked_name(session)}: {sentence}", messages.WARNING)
                     if isinstance(error, Locked):
                         locked.append(session.pk)
         if done:
@@ -255,7 +242,7 @@ class SessionAdmin(ReadOnly):
             **self.admin_site.each_context(request),
             "title": f"{title} {sessions.count()} sessions",
             "form": form,
-            "sessions": sessions,
+            "sessions": Mask.configured().rows(sessions),
             "action": request.POST["action"],
             "opts": self.opts,
             "checkbox": helpers.ACTION_CHECKBOX_NAME,
@@ -270,53 +257,3 @@ def _ask_reason_for(action: Action) -> Callable[..., HttpResponse | None]:
         return model_admin.ask_reason(request, sessions, action.key.capitalize(), lambda session: action)
 
     return ask
-
-
-@admin.register(ToolCall)
-class ToolCallAdmin(ReadOnly):
-    list_display = ("tool", "status", "branch", "position", "attempt", "cached", "asked_at", "ended_at")
-    list_filter = ("status", "cached")
-    search_fields = ("call_id", "idempotency_key")
-    ordering = ("-pk",)
-    list_select_related = ("branch",)
-
-
-@admin.register(Message)
-class MessageAdmin(ReadOnly):
-    list_display = ("role", "branch", "position", "author", "created_at")
-    list_filter = ("role",)
-    ordering = ("-pk",)
-    list_select_related = ("branch",)
-
-
-@admin.register(ModelCall)
-class ModelCallAdmin(ReadOnly):
-    list_display = ("name", "model", "branch", "position", "prompt_tokens", "completion_tokens", "started_at")
-    ordering = ("-pk",)
-    list_select_related = ("branch",)
-
-
-@admin.register(Checkpoint)
-class CheckpointAdmin(ReadOnly):
-    list_display = ("__str__", "kind", "step", "phase", "branch", "position", "created_at")
-    list_filter = ("kind",)
-    ordering = ("-pk",)
-    list_select_related = ("branch",)
-
-
-@admin.register(Event)
-class EventAdmin(ReadOnly):
-    list_display = ("kind", "session", "actor_name", "reason", "created_at")
-    search_fields = ("actor_name",)
-    ordering = ("-pk",)
-    list_select_related = ("session",)
-
-
-@admin.register(RegisteredAgent)
-class RegisteredAgentAdmin(ReadOnly):
-    list_display = ("title", "key", "model", "definition", "problem", "published_at")
-
-
-@admin.register(Worker)
-class WorkerAdmin(ReadOnly):
-    list_display = ("name", "started_at", "beat_at", "stopped_at")
