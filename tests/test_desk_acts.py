@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, Checkpoint, Event, InboxMessage, Session, ToolCall
 from tests import builders
 
@@ -48,7 +49,7 @@ def typed(session: Session, act: str, **changed: Any) -> dict[str, Any]:
     if act in ("approve", "reject", "decide"):
         fields["call_id"] = ToolCall.objects.filter(branch__session=session).latest("position").pk
     if act == "approve":
-        fields["fingerprint"] = Approval.objects.get(session=session).fingerprint
+        fields["fingerprint"] = shown_fingerprint(Approval.objects.get(session=session))
     fields |= {
         "message": {"text": "And my wing mirror?"},
         "assign": {"assignee": "anna"},
@@ -397,3 +398,36 @@ def test_a_lapsed_approval_is_not_given(operator):
 def _unchanged(session: Session) -> None:
     now = Session.objects.get(pk=session.pk)
     assert (now.status, now.position, now.branch_id) == (session.status, session.position, session.branch_id)
+
+
+@pytest.mark.parametrize(
+    "page", ["/sessions/{session}/", "/sessions/{session}/approve/?call={call}", "/approvals/"]
+)
+def test_the_stored_fingerprint_is_on_no_page_and_its_keyed_one_only_for_who_decides(client, page):
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get(session=session)
+    keyed = shown_fingerprint(approval)
+    address = page.format(session=session.pk, call=approval.call_id)
+    for role, times in (("viewer", 0), ("operator", 1)):
+        client.force_login(builders.user(role))
+        text = client.get(address).content.decode()
+        assert approval.fingerprint not in text
+        assert approval.fingerprint[:4] + "…" not in text
+        assert bool(text.count(f'name="fingerprint" value="{keyed}"')) == bool(times), role
+        assert (keyed in text) == bool(times), role
+
+
+def test_a_stored_fingerprint_is_no_proof_of_what_was_shown(operator):
+    session = builders.waiting_for_approval()
+    stored = Approval.objects.get(session=session).fingerprint
+    answer = operator.post(address(session, "approve"), typed(session, "approve", fingerprint=stored))
+    assert answer.status_code == 409
+    _unchanged(session)
+
+
+def test_the_keyed_fingerprints_of_equal_calls_differ():
+    one, other = (Approval.objects.get(session=builders.waiting_for_approval()) for _ in range(2))
+    Approval.objects.update(fingerprint="a" * 64)
+    one.refresh_from_db()
+    other.refresh_from_db()
+    assert shown_fingerprint(one) != shown_fingerprint(other)

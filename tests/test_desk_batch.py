@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, Session
 from tests import builders
 
@@ -27,7 +28,7 @@ def three() -> list[Approval]:
 
 def ticks(approvals, decision="approve", **more):
     return {
-        "call": [f"{approval.pk}:{approval.fingerprint}" for approval in approvals],
+        "call": [f"{approval.pk}:{shown_fingerprint(approval)}" for approval in approvals],
         "decision": decision,
         "tool": "issue_refund",
         **more,

@@ -12,6 +12,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import approvals, earlier_effects
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier
 from sessions_app.models import Approval, CallStatus, Checkpoint, Session, ToolCall
 from tests import builders
@@ -209,7 +210,7 @@ def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
         {
             "version": history.session.version,
             "call_id": approval.call_id,
-            "fingerprint": approval.fingerprint,
+            "fingerprint": shown_fingerprint(approval),
             **typed,
         },
     )

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
 from tests import builders
@@ -238,7 +239,7 @@ def test_approving_in_the_inbox_returns_to_it(desk):
         {
             "version": session.version,
             "call_id": approval.call_id,
-            "fingerprint": approval.fingerprint,
+            "fingerprint": shown_fingerprint(approval),
             "back": "approvals",
         },
     )

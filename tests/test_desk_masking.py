@@ -10,6 +10,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN
 from sessions_app.access.roles import Actor
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
 from sessions_app.models import (
     Approval,
@@ -244,7 +245,7 @@ def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
     fields = {
         "version": session.version,
         "call_id": approval.call_id,
-        "fingerprint": approval.fingerprint,
+        "fingerprint": shown_fingerprint(approval),
         "arg-claim": shown,
         "arg-amount": "99",
     }
@@ -272,7 +273,7 @@ def test_a_hidden_argument_is_not_changed_in_part(supervisor):
     fields = {
         "version": session.version,
         "call_id": approval.call_id,
-        "fingerprint": approval.fingerprint,
+        "fingerprint": shown_fingerprint(approval),
         "arg-claim": f'"{HIDDEN} and more"',
         "arg-amount": "99",
     }

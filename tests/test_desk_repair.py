@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Allowance, Approval, Branch, Checkpoint, Event, Session, StateValue, ToolCall
 from tests import builders
 
@@ -359,7 +360,7 @@ def test_a_tool_is_allowed_for_the_rest_of_the_session(client):
     client.force_login(builders.user("operator", "anna"))
     session = builders.waiting_for_approval()
     approval = Approval.objects.get(session=session)
-    fields = {"call_id": approval.call_id, "fingerprint": approval.fingerprint, "for_session": "on"}
+    fields = {"call_id": approval.call_id, "fingerprint": shown_fingerprint(approval), "for_session": "on"}
     assert act(client, session, "approve", **fields).status_code == 302
     assert [(a.tool, a.granted_by) for a in Allowance.objects.filter(session=session)] == [
         ("issue_refund", "anna")
@@ -459,7 +460,11 @@ def test_a_held_repetition_is_decided(client, name, decision):
     client.force_login(builders.user("operator", "anna"))
     session = held()
     approval = Approval.objects.get(session=session)
-    fields = {"call_id": approval.call_id, "fingerprint": approval.fingerprint, "message": "It is paid"}
+    fields = {
+        "call_id": approval.call_id,
+        "fingerprint": shown_fingerprint(approval),
+        "message": "It is paid",
+    }
     assert act(client, session, name, **fields).status_code == 302
     approval.refresh_from_db()
     assert (approval.decision, approval.decided_by) == (decision, "anna")

@@ -16,6 +16,7 @@ from sessions_app import actions, locks, tasks
 from sessions_app.access.errors import Locked
 from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
 from sessions_app.models import Approval, Event, Message, ModelCall, Session, Status
 from sessions_app.runtime import leases, step_rows
@@ -199,7 +200,7 @@ def test_the_admin_asks_again_for_those_that_are_locked(client: Client) -> None:
 def test_of_approvals_decided_at_once_the_locked_ones_are_told(client: Client) -> None:
     held, free = (builders.waiting_for_approval(title=title) for title in ("Held", "Free"))
     asked = Approval.objects.filter(session__in=(held, free))
-    ticks = [f"{approval.pk}:{approval.fingerprint}" for approval in asked]
+    ticks = [f"{approval.pk}:{shown_fingerprint(approval)}" for approval in asked]
     with locked_elsewhere(held):
         answer = client.post(
             "/approvals/batch/", {"call": ticks, "decision": "approve", "tool": "issue_refund"}

@@ -9,6 +9,7 @@ from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
+from sessions_app.desk.pages.approvals import stored_fingerprint
 from sessions_app.models import Approval, Session
 
 MOST = 50
@@ -73,10 +74,11 @@ class BatchForm(forms.Form):
         }
         text = self.cleaned_data["text"]
         try:
-            if self.ticked[approval.pk] != approval.fingerprint:
+            fingerprint = stored_fingerprint(approval, self.ticked[approval.pk])
+            if not fingerprint:
                 return "Its arguments are not those that you were shown. Look at them again, then decide."
             if self.cleaned_data["decision"] == "approve":
-                actions.approve(**call, fingerprint=approval.fingerprint, reason=text)
+                actions.approve(**call, fingerprint=fingerprint, reason=text)
             else:
                 actions.reject(**call, message=text)
         except ActionError as error:

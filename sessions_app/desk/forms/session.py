@@ -244,6 +244,8 @@ class ApproveForm(CallForm):
         return super().run(actor)
 
     def perform(self, **arguments: Any) -> Session:
+        approval = Approval.objects.filter(call_id=arguments["call_id"]).first()
+        arguments["fingerprint"] = approvals.stored_fingerprint(approval, arguments["fingerprint"])
         return actions.approve(**arguments)
 
     def _edited(self) -> dict[str, Any] | None:

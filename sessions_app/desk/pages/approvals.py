@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
+from django.utils.crypto import constant_time_compare, salted_hmac
 
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects
@@ -30,9 +31,10 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An open approval, with all that is needed to decide it."""
+    """An open approval, with all that is needed to decide it. ``fingerprint`` is for who may decide it only."""
 
     approval: Approval
+    fingerprint: str
     session: Session
     agent_title: str
     effect: str
@@ -102,6 +104,7 @@ def card(
     schema: dict[str, Any] = tool.get("parameters") or {}
     return Card(
         approval=approval,
+        fingerprint=shown_fingerprint(approval),
         session=approval.session,
         agent_title=agent.title if agent else approval.session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
@@ -110,6 +113,20 @@ def card(
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
         earlier=earlier or Earlier(),
     )
+
+
+def shown_fingerprint(approval: Approval) -> str:
+    """What a form sends back to say which arguments the person saw.
+
+    The stored fingerprint needs no key, so that a short hidden argument could be found from it by trying.
+    """
+    return salted_hmac(f"approval {approval.pk}", approval.fingerprint, algorithm="sha256").hexdigest()
+
+
+def stored_fingerprint(approval: Approval | None, shown: str) -> str:
+    """The fingerprint for which ``shown`` was sent back; "", which no call has, if it is not that of the approval."""
+    same = approval is not None and constant_time_compare(shown_fingerprint(approval), shown)
+    return approval.fingerprint if approval is not None and same else ""
 
 
 def _repeated(call: ToolCall) -> RepeatedCall:

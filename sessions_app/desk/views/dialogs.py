@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
-from sessions_app.action_list import ACTIONS, NOT_ALLOWED, UNDO, Action
+from sessions_app.action_list import ACTIONS, APPROVE, NOT_ALLOWED, UNDO, Action
 from sessions_app.desk.context import (
     Request,
     desk,
@@ -99,7 +99,8 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
         initial |= repairs.initial(context, action.key, request.GET)
     if call_id is not None:
         approval = Approval.objects.filter(call_id=call_id, call__branch__session=session).first()
-        initial["fingerprint"] = approval.fingerprint if approval else ""
+        decides = approval is not None and context.actor.may(APPROVE.permission)
+        initial["fingerprint"] = approvals.shown_fingerprint(approval) if approval and decides else ""
     return initial
 
 
