@@ -14,19 +14,15 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from sessions_app.access import availability
+from sessions_app.access import availability, explanations
 from sessions_app.access.availability import Facts, Rule
 from sessions_app.access.roles import Actor
-from sessions_app.models import Approval, Checkpoint, EventKind, Session, StaffPermission, Status, ToolCall
+from sessions_app.models import Approval, Checkpoint, EventKind, Session, StaffPermission, ToolCall
 
 NOT_ALLOWED = "Your role does not allow this."
 
 # By key, in the order in which buttons, bulk actions and the admin's actions stand. Declaring an action adds it.
 ACTIONS: dict[str, "Action"] = {}
-
-
-def _explain_nothing(session: Session) -> str:
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +34,7 @@ class Action:
     rule: why it is impossible in the session's state.
     event: what it writes into the audit trail.
     title, button, done: the dialog's title, the button that does it, and what the person is told then.
+    done_later: what the person is told instead where the session does not continue at once, with ``{when}``.
     label: of its button at the top of the session's page; "" for an action that is offered elsewhere.
     only_if_possible: that button is left out where the action is impossible, instead of being disabled.
     explain: what the dialog says about the consequences.
@@ -53,9 +50,10 @@ class Action:
     title: str
     button: str
     done: str
+    done_later: str = ""
     label: str = ""
     only_if_possible: bool = False
-    explain: Callable[[Session], str] = _explain_nothing
+    explain: Callable[[Session], str] = explanations.nothing
     command: str = ""
     admin: str = ""
     bulk: bool = False
@@ -84,46 +82,14 @@ class Action:
         )
         return self.rule(facts)
 
+    def told(self, session: Session) -> str:
+        """What the person is told once it is done, by the session as it is then."""
+        when = explanations.continues_when(session)
+        return self.done_later.format(when=when) if self.done_later and when else self.done
+
     def why_not(self, session: Session, actor: Actor, *, now: datetime | None = None) -> str:
         """Why this person cannot do it now, "" if they can."""
         return self.impossible(session, now=now) if actor.may(self.permission) else NOT_ALLOWED
-
-
-def _explain_pause(session: Session) -> str:
-    when = (
-        "as soon as the present call has ended"
-        if session.status == Status.RUNNING
-        else "before its next step"
-    )
-    return f"It stops {when}. Nothing is lost; resume goes on from there."
-
-
-def _explain_cancel(session: Session) -> str:
-    return (
-        "It ends for good: only a rewind or a fork goes on from it. A call that runs at this moment is not "
-        "interrupted."
-    )
-
-
-def _explain_release(session: Session) -> str:
-    return (
-        f"What the worker {session.worker} still writes is refused, and another may go on. A call that runs at this "
-        "moment is not interrupted; unless it may be repeated, you are asked what became of it."
-    )
-
-
-def _explain_undo(session: Session) -> str:
-    branch = session.branch
-    if branch is None or branch.undo_to is None:
-        return ""
-    return (
-        f"The session returns to branch {branch.undo_to.number} as it was when it was left. What has been done on "
-        f"branch {branch.number} stays readable."
-    )
-
-
-def _explain_repair(session: Session) -> str:
-    return "Nothing is changed in place: the session goes on from a branch of its own, paused, and you can undo it."
 
 
 RESUME = Action(
@@ -148,7 +114,7 @@ PAUSE = Action(
     button="Pause",
     done="Paused.",
     label="Pause",
-    explain=_explain_pause,
+    explain=explanations.pause,
     command="Stop a session for now.",
     admin="Pause…",
     bulk=True,
@@ -173,7 +139,7 @@ UNDO = Action(
     done="Undone: the session is where it was.",
     label="Undo",
     only_if_possible=True,
-    explain=_explain_undo,
+    explain=explanations.undo,
     command="Take the last rewind back.",
 )
 FORK = Action(
@@ -195,7 +161,7 @@ CANCEL = Action(
     button="Cancel the session",
     done="Cancelled.",
     label="Cancel",
-    explain=_explain_cancel,
+    explain=explanations.cancel,
     command="End a session's work.",
     admin="Cancel…",
     bulk=True,
@@ -212,29 +178,32 @@ MESSAGE = Action(
 APPROVE = Action(
     key="approve",
     permission=StaffPermission.APPROVE,
-    rule=availability.answer_approval,
+    rule=availability.approve,
     event=EventKind.APPROVED,
     title="Approve a call",
     button="Approve",
     done="Approved. The call runs with the arguments shown.",
+    done_later="Approved. The call runs with the arguments shown once {when}.",
 )
 REJECT = Action(
     key="reject",
     permission=StaffPermission.APPROVE,
-    rule=availability.answer_approval,
+    rule=availability.reject,
     event=EventKind.REJECTED,
     title="Reject a call",
     button="Reject",
-    done="Rejected. The agent has been told.",
+    done="Rejected. The agent reads your message next.",
+    done_later="Rejected. The agent reads your message once {when}.",
 )
 REUSE = Action(
     key="reuse",
     permission=StaffPermission.APPROVE,
-    rule=availability.answer_approval,
+    rule=availability.approve,
     event=EventKind.REUSED,
     title="Use the recorded result",
     button="Use the recorded result",
     done="The recorded result is used; the call does not run.",
+    done_later="The recorded result is used once {when}; the call does not run.",
 )
 WITHDRAW = Action(
     key="withdraw",
@@ -252,7 +221,8 @@ DECIDE = Action(
     event=EventKind.DECIDED,
     title="Decide a call in doubt",
     button="Decide",
-    done="Decided.",
+    done="Decided. The session continues.",
+    done_later="Decided. The session continues once {when}.",
 )
 ASSIGN = Action(
     key="assign",
@@ -281,7 +251,7 @@ RELEASE = Action(
     title="Take it from its worker",
     button="Release",
     done="Released. Another worker may take it.",
-    explain=_explain_release,
+    explain=explanations.release,
     admin="Release from the worker…",
 )
 
@@ -294,7 +264,7 @@ EDIT_MEMORY = Action(
     title="Change the working memory",
     button="Change the memory",
     done=REPAIRED,
-    explain=_explain_repair,
+    explain=explanations.repair,
 )
 EDIT_STATE = Action(
     key="state-value",
@@ -304,7 +274,7 @@ EDIT_STATE = Action(
     title="Change a state value",
     button="Change the value",
     done=REPAIRED,
-    explain=_explain_repair,
+    explain=explanations.repair,
 )
 REPLACE_MESSAGE = Action(
     key="words",
@@ -314,7 +284,7 @@ REPLACE_MESSAGE = Action(
     title="Replace what the model reads",
     button="Replace the words",
     done=REPAIRED,
-    explain=_explain_repair,
+    explain=explanations.repair,
 )
 ANSWER_CALL = Action(
     key="answer",
@@ -324,7 +294,7 @@ ANSWER_CALL = Action(
     title="Answer for a tool",
     button="Answer for the tool",
     done=REPAIRED,
-    explain=_explain_repair,
+    explain=explanations.repair,
 )
 ANSWER_STEP = Action(
     key="step",
@@ -334,5 +304,5 @@ ANSWER_STEP = Action(
     title="Do the step by hand",
     button="Mark the step as done",
     done=REPAIRED,
-    explain=_explain_repair,
+    explain=explanations.repair,
 )

@@ -105,6 +105,29 @@ REFUSALS: dict[str, dict[str, str]] = {
     "step": _REPAIRS,
 }
 
+# Where an agent cannot run, these are refused in these states too.
+NEEDS_AGENT: dict[str, set[str]] = {
+    "resume": {"retrying", "retries_used_up", "changed", "paused", "failed", "rewound", "forked"},
+    "approve": {
+        "waiting_for_approval",
+        "in_doubt",
+        "retries_used_up",
+        "changed",
+        "paused",
+        "rewound",
+        "forked",
+    },
+    "reuse": {
+        "waiting_for_approval",
+        "in_doubt",
+        "retries_used_up",
+        "changed",
+        "paused",
+        "rewound",
+        "forked",
+    },
+}
+
 PERMISSIONS: dict[str, str] = {
     "resume": "resume_session",
     "pause": "pause_session",

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED
-from sessions_app.models import Approval, Checkpoint, Session, ToolCall
+from sessions_app.models import Approval, Checkpoint, RegisteredAgent, Session, ToolCall
 from tests import builders
-from tests.refusals import PERMISSIONS, REFUSALS, refusal
+from tests.refusals import NEEDS_AGENT, PERMISSIONS, REFUSALS, refusal
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +24,25 @@ def test_each_action_is_possible_exactly_in_the_states_of_the_table(state: str) 
     session = builders.STATES[state]()
     answers = {key: action.impossible(session) for key, action in ACTIONS.items()}
     assert answers == {key: refusal(key, state) for key in ACTIONS}
+
+
+@pytest.mark.parametrize("state", builders.STATES)
+def test_what_lets_an_agent_continue_is_refused_where_the_agent_cannot_be_built(state: str) -> None:
+    session = builders.STATES[state]()
+    RegisteredAgent.objects.update(problem="SyntaxError: invalid syntax (claims.py, line 3)")
+    problem = "Its agent cannot be built: SyntaxError: invalid syntax (claims.py, line 3)"
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    answers = {key: action.impossible(session) for key, action in ACTIONS.items()}
+    assert answers == {
+        key: problem if state in NEEDS_AGENT.get(key, ()) else refusal(key, state) for key in ACTIONS
+    }
+
+
+def test_an_agent_that_no_worker_has_cannot_run() -> None:
+    session = builders.paused()
+    RegisteredAgent.objects.all().delete()
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    assert ACTIONS["resume"].impossible(session) == "Its agent cannot run: no worker has an agent “claims”."
 
 
 @pytest.mark.parametrize("key", PERMISSIONS)

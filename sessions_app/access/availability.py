@@ -79,29 +79,37 @@ def pause(facts: Facts) -> str:
             return "It is not running."
 
 
+def agent_cannot_run(session: Session) -> str:
+    """Why the session's agent cannot run at all, "" if it can. Reads ``session.registered_agent``."""
+    agent = session.registered_agent
+    if agent is None:
+        return f"Its agent cannot run: no worker has an agent “{session.agent}”."
+    return f"Its agent cannot be built: {agent.problem}" if agent.problem else POSSIBLE
+
+
 def resume(facts: Facts) -> str:
     session = facts.session
     match session.status:
         case Status.PAUSED:
-            return POSSIBLE
+            return agent_cannot_run(session)
         case Status.WAITING if session.waiting_for == WaitingFor.APPROVAL:
             return "It waits for an approval: approve or reject the call first."
         case Status.WAITING if session.waiting_for == WaitingFor.DOUBT:
             return "It waits for a decision on a call in doubt: decide it first."
         case Status.WAITING:
-            return POSSIBLE
+            return agent_cannot_run(session)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
             return POSSIBLE
         case Status.RUNNING:
             return _already_stopping(session) or "It is already running."
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > facts.now:
-            return POSSIBLE
+            return agent_cannot_run(session)
         case Status.QUEUED:
             return "It is already queued and starts as soon as a worker is free."
         case Status.CANCELLED:
             return CANCELLED
         case _ if session.phase == Phase.ERROR:
-            return POSSIBLE
+            return agent_cannot_run(session)
         case _:
             return "It has finished. Send it a message to go on."
 
@@ -138,8 +146,12 @@ def decide(facts: Facts) -> str:
     return _while_stopped(facts.session)
 
 
-def answer_approval(facts: Facts) -> str:
-    """For approving, rejecting and reusing a recorded result."""
+def approve(facts: Facts) -> str:
+    """For approving, and for reusing a recorded result: the agent then continues with the call."""
+    return reject(facts) or agent_cannot_run(facts.session)
+
+
+def reject(facts: Facts) -> str:
     approval = facts.approval
     if approval is None:
         return _while_stopped(facts.session)

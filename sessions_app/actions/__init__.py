@@ -5,9 +5,10 @@ the `actor`, the `session_id`, a `reason`, and optionally the `expected_version`
 They return the session as it is then, or raise one of `sessions_app.access.errors` and change nothing.
 """
 
+from sessions_app.actions.approvals import approve, reject, reuse, withdraw
 from sessions_app.actions.base import BY_REASON
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
-from sessions_app.actions.calls import approve, decide, decide_all, reject, reuse, withdraw
+from sessions_app.actions.doubts import decide, decide_all
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.messages import send_message, start
 from sessions_app.actions.notes import note, reveal

@@ -12,8 +12,8 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from sessions_app.access.availability import shows
-from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.availability import agent_cannot_run, shows
+from sessions_app.access.errors import Invalid, NotFound, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import FORK, REWIND, UNDO
 from sessions_app.actions.base import (
@@ -297,6 +297,8 @@ def _set_status_at(session: Session, checkpoint: Checkpoint, *, run: bool, why: 
     if over and not session.inbox.exists():
         set_status(session, Status.IDLE)
     elif run:
+        if problem := agent_cannot_run(session):
+            raise Refused(f"{problem} Leave out running on: the session is then paused there.")
         begin_turn_if_over(session, now)
         queue(session, now)
     else:

@@ -23,7 +23,8 @@ from sessions_app.actions.base import (
     require,
     set_status,
 )
-from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest, WaitingFor
+from sessions_app.actions.definition import accept_present_definition
+from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest
 
 
 @asks_reason(PAUSE)
@@ -42,7 +43,7 @@ def cancel(session: Session, actor: Actor, reason: str) -> Session:
 def resume(session: Session, actor: Actor, reason: str) -> Session:
     """Let a session continue: one that is paused, failed, out of retries, delayed, or asked to pause.
 
-    One that waited because its agent had changed continues with the agent as it is now. A paused session at the end
+    One whose agent has changed continues with the agent as it is now. A paused session at the end
     of a turn, without unread messages, becomes idle.
     """
     now = timezone.now()
@@ -56,8 +57,7 @@ def resume(session: Session, actor: Actor, reason: str) -> Session:
     elif session.phase == Phase.DONE and not session.inbox.exists():
         set_status(session, Status.IDLE)
     else:
-        if session.waiting_for == WaitingFor.CHANGED:
-            session.definition = ""
+        accept_present_definition(session)
         begin_turn_if_over(session, now)
         queue(session, now)
     return commit(

@@ -9,6 +9,7 @@ import secrets
 import time
 import uuid
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
 from agentstate.durable.run_end import requested_end
+from sessions_app.models.agent import RegisteredAgent
 from sessions_app.models.enums import EventKind, StaffPermission
 
 if TYPE_CHECKING:
@@ -273,6 +275,19 @@ class Session(models.Model):
         """Make pages that were drawn before out of date: an action sent from one of them is refused as `Moved`."""
         self.version += 1
         self.updated_at = now
+
+    @cached_property
+    def registered_agent(self) -> RegisteredAgent | None:
+        """Its agent as the workers published it, None if they do not have it. One query, when it is first read."""
+        return RegisteredAgent.objects.filter(key=self.agent).first()
+
+    @property
+    def new_definition(self) -> str:
+        """The definition of its agent that the workers have, if the session last ran with another one; else ""."""
+        agent = self.registered_agent
+        if agent is None or not self.definition or agent.definition == self.definition:
+            return ""
+        return agent.definition
 
     def heartbeat_age(self, now: datetime, lease_seconds: float) -> float | None:
         """Seconds since the worker last renewed its lease, or None while no worker runs the session."""

@@ -2,10 +2,12 @@
 
 from sessions_app.action_list import Action
 from sessions_app.actions import BY_REASON
-from sessions_app.desk.forms import repair
-from sessions_app.desk.forms.session import FORMS, ActionForm, ReasonForm
+from sessions_app.desk.forms import calls, repair, session
+from sessions_app.desk.forms.session import ActionForm, ReasonForm
+
+FORMS = session.FORMS | calls.FORMS | repair.FORMS
 
 
 def form_of(action: Action) -> type[ActionForm] | None:
     """The form of an action; None for one that has no dialog."""
-    return FORMS.get(action) or repair.FORMS.get(action) or (ReasonForm if action in BY_REASON else None)
+    return FORMS.get(action) or (ReasonForm if action in BY_REASON else None)

@@ -10,20 +10,17 @@ from django import forms
 from django.contrib.auth.models import User
 
 from sessions_app import actions, wording
-from sessions_app.access.errors import ActionError
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
-    APPROVE,
     ASSIGN,
     DECIDE,
     FORK,
     MESSAGE,
     NOTE,
-    REJECT,
     RESUME,
-    REUSE,
     REWIND,
     UNDO,
     WITHDRAW,
@@ -31,10 +28,8 @@ from sessions_app.action_list import (
 )
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
-from sessions_app.desk.pages import approvals
-from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.session import checkpoints
-from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
+from sessions_app.models import CallStatus, Session, Status, ToolCall
 
 
 class ActionForm(forms.Form):
@@ -84,10 +79,28 @@ class ReasonForm(ActionForm):
         return actions.BY_REASON[self.action](**arguments)
 
 
-class ResumeForm(ReasonForm):
+class ContinuingForm(ActionForm):
+    """For an action after which the agent continues.
+
+    ``definition`` is the agent's new definition, where the page showed that it has changed. The button then says that
+    the agent continues with it.
+    """
+
+    button_if_changed = ""
+
+    definition = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.session.new_definition:
+            self.button = self.button_if_changed
+
+
+class ResumeForm(ContinuingForm, ReasonForm):
     """Where calls are in doubt, they are decided in the same form, and the session is resumed with them."""
 
     details = "session/_dialog_resume.html"
+    button_if_changed = "Resume with the new definition"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -98,7 +111,9 @@ class ResumeForm(ReasonForm):
             self.doubts = Mask.configured().rows(calls)
         if not self.doubts:
             return
-        self.button = "Decide and resume"
+        self.impossible = agent_cannot_run(self.session)
+        changed = " with the new definition" if self.session.new_definition else ""
+        self.button = f"Decide and resume{changed}"
         reason = self.fields.pop("reason")
         for call in self.doubts:
             self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
@@ -128,6 +143,7 @@ class ResumeForm(ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         if not self.doubts:
+            arguments.pop("definition")
             return super().perform(**arguments)
         decisions = {
             call.pk: outcome(arguments.pop(f"decision-{call.pk}"), arguments.pop(f"text-{call.pk}"))
@@ -224,103 +240,12 @@ class AssignForm(ActionForm):
         return actions.assign(**arguments)
 
 
-class CallForm(ActionForm):
-    details = "session/_dialog_call.html"
-
-    call_id = Key()
-
-
-class ApproveForm(CallForm):
-    """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
-
-    details = "session/_dialog_approve.html"
-
-    fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
-    for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
-
-    def run(self, actor: Actor) -> Session:
-        self.cleaned_data["edited"] = self._edited()
-        return super().run(actor)
-
-    def perform(self, **arguments: Any) -> Session:
-        approval = Approval.objects.filter(call_id=arguments["call_id"]).first()
-        arguments["fingerprint"] = approvals.stored_fingerprint(approval, arguments["fingerprint"])
-        return actions.approve(**arguments)
-
-    def _edited(self) -> dict[str, Any] | None:
-        """The arguments as they stand in the fields; None for a form that does not show them.
-
-        :raises ActionError: naming the argument whose value is not one of its type.
-        """
-        if not any(name.startswith(argument_fields.PREFIX) for name in self.data):
-            return None
-        call_id = self.cleaned_data["call_id"]
-        approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
-        if approval is None:
-            return None
-        agent = RegisteredAgent.objects.filter(key=self.session.agent).first()
-        schema = approvals.tool_of(agent, approval.call.tool).get("parameters") or {}
-        mask = Mask.none() if "revealed" in self.data else Mask.configured()
-        shown = approval.arguments if approval.edited is None else approval.edited
-        try:
-            edited = argument_fields.read(self.data, mask.json(shown), schema)
-        except argument_fields.WrongValue as error:
-            raise ActionError(str(error)) from None
-        restored: dict[str, Any] = mask.restore(edited, shown)
-        return restored
-
-
-class ReuseForm(CallForm):
-    """For a call that ran already on a discarded branch."""
-
-    reason = forms.CharField(required=False, max_length=2000, label="Note")
-
-    def perform(self, **arguments: Any) -> Session:
-        return actions.reuse(**arguments)
-
-
 class WithdrawForm(ActionForm):
     tool = forms.CharField(widget=forms.HiddenInput, max_length=200)
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def perform(self, **arguments: Any) -> Session:
         return actions.withdraw(**arguments)
-
-
-class RejectForm(CallForm):
-    message = forms.CharField(
-        label="Message to the agent",
-        max_length=4000,
-        widget=forms.Textarea(attrs={"rows": 2}),
-        error_messages={"required": "Tell the agent why: it reads this instead of a result."},
-    )
-
-    def perform(self, **arguments: Any) -> Session:
-        return actions.reject(**arguments)
-
-
-class DecideForm(CallForm):
-    details = "session/_dialog_decide.html"
-
-    decision = forms.ChoiceField(
-        choices=DECISIONS,
-        widget=forms.RadioSelect,
-        error_messages={"required": "Choose what became of the call."},
-    )
-    text = forms.CharField(
-        required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
-    )
-    reason = ReasonForm.base_fields["reason"]
-
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
-        if problem := problem_of_outcome(data.get("decision"), data.get("text")):
-            self.add_error("text", problem)
-        return data
-
-    def perform(self, **arguments: Any) -> Session:
-        return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)
 
 
 FORMS: dict[Action, type[ActionForm]] = {
@@ -331,9 +256,5 @@ FORMS: dict[Action, type[ActionForm]] = {
     MESSAGE: MessageForm,
     NOTE: NoteForm,
     ASSIGN: AssignForm,
-    APPROVE: ApproveForm,
-    REJECT: RejectForm,
-    REUSE: ReuseForm,
     WITHDRAW: WithdrawForm,
-    DECIDE: DecideForm,
 }

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects
 from sessions_app.desk.pages.arguments import Field, fields
@@ -31,7 +32,12 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An open approval, with all that is needed to decide it. ``fingerprint`` is for who may decide it only."""
+    """An open approval, with all that is needed to decide it.
+
+    fingerprint: for who may decide it only.
+    agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
+    new_definition: the agent's definition, if it has changed since the session last ran.
+    """
 
     approval: Approval
     fingerprint: str
@@ -40,6 +46,8 @@ class Card:
     effect: str
     fields: list[Field]
     editable: bool
+    agent_problem: str
+    new_definition: str
     repeats: RepeatedCall | None = None
     earlier: Earlier = field(default_factory=Earlier)
 
@@ -79,27 +87,26 @@ def read_page(
     approvals = mask.rows(rows[: limit + 1])
     keys = {approval.session.agent for approval in approvals}
     agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
+    for approval in approvals:
+        approval.session.registered_agent = agents.get(approval.session.agent)
     earlier = earlier_effects.of_requests(approvals[:limit], mask)
     return ApprovalsPage(
-        [
-            card(approval, agents.get(approval.session.agent), earlier=earlier[approval.pk])
-            for approval in approvals[:limit]
-        ],
+        [card(approval, earlier=earlier[approval.pk]) for approval in approvals[:limit]],
         approvals[limit - 1].pk if len(approvals) > limit else None,
     )
 
 
 def card(
     approval: Approval,
-    agent: RegisteredAgent | None,
     typed: dict[str, str] | None = None,
     *,
     earlier: Earlier | None = None,
 ) -> Card:
     """A masked approval with the fields to edit its arguments. No query.
 
-    Reads ``approval.call``, ``approval.session`` and ``approval.repeats`` with its branch.
+    Reads ``approval.call``, ``approval.session`` with its registered agent, and ``approval.repeats`` with its branch.
     """
+    agent = approval.session.registered_agent
     tool = tool_of(agent, approval.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
     return Card(
@@ -110,6 +117,8 @@ def card(
         effect=str((tool.get("policy") or {}).get("effect") or ""),
         fields=fields(approval.arguments, schema, typed, edited=approval.edited),
         editable=bool(tool),
+        agent_problem=agent_cannot_run(approval.session),
+        new_definition=approval.session.new_definition,
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
         earlier=earlier or Earlier(),
     )

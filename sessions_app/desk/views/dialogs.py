@@ -12,6 +12,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import ACTIONS, APPROVE, NOT_ALLOWED, UNDO, Action
@@ -27,14 +28,15 @@ from sessions_app.desk.context import (
     wants_part,
 )
 from sessions_app.desk.forms import form_of, repair
-from sessions_app.desk.forms.session import ActionForm, CallForm, CheckpointForm, ForkForm
+from sessions_app.desk.forms.calls import CallForm
+from sessions_app.desk.forms.session import ActionForm, CheckpointForm, ForkForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.models import Approval, Checkpoint, RegisteredAgent, ToolCall
+from sessions_app.models import Approval, Checkpoint, ToolCall
 
 
 @desk
@@ -73,7 +75,7 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     submission = submit(form, lambda: form.run(context.actor))
     if submission.result is None:
         return _render(request, context, form, status=submission.status, moved=submission.moved)
-    messages.success(request, action.done)
+    messages.success(request, action.told(submission.result))
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
     return redirect(session_url(submission.result, queue_of(request)))
@@ -86,6 +88,7 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
     call_id = number(request, "call")
     initial: dict[str, Any] = {
         "version": session.version,
+        "definition": session.new_definition,
         "checkpoint": number(request, "checkpoint"),
         "call_id": call_id,
         "assignee": session.assignee,
@@ -117,6 +120,7 @@ def _render(
         "action": action,
         "title": action.title,
         "explanation": action.explain(session),
+        "agent_problem": agent_cannot_run(session),
         "queue": context.queue,
         "moved": moved,
         "back": request.POST.get("back", ""),
@@ -151,6 +155,7 @@ def _render(
         # What was typed stays; the dialog shows the session as it is now, and sending it again decides about that.
         typed = request.POST.copy()
         typed["version"] = str(session.version)
+        typed["definition"] = session.new_definition
         form.data = typed
     part = wants_part(request) and request.method == "GET"
     template = "session/dialog.html#dialog" if part else "session/dialog.html"
@@ -204,14 +209,13 @@ def _about_call(request: Request, context: SessionContext, form: CallForm) -> di
     if call is None:
         raise Http404("This session has no such call.")
     call = context.mask.row(call)
-    agent = RegisteredAgent.objects.filter(key=context.session_row.agent).first()
     approval = getattr(call, "approval", None)
     card = None
     if approval is not None:
         approval.call, approval.session = call, context.session
         typed = {name: str(value) for name, value in request.POST.items() if name.startswith(PREFIX)}
         earlier = earlier_effects.of_requests([approval], context.mask)[approval.pk]
-        card = approvals.card(approval, agent, typed, earlier=earlier)
+        card = approvals.card(approval, typed, earlier=earlier)
     return {"call": call, "card": card, "approval": approval}
 
 

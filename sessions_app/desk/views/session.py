@@ -34,6 +34,6 @@ def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.
             requests.append(approval)
     earlier = earlier_effects.of_requests(requests, context.mask)
     return {
-        approval.call.position: approvals.card(approval, top.agent, earlier=earlier[approval.pk])
+        approval.call.position: approvals.card(approval, earlier=earlier[approval.pk])
         for approval in requests
     }

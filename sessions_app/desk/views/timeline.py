@@ -153,7 +153,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
-        "hints": diagnosis.diagnose(context, header=header),
+        "hints": diagnosis.diagnose(context),
     }
 
 

@@ -106,6 +106,11 @@ class Command(BaseCommand):
         how.add_argument("--skip", metavar="TEXT", help="in doubt: do not run it, and tell the model this")
         how.add_argument("--approve", action="store_true", help="approval: let it run")
         how.add_argument("--reject", metavar="TEXT", help="approval: do not run it, and tell the model this")
+        decide.add_argument(
+            "--new-definition",
+            action="store_true",
+            help="the agent has changed: continue with its new definition",
+        )
         decide.add_argument("--reason", default="decided on the command line")
 
     def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
@@ -147,13 +152,14 @@ class Command(BaseCommand):
 
     def decide(self, options: Options) -> None:
         call = {**_common(options), "call_id": options["call_id"]}
+        definition = _session(options["session_id"]).new_definition if options["new_definition"] else ""
         if options["approve"]:
-            session = actions.approve(**call)
+            session = actions.approve(**call, definition=definition)
         elif options["reject"] is not None:
             session = actions.reject(**call, message=options["reject"])
         else:
             outcome = {name: options[name] for name in ("result", "nothing", "again", "skip")}
-            session = actions.decide(**call, **outcome)
+            session = actions.decide(**call, **outcome, definition=definition)
         self._now(session)
 
     def _publish(self) -> None:

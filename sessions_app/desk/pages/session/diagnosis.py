@@ -16,7 +16,6 @@ from django.db.models.functions import Cast, Length, Substr
 from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.session.header import Header
 from sessions_app.finding import stuck
 from sessions_app.models import (
     Branch,
@@ -91,12 +90,9 @@ class _Facts:
         return [call for call in reversed(self.calls) if call.position > start]
 
 
-def diagnose(context: SessionContext, *, header: Header | None = None) -> list[Hint]:
-    """What the rules find, the most severe first. At most eight queries.
-
-    :param header: The session's, where it has been read already: it saves a query.
-    """
-    facts = _facts(context, header)
+def diagnose(context: SessionContext) -> list[Hint]:
+    """What the rules find, the most severe first. At most eight queries, one of them for the session's agent."""
+    facts = _facts(context)
     hints = [replace(hint, text=context.mask.text(hint.text)) for rule in RULES for hint in rule(facts)]
     return sorted(hints, key=lambda hint: TONES.index(hint.tone))
 
@@ -245,7 +241,7 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
     if agent is None or agent.problem:
         problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
         yield Hint("no agent", ERROR, f"It cannot run on. {problem}")
-    elif agent.definition and session.definition and agent.definition != session.definition:
+    elif session.new_definition:
         finished = session.status == Status.IDLE and session.phase == Phase.DONE
         then = "its next message runs on the new one" if finished else "look before you resume it"
         text = f"The agent's code has changed since the last checkpoint; {then}."
@@ -279,9 +275,9 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
 )
 
 
-def _facts(context: SessionContext, header: Header | None) -> _Facts:
+def _facts(context: SessionContext) -> _Facts:
     session, branch = context.session, context.branch
-    agent = header.agent if header else RegisteredAgent.objects.filter(key=session.agent).first()
+    agent = session.registered_agent
     checkpoint = (
         Checkpoint.objects.visible_on(branch)
         .exclude(kind=Checkpoint.Kind.PREPARED)

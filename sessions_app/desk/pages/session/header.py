@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, DECIDE, RESUME
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import (
@@ -52,7 +53,8 @@ class Header:
     banner: Banner | None
     buttons: list[Button]
     open_calls: list[ToolCall]
-    changed_definition: bool
+    new_definition: str
+    agent_problem: str
     tokens: int
 
 
@@ -60,7 +62,7 @@ def header(context: SessionContext) -> Header:
     """Two queries: the agent, and the calls that need a person."""
     session, now = context.session, context.now
     tone, label = status_label(session, now)
-    agent = RegisteredAgent.objects.filter(key=session.agent).first()
+    agent = session.registered_agent
     open_calls = context.mask.rows(
         ToolCall.objects.filter(branch=context.branch)
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
@@ -73,12 +75,11 @@ def header(context: SessionContext) -> Header:
         label=label,
         since=age(session.phase_since, now),
         agent=agent,
-        banner=_banner(session, agent, open_calls, now),
+        banner=_banner(session, open_calls, now),
         buttons=_buttons(context, open_calls),
         open_calls=open_calls,
-        changed_definition=bool(
-            agent and agent.definition and session.definition and agent.definition != session.definition
-        ),
+        new_definition=session.new_definition,
+        agent_problem=agent_cannot_run(session),
         tokens=sum(session.totals.get(name, 0) for name in ("prompt_tokens", "completion_tokens")),
     )
 
@@ -92,10 +93,13 @@ def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button
             continue
         # Resuming while calls are in doubt decides them.
         decides = action is RESUME and _in_doubt(session, open_calls)
-        buttons.append(Button(action.key, action.label, why_not[DECIDE.key if decides else action.key]))
+        reason = (why_not[DECIDE.key] or agent_cannot_run(session)) if decides else why_not[action.key]
+        buttons.append(Button(action.key, action.label, reason))
     primary = _primary(session, open_calls, context.now)
     if primary is None:
         return buttons
+    if primary.action == RESUME.key and session.new_definition and session.status != Status.RUNNING:
+        primary = replace(primary, label=f"{primary.label} with the new definition")
     rest = [button for button in buttons if button.action != primary.action]
     same = next((button for button in buttons if button.action == primary.action), None)
     if same is not None:
@@ -132,9 +136,7 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
     return None
 
 
-def _banner(
-    session: Session, agent: RegisteredAgent | None, open_calls: list[ToolCall], now: datetime
-) -> Banner | None:
+def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner | None:
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
         return _about_call(open_calls, now)
     match session.status:
@@ -164,12 +166,6 @@ def _banner(
         )
     if session.phase == Phase.ERROR:
         return Banner("error", "It failed.", session.error)
-    if agent is None:
-        return Banner(
-            "doubt",
-            "Its agent is not registered.",
-            f"No worker publishes “{session.agent}”: it cannot run on.",
-        )
     return None
 
 

@@ -1,0 +1,60 @@
+"""What an action does to a session in its present state, as sentences for its dialog, and what must happen afterwards.
+
+Each reads the session that it gets and changes nothing. Which action has which explanation is declared in
+`sessions_app.action_list`.
+"""
+
+from sessions_app.access.availability import agent_cannot_run
+from sessions_app.models import Session, Status
+
+
+def nothing(session: Session) -> str:
+    return ""
+
+
+def pause(session: Session) -> str:
+    when = (
+        "as soon as the present call has ended"
+        if session.status == Status.RUNNING
+        else "before its next step"
+    )
+    return f"It stops {when}. Nothing is lost; resume goes on from there."
+
+
+def cancel(session: Session) -> str:
+    return (
+        "It ends for good: only a rewind or a fork goes on from it. A call that runs at this moment is not "
+        "interrupted."
+    )
+
+
+def release(session: Session) -> str:
+    return (
+        f"What the worker {session.worker} still writes is refused, and another may go on. A call that runs at this "
+        "moment is not interrupted; unless it may be repeated, you are asked what became of it."
+    )
+
+
+def undo(session: Session) -> str:
+    branch = session.branch
+    if branch is None or branch.undo_to is None:
+        return ""
+    return (
+        f"The session returns to branch {branch.undo_to.number} as it was when it was left. What has been done on "
+        f"branch {branch.number} stays readable."
+    )
+
+
+def repair(session: Session) -> str:
+    return "Nothing is changed in place: the session goes on from a branch of its own, paused, and you can undo it."
+
+
+def continues_when(session: Session) -> str:
+    """What must happen before the session continues, "" if it continues at once."""
+    if session.status == Status.WAITING:
+        return "the other calls are decided"
+    if session.status == Status.PAUSED:
+        return "the session is resumed"
+    if agent_cannot_run(session):
+        return "its agent can run again and the session is resumed"
+    return "the session is resumed with the agent's new definition" if session.new_definition else ""

@@ -1,0 +1,229 @@
+"""What a person decides about a call that needs approval: it runs, is refused, or is answered with a recorded result.
+
+Only calls of the present branch can be decided, and only while no worker runs the session. If two people decide the
+same call at once, the decision of one counts, and the other is told who was first.
+"""
+
+from typing import Any
+from uuid import UUID
+
+import jsonschema
+from django.utils import timezone
+
+from sessions_app.access.availability import already_decided
+from sessions_app.access.errors import Invalid, Moved, NotFound
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import APPROVE, REJECT, REUSE, WITHDRAW, Action
+from sessions_app.actions.base import (
+    check,
+    commit,
+    in_one_transaction,
+    json_object,
+    lock,
+    optional_text,
+    queue,
+    require,
+    required_text,
+)
+from sessions_app.actions.calls import find_call
+from sessions_app.actions.definition import require_shown_definition
+from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
+
+
+@in_one_transaction
+def approve(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    call_id: int | str,
+    fingerprint: str | None = None,
+    edited: dict[str, Any] | None = None,
+    for_session: bool = False,
+    definition: str = "",
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Let a call run, with the arguments that were shown or with `edited` ones.
+
+    Where the call was approved before and is asked about again, those shown are the ones of that decision.
+
+    :param fingerprint: That of the arguments as they were shown.
+    :param for_session: Let this tool run for the rest of the session without asking again.
+    :param definition: The agent's new definition that the person was shown and continues with.
+    :raises Moved: if the fingerprint is not that of the call, another person decided first, or the agent has changed
+        and that was not shown.
+    :raises Invalid: for edited arguments that the tool's schema does not allow.
+    """
+    require(actor, APPROVE.permission)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, APPROVE)
+    require_shown_definition(session, definition)
+    if fingerprint is not None and fingerprint != approval.fingerprint:
+        raise Moved(
+            "The call's arguments are not those that you were shown. Look at them again, then decide."
+        )
+    if edited is None:
+        edited = approval.edited
+    else:
+        edited = _changed_arguments(session, approval, edited)
+    _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
+    if for_session:
+        Allowance.objects.get_or_create(
+            session=session, tool=approval.call.tool, defaults={"granted_by": actor.name}
+        )
+    data = {"edited": True} if edited is not None else {}
+    if for_session:
+        data["for_session"] = True
+    return _commit_answer(session, approval, APPROVE, actor, reason, data)
+
+
+@in_one_transaction
+def reuse(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    call_id: int | str,
+    definition: str = "",
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Answer a call that ran already on a discarded branch with the result recorded there.
+
+    :param definition: As for `approve`.
+    :raises Invalid: if the call repeats none, or no result is recorded.
+    """
+    require(actor, REUSE.permission)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, REUSE)
+    require_shown_definition(session, definition)
+    recorded = approval.repeats
+    if recorded is None or recorded.status != CallStatus.DONE:
+        raise Invalid("There is no result on record for this call: run it, or reject it.")
+    _answer(approval, actor, decision=Approval.Decision.REUSED)
+    ToolCall.objects.filter(pk=approval.call_id).update(
+        status=CallStatus.DONE,
+        result=recorded.result,
+        state=recorded.state,
+        lossy=recorded.lossy,
+        ended_at=timezone.now(),
+        decided_by=actor.name,
+    )
+    return _commit_answer(session, approval, REUSE, actor, reason, {"from": recorded.position})
+
+
+@in_one_transaction
+def reject(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    call_id: int | str,
+    message: str,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Refuse a call; the model is told `message` instead of a result.
+
+    :raises Moved: if somebody else decided first.
+    """
+    require(actor, REJECT.permission)
+    message = required_text("The message to the model", message)
+    reason = optional_text("The reason", reason)
+    session, approval = _open_approval(session_id, call_id, expected_version, REJECT)
+    _answer(approval, actor, decision=Approval.Decision.REJECTED, message=message)
+    return _commit_answer(session, approval, REJECT, actor, reason or message, {})
+
+
+@in_one_transaction
+def withdraw(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    tool: str,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Withdraw that a tool is allowed for the rest of the session: from the next step on, its calls need approval.
+
+    :raises NotFound: if the tool is not allowed for the rest of the session.
+    """
+    require(actor, WITHDRAW.permission)
+    reason = optional_text("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, WITHDRAW)
+    withdrawn, _ = Allowance.objects.filter(session=session, tool=tool).delete()
+    if not withdrawn:
+        raise NotFound(f"{tool} is not allowed for the rest of this session.")
+    return commit(session, WITHDRAW.event, actor, reason, {"tool": tool})
+
+
+def _open_approval(
+    session_id: UUID | str, call_id: int | str, expected_version: int | None, action: Action
+) -> tuple[Session, Approval]:
+    session = lock(session_id, expected_version)
+    call = find_call(session, call_id, ToolCall.objects.filter(approval__decision=""))
+    approval = Approval.objects.filter(call=call).select_related("call").first()
+    if approval is None:
+        raise NotFound(f"The call {call_id} needs no approval.")
+    if approval.decision:
+        raise Moved(already_decided(approval))
+    check(session, action, approval=approval)
+    return session, approval
+
+
+def _answer(approval: Approval, actor: Actor, **answer: Any) -> None:
+    was_open = Approval.objects.filter(pk=approval.pk, decision="").update(
+        decided_at=timezone.now(), decided_by=actor.name, **answer
+    )
+    if not was_open:
+        approval.refresh_from_db()
+        raise Moved(already_decided(approval))
+
+
+def _commit_answer(
+    session: Session, approval: Approval, action: Action, actor: Actor, reason: str, data: dict[str, Any]
+) -> Session:
+    still_open = Approval.objects.filter(call__branch=session.branch, decision="").exists()
+    if session.waiting_for == WaitingFor.APPROVAL and not still_open:
+        queue(session)
+    return commit(session, action.event, actor, reason, {**approval.call.reference(), **data})
+
+
+def _changed_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> dict[str, Any] | None:
+    """The edited arguments; None if they are those that the agent asked for.
+
+    The limits hold for those that were changed: what the agent asked for may be longer.
+    """
+    asked: dict[str, Any] = approval.arguments
+    if isinstance(edited, dict):
+        changed = {name: value for name, value in edited.items() if name not in asked or asked[name] != value}
+    else:
+        changed = edited  # which `json_object` refuses
+    json_object("The arguments", changed)
+    if not changed and edited.keys() == asked.keys():
+        return None
+    _check_arguments(session, approval, edited)
+    return edited
+
+
+def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> None:
+    """Edited arguments must be valid for the tool's schema, and none may be added that the tool does not have."""
+    name = approval.call.tool
+    published = session.registered_agent
+    tools = {tool["name"]: tool for tool in (published.tools if published else [])}
+    if name not in tools:
+        raise Invalid(f"The arguments of {name} cannot be changed: its schema is not known here.")
+    schema = tools[name]["parameters"]
+    unknown = edited.keys() - schema.get("properties", {}).keys() - approval.arguments.keys()
+    if unknown:
+        raise Invalid(f"{name} has no argument {', '.join(sorted(unknown))}.")
+    try:
+        jsonschema.validate(edited, schema)
+    except jsonschema.ValidationError as error:
+        where = ".".join(str(part) for part in error.absolute_path)
+        raise Invalid(
+            f"The arguments do not fit {name}: {f'{where}: ' if where else ''}{error.message}"
+        ) from None
+    except jsonschema.SchemaError as error:
+        raise Invalid(
+            f"The arguments of {name} cannot be changed: its schema is wrong: {error.message}"
+        ) from None

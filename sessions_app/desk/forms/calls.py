@@ -1,0 +1,119 @@
+"""The forms by which a person decides about one tool call: one that needs approval, or one that is in doubt."""
+
+from typing import Any
+
+from django import forms
+
+from sessions_app import actions
+from sessions_app.access.errors import ActionError
+from sessions_app.access.masking import Mask
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
+from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
+from sessions_app.desk.forms.session import ActionForm, ContinuingForm, ReasonForm
+from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import arguments as argument_fields
+from sessions_app.models import Approval, Session
+
+
+class CallForm(ActionForm):
+    details = "session/_dialog_call.html"
+
+    call_id = Key()
+
+
+class ApproveForm(ContinuingForm, CallForm):
+    """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
+
+    button_if_changed = "Approve and continue with the new definition"
+    details = "session/_dialog_approve.html"
+
+    fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def run(self, actor: Actor) -> Session:
+        self.cleaned_data["edited"] = self._edited()
+        return super().run(actor)
+
+    def perform(self, **arguments: Any) -> Session:
+        approval = Approval.objects.filter(call_id=arguments["call_id"]).first()
+        arguments["fingerprint"] = approvals.stored_fingerprint(approval, arguments["fingerprint"])
+        return actions.approve(**arguments)
+
+    def _edited(self) -> dict[str, Any] | None:
+        """The arguments as they stand in the fields; None for a form that does not show them.
+
+        :raises ActionError: naming the argument whose value is not one of its type.
+        """
+        if not any(name.startswith(argument_fields.PREFIX) for name in self.data):
+            return None
+        call_id = self.cleaned_data["call_id"]
+        approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
+        if approval is None:
+            return None
+        schema = approvals.tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
+        mask = Mask.none() if "revealed" in self.data else Mask.configured()
+        shown = approval.arguments if approval.edited is None else approval.edited
+        try:
+            edited = argument_fields.read(self.data, mask.json(shown), schema)
+        except argument_fields.WrongValue as error:
+            raise ActionError(str(error)) from None
+        restored: dict[str, Any] = mask.restore(edited, shown)
+        return restored
+
+
+class ReuseForm(ContinuingForm, CallForm):
+    """For a call that ran already on a discarded branch."""
+
+    button_if_changed = "Use the recorded result and continue with the new definition"
+
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.reuse(**arguments)
+
+
+class RejectForm(CallForm):
+    message = forms.CharField(
+        label="Message to the agent",
+        max_length=4000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        error_messages={"required": "Tell the agent why: it reads this instead of a result."},
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.reject(**arguments)
+
+
+class DecideForm(ContinuingForm, CallForm):
+    details = "session/_dialog_decide.html"
+    button_if_changed = "Decide and continue with the new definition"
+
+    decision = forms.ChoiceField(
+        choices=DECISIONS,
+        widget=forms.RadioSelect,
+        error_messages={"required": "Choose what became of the call."},
+    )
+    text = forms.CharField(
+        required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
+    )
+    reason = ReasonForm.base_fields["reason"]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if problem := problem_of_outcome(data.get("decision"), data.get("text")):
+            self.add_error("text", problem)
+        return data
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)
+
+
+FORMS: dict[Action, type[ActionForm]] = {
+    APPROVE: ApproveForm,
+    REJECT: RejectForm,
+    REUSE: ReuseForm,
+    DECIDE: DecideForm,
+}
