@@ -11,6 +11,7 @@ from django.test import Client
 
 from sessions_app import actions
 from sessions_app.access.errors import Moved, Refused
+from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, RegisteredAgent, Session, ToolCall
 from tests import builders
 from tests.builders import DEFINITION
@@ -109,7 +110,11 @@ def test_several_approvals_at_once_do_not_continue_with_a_changed_agent(operator
     session = builders.waiting_for_approval()
     approval = Approval.objects.get(session=session)
     change_agent()
-    ticks = {"call": f"{approval.pk}:{approval.fingerprint}", "decision": "approve", "tool": "issue_refund"}
+    ticks = {
+        "call": f"{approval.pk}:{shown_fingerprint(approval)}",
+        "decision": "approve",
+        "tool": "issue_refund",
+    }
     answer = operator.post("/approvals/batch/", ticks)
     assert answer.status_code == 409
     assert MOVED in text_of(answer)
