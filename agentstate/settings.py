@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import tempfile
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,10 @@ def _secret_key(file: Path) -> str:
         ) from error
 
 
-def _names(name: str, default: str) -> list[str]:
-    return [entry.strip() for entry in env.str(name, default).split(",") if entry.strip()]
+def _names(name: str, default: Sequence[str] = ()) -> list[str]:
+    """Entries separated by commas; empty ones are left out."""
+    entries: list[str] = env.list(name, list(default), subcast=str.strip)
+    return [entry for entry in entries if entry]
 
 
 def _seconds(name: str, default: float) -> float:
@@ -70,7 +73,7 @@ def _trusted_proxies() -> int | None:
 def _context_windows() -> dict[str, int]:
     """Tokens by agent key; "" stands for every other agent."""
     windows = {}
-    for entry in _names("AGENTSTATE_CONTEXT_WINDOW", ""):
+    for entry in _names("AGENTSTATE_CONTEXT_WINDOW"):
         agent, _, tokens = entry.rpartition("=")
         if not tokens.strip().isdecimal() or int(tokens) == 0:
             raise ImproperlyConfigured(
@@ -82,7 +85,8 @@ def _context_windows() -> dict[str, int]:
 
 def _patterns(name: str) -> list[str]:
     """Regular expressions, one per line."""
-    patterns = [line for line in env.str(name, "").splitlines() if line.strip()]
+    lines: list[str] = env.list(name, [], subcast=lambda line: line.rstrip("\r"), delimiter="\n")
+    patterns = [line for line in lines if line.strip()]
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -142,13 +146,13 @@ try:
     HTTPS: bool | None = env.bool("HTTPS", None)
     # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
     TRUSTED_PROXIES = _trusted_proxies()
-    ALLOWED_HOSTS = _names("ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
-    CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS", "")
+    ALLOWED_HOSTS = _names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+    CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS")
     REDIS_URL = _redis_url()
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
 
-    AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", "agentstate.demo.agents")
+    AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
     AGENTSTATE_MAX_ATTEMPTS: int = env.int("AGENTSTATE_MAX_ATTEMPTS", 5)
     AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
     DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS)}
@@ -157,7 +161,7 @@ try:
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
     AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
     AGENTSTATE_CONTEXT_WINDOW = _context_windows()
-    AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS", "")
+    AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
