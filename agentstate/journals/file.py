@@ -30,6 +30,7 @@ class FileStore(Store):
         super().__init__(path.stem)
         self.path = path
         self._file = file
+        self._operations["format"] = self._check_format
 
     def write(self, record: Record) -> None:
         """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
@@ -46,7 +47,7 @@ class FileStore(Store):
             raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
         self._apply(record)
 
-    def _apply_format(self, record: Record) -> None:
+    def _check_format(self, record: Record) -> None:
         if record.get("version") != FORMAT:
             raise JournalFileError(
                 f"{self.path} is a journal of version {record.get('version')}; this program reads {FORMAT}. "

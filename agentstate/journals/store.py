@@ -14,6 +14,7 @@ the words used in the code:
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -48,6 +49,17 @@ class Store:
         self.context: list[int] = []
         self.accepts_any_agent = False
         self._step_began_at = 0
+        self._operations: dict[str, Callable[[Record], None]] = {
+            "open": self._apply_open,
+            "say": self._apply_say,
+            "inputs": self._apply_inputs,
+            "adopt": self._apply_adopt,
+            "reply": self._apply_reply,
+            "plan": self._apply_plan,
+            "call": self._apply_call,
+            "checkpoint": self._apply_checkpoint,
+            "stopped": self._apply_end_alone,
+        }
 
     def write(self, record: Record) -> None:
         """Make one record part of the session. The file journal writes it to disk first."""
@@ -63,7 +75,7 @@ class Store:
         self.position = record.get("position", self.position)
         if record.get("progress"):
             self.progress = record["progress"]
-        getattr(self, f"_apply_{record['op']}")(record)
+        self._operations[record["op"]](record)
         if record.get("stop"):
             self._apply_end(record["stop"])
 
@@ -118,7 +130,7 @@ class Store:
             self.replies = []
             self._step_began_at = record["position"]
 
-    def _apply_stopped(self, record: Record) -> None:
+    def _apply_end_alone(self, record: Record) -> None:
         """The end of a run without a checkpoint: `_apply` does all of it."""
 
     def _apply_end(self, end: Record) -> None:
