@@ -24,9 +24,8 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import requested_number
 from sessions_app.desk.pages import approvals, workers
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues
-from sessions_app.models import Session
+from sessions_app.models import Session, StaffPermission
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +54,7 @@ def desk(
                 )
                 return HttpResponseClientRedirect(login.url)
             return redirect_to_login(request.get_full_path())
-        if WhyNot(Actor.of(request.user)).view:
+        if not Actor.of(request.user).may(StaffPermission.VIEW):
             text = "Your account may not see sessions. Ask a supervisor to give you a role."
             return render_page(
                 request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403

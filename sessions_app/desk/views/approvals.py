@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
+from sessions_app.action_list import APPROVE
 from sessions_app.desk.context import Request, desk, number, render_page, wants_part
 from sessions_app.desk.forms.batch import BatchForm
 from sessions_app.desk.pages import approvals
@@ -32,7 +33,7 @@ def decide_batch(request: Request) -> HttpResponse:
     form = BatchForm(request.POST)
     # No tool has a NUL character in its name, and PostgreSQL takes none.
     tool = request.POST.get("tool", "").replace("\x00", "")
-    if WhyNot(actor).approve:
+    if WhyNot(actor).of(APPROVE):
         return _render(request, timezone.now(), tool, None, form=form, status=403)
     if not form.is_valid():
         return _render(request, timezone.now(), tool, None, form=form, status=400)
@@ -68,7 +69,7 @@ def _render(
         "now": now,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
-        "offers_batch": not why_not.approve and (form is not None or bool(tool and page.cards)),
+        "offers_batch": not why_not.of(APPROVE) and (form is not None or bool(tool and page.cards)),
     }
     template = "desk/approvals.html#cards" if wants_part(request) else "desk/approvals.html"
     return render_page(request, template, values, status=status)

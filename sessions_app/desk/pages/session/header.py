@@ -93,7 +93,7 @@ def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button
             continue
         # Resuming while calls are in doubt decides them.
         decides = action is RESUME and _in_doubt(session, open_calls)
-        reason = (why_not[DECIDE.key] or agent_cannot_run(session)) if decides else why_not[action.key]
+        reason = (why_not.of(DECIDE) or agent_cannot_run(session)) if decides else why_not.of(action)
         buttons.append(Button(action.key, action.label, reason))
     primary = _primary(session, open_calls, context.now)
     if primary is None:
