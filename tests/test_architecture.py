@@ -32,6 +32,11 @@ LIGHT = tuple(
     )
 )
 
+# The documents that describe the code as it is, and the folders in which a file that they name may be.
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS.remove(module_map.TARGET)  # has a test of its own
+FOLDERS = ("", "agentstate", "sessions_app", "templates", "tests")
+
 
 def modules() -> dict[str, Path]:
     paths = {}
@@ -123,7 +128,7 @@ def test_the_list_of_modules_is_up_to_date() -> None:
     assert module_map.TARGET.read_text() == module_map.module_map(), "Run python -m tools.module_map"
 
 
-def test_the_architecture_names_every_package_and_only_files_that_exist() -> None:
+def test_the_architecture_names_every_package() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     packages = {
         f"{package}/{path.name}/"
@@ -137,8 +142,20 @@ def test_the_architecture_names_every_package_and_only_files_that_exist() -> Non
         "sessions_app/migrations/",
         "sessions_app/templatetags/",
     }
-    for name in re.findall(r"`([a-z_/]+\.(?:py|html))`", text):
-        assert any((ROOT / folder / name).exists() for folder in ("", "agentstate", "sessions_app")), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_names_only_files_that_exist(document: Path) -> None:
+    for name in re.findall(r"`([a-z_/]+\.(?:py|html|js|css))`", document.read_text()):
+        assert any((ROOT / folder / name).exists() for folder in FOLDERS), name
+
+
+def test_each_hop_from_a_click_to_the_page_names_one_file() -> None:
+    _, _, hops = (ROOT / "docs" / "architecture.md").read_text().partition("from the click to the page\n")
+    files = [
+        re.findall(r"`[a-z_/]+\.(?:py|html)`", hop) for hop in re.split(r"^\d+\. ", hops, flags=re.M)[1:]
+    ]
+    assert [len(names) for names in files] == [1] * 23
 
 
 def test_no_module_is_longer_than_350_lines() -> None:
