@@ -8,11 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tools.processes import PROJECT, environment
-
-pytestmark = pytest.mark.slow
 
 STEP = re.compile(
     r"Add to (?:the (?P<where>end|imports) of )?`(?P<file>[^`]+)`(?:, below `(?P<anchor>[^`]+)`)?:\n\n"

@@ -53,7 +53,7 @@ def test_what_each_role_may_do(role: str | None, permissions: set[str]) -> None:
 
 
 def test_only_supervisors_enter_the_admin_and_change_nothing_there() -> None:
-    people = {role: builders.user(role) for role in ROLES}
+    people: dict[str, User] = {role: builders.user(role) for role in ROLES}
     assert [role for role, user in people.items() if user.is_staff] == ["supervisor"]
     supervisor = people["supervisor"]
     assert supervisor.has_perm("sessions_app.view_event")

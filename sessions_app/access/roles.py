@@ -12,10 +12,9 @@ from django.apps import apps
 from django.contrib.auth.management import create_permissions
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, Permission, User
 
-from sessions_app.models import StaffPermission
+from sessions_app.models import Role, StaffPermission
 
-# From the lowest to the highest: each role has the permissions of those before it.
-ROLES = ("viewer", "operator", "supervisor")
+ROLES = tuple(Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +50,21 @@ class Actor:
 
 def permissions_of(role: str) -> set[StaffPermission]:
     """:raises ValueError: for an unknown role."""
-    rank = ROLES.index(role)
+    rank = ROLES.index(Role(role))
     return {permission for permission in StaffPermission if ROLES.index(permission.role) <= rank}
 
 
 def ensure_roles() -> None:
     """Make the groups and bring their permissions up to date. Safe to run at any time, any number of times.
 
-    What an administrator added to a group by hand stays.
+    Permissions that an administrator added to a group stay.
     """
     create_permissions(apps.get_app_config("sessions_app"), verbosity=0)
     ours = Permission.objects.filter(content_type__app_label="sessions_app")
     for role in ROLES:
         group, _ = Group.objects.get_or_create(name=role)
         allowed = {permission.value for permission in permissions_of(role)}
-        if role == "supervisor":
+        if role == Role.SUPERVISOR:
             # Supervisors see every table in the admin; nothing is edited there. They may tidy up shared views.
             allowed |= set(ours.filter(codename__startswith="view_").values_list("codename", flat=True))
             allowed.add("delete_savedview")
@@ -82,5 +81,5 @@ def give_role(user: User, role: str) -> None:
     ensure_roles()
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     user.groups.add(Group.objects.get(name=role))
-    user.is_staff = user.is_superuser or role == "supervisor"
+    user.is_staff = user.is_superuser or role == Role.SUPERVISOR
     user.save(update_fields=["is_staff"])

@@ -10,7 +10,7 @@ from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
-from sessions_app.models.enums import EventKind, StaffPermission
+from sessions_app.models.enums import EventKind, Role, StaffPermission
 from sessions_app.models.event import Event, record_event, record_next_event
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
@@ -43,6 +43,7 @@ __all__ = [
     "ModelCall",
     "Phase",
     "RegisteredAgent",
+    "Role",
     "SavedView",
     "Session",
     "SessionTag",

@@ -1,4 +1,4 @@
-"""The closed lists that the audit trail and the roles draw from: kinds of events, and permissions of staff.
+"""The closed lists that the audit trail and the roles draw from: kinds of events, roles, and permissions of staff.
 
 The values are stored, so a member may be added but never renamed or removed.
 """
@@ -57,13 +57,21 @@ class EventKind(StrEnum):
     EXPIRED = RunEvent.EXPIRED, False, "Nobody answered in time: {tool} was rejected"
 
 
-class StaffPermission(StrEnum):
-    """A Django permission of this app, by its code name. ``role`` is the lowest of the three roles that has it."""
+class Role(StrEnum):
+    """The roles of staff, from the lowest to the highest: each has the permissions of those before it."""
 
-    role: str
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    SUPERVISOR = "supervisor"
+
+
+class StaffPermission(StrEnum):
+    """A Django permission of this app, by its code name. ``role`` is the lowest role that has it."""
+
+    role: Role
     text: str
 
-    def __new__(cls, value: str, role: str = "", text: str = "") -> "StaffPermission":
+    def __new__(cls, value: str, role: Role = Role.SUPERVISOR, text: str = "") -> "StaffPermission":
         member = str.__new__(cls, value)
         member._value_ = value
         member.role = role
@@ -71,20 +79,20 @@ class StaffPermission(StrEnum):
         return member
 
     # Django makes this one for every model; the others are listed in `Session.Meta.permissions`.
-    VIEW = "view_session", "viewer", "Can view session"
-    START = "start_session", "operator", "Can start a session"
-    MESSAGE = "message_session", "operator", "Can send a message to the agent"
-    PAUSE = "pause_session", "operator", "Can pause a session"
-    RESUME = "resume_session", "operator", "Can resume a session"
-    CANCEL = "cancel_session", "operator", "Can cancel a session"
-    REWIND = "rewind_session", "operator", "Can rewind a session and undo it"
-    FORK = "fork_session", "operator", "Can fork a session"
-    APPROVE = "approve_call", "operator", "Can approve or reject a tool call"
-    DECIDE = "decide_call", "operator", "Can decide a tool call in doubt"
-    ASSIGN = "assign_session", "operator", "Can assign a session"
-    SHARE_VIEW = "share_view", "operator", "Can share a saved view"
-    REPAIR = "repair_session", "supervisor", "Can repair a session's state"
-    REVEAL = "reveal_values", "supervisor", "Can see masked values"
+    VIEW = "view_session", Role.VIEWER, "Can view session"
+    START = "start_session", Role.OPERATOR, "Can start a session"
+    MESSAGE = "message_session", Role.OPERATOR, "Can send a message to the agent"
+    PAUSE = "pause_session", Role.OPERATOR, "Can pause a session"
+    RESUME = "resume_session", Role.OPERATOR, "Can resume a session"
+    CANCEL = "cancel_session", Role.OPERATOR, "Can cancel a session"
+    REWIND = "rewind_session", Role.OPERATOR, "Can rewind a session and undo it"
+    FORK = "fork_session", Role.OPERATOR, "Can fork a session"
+    APPROVE = "approve_call", Role.OPERATOR, "Can approve or reject a tool call"
+    DECIDE = "decide_call", Role.OPERATOR, "Can decide a tool call in doubt"
+    ASSIGN = "assign_session", Role.OPERATOR, "Can assign a session"
+    SHARE_VIEW = "share_view", Role.OPERATOR, "Can share a saved view"
+    REPAIR = "repair_session", Role.SUPERVISOR, "Can repair a session's state"
+    REVEAL = "reveal_values", Role.SUPERVISOR, "Can see masked values"
 
     @classmethod
     def declared(cls) -> list[tuple[str, Any]]:
