@@ -1,1 +1,1 @@
-"""Programs for developers: private servers for tests and benchmarks, screenshots, audit of dependencies, module list."""
+"""Programs for developers: private servers for tests and benchmarks, screenshots, dependency audit, list of modules."""
