@@ -113,10 +113,12 @@ def measure(where: str, messages: int) -> None:
     )
     print(f"{'sought':26} {'sessions':>8} {'first page':>11} {'in one':>11}")
     for what, text in SOUGHT.items():
-        found = Session.objects.order_by("-updated_at", "-id").filter(search.history_contains(text))
+        found = Session.objects.order_by("-updated_at", "-id").filter(
+            search.history_contains(text, whole=True)
+        )
         session = found.select_related("branch").first()
         page = best(partial(_first_page, found))
-        within = best(partial(search.hits, session, text, mask=Mask.none())) if session else ""
+        within = best(partial(search.hits, session, text, mask=Mask.none(), whole=True)) if session else ""
         print(f"{what:26} {found.count():>8} {page} {within}")
 
 

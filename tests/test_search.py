@@ -31,7 +31,7 @@ def index():
 
 
 def found(text):
-    return set(Session.objects.filter(search.history_contains(text)))
+    return set(Session.objects.filter(search.history_contains(text, whole=True)))
 
 
 def small_batches(monkeypatch, size):
@@ -39,8 +39,8 @@ def small_batches(monkeypatch, size):
         monkeypatch.setattr(index, "batch", size)
 
 
-def parts(session, text, mask=NOTHING_HIDDEN):
-    return [hit.parts for hit in search.hits(session, text, mask=mask)]
+def parts(session, text, mask=NOTHING_HIDDEN, whole=True):
+    return [hit.parts for hit in search.hits(session, text, mask=mask, whole=whole)]
 
 
 def marked(session, text):
@@ -181,9 +181,9 @@ def test_discarded_messages_are_found_and_marked_as_not_visible(index):
     session = builders.rewound()
     index()
     assert found("covers") == {session}
-    (hit,) = search.hits(session, "covers", mask=NOTHING_HIDDEN)
+    (hit,) = search.hits(session, "covers", mask=NOTHING_HIDDEN, whole=True)
     assert (hit.visible, hit.branch, hit.kind) == (False, 1, "message")
-    assert all(hit.visible for hit in search.hits(session, "lookup_policy", mask=NOTHING_HIDDEN))
+    assert all(hit.visible for hit in search.hits(session, "lookup_policy", mask=NOTHING_HIDDEN, whole=True))
 
 
 def test_a_fork_is_found_by_what_it_shares_and_not_by_later_messages_of_its_source(index):
@@ -200,8 +200,8 @@ def test_a_fork_is_found_by_what_it_shares_and_not_by_later_messages_of_its_sour
     assert found("windscreen") == {history.session, fork}
     assert found("umbrella") == {history.session}
     again = Session.objects.select_related("branch").get(pk=fork.pk)
-    assert [hit.anchor for hit in search.hits(again, "windscreen", mask=NOTHING_HIDDEN)] == ["m3"]
-    assert search.hits(again, "umbrella", mask=NOTHING_HIDDEN) == []
+    assert [hit.anchor for hit in search.hits(again, "windscreen", mask=NOTHING_HIDDEN, whole=True)] == ["m3"]
+    assert search.hits(again, "umbrella", mask=NOTHING_HIDDEN, whole=True) == []
 
 
 def test_a_fork_of_a_fork_is_found_too(index):
@@ -250,7 +250,7 @@ def test_hits_come_newest_first_with_a_bounded_number_of_queries(index, django_a
     index()
     session = Session.objects.select_related("branch").get(pk=history.session.pk)
     with django_assert_num_queries(3):
-        hits = search.hits(session, "windscreen", mask=NOTHING_HIDDEN, limit=5)
+        hits = search.hits(session, "windscreen", mask=NOTHING_HIDDEN, whole=True, limit=5)
     assert [hit.position for hit in hits] == sorted((hit.position for hit in hits), reverse=True)
     assert len(hits) == 5
 
@@ -270,8 +270,10 @@ def test_it_composes_with_other_filters(index):
     session = builders.done()
     builders.paused()
     index()
-    assert list(Session.objects.filter(search.history_contains("windscreen"), status="idle")) == [session]
-    either = search.history_contains("nowhere") | search.history_contains("covers")
+    assert list(Session.objects.filter(search.history_contains("windscreen", whole=True), status="idle")) == [
+        session
+    ]
+    either = search.history_contains("nowhere", whole=True) | search.history_contains("covers", whole=True)
     assert set(Session.objects.filter(either)) == {session}
 
 

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
+from sessions_app.finding.hidden import contains, finds_by_whole_values, is_tagged
 from sessions_app.finding.search import history_contains
 from sessions_app.models import Phase, RegisteredAgent, Status
 
@@ -51,17 +52,21 @@ class SessionFilter(forms.Form):
         ]
 
     def where(self) -> Q:
-        """The condition that the valid fields make. No query."""
+        """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
+
+        At most two queries, and none where nothing is hidden from the person.
+        """
         self.is_valid()
+        whole = finds_by_whole_values(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
         where = Q()
         for name in ("agent", "status", "phase"):
             if name in values:
                 where &= Q(**{name: values[name]})
         if "tag" in values:
-            where &= Q(tags__name=values["tag"].lower())
+            where &= is_tagged(values["tag"].lower(), whole=whole)
         if "customer" in values:
-            where &= Q(customer__icontains=values["customer"])
+            where &= contains(values["customer"], "customer", whole=whole)
         if "since" in values:
             where &= Q(updated_at__gte=timezone.now() - AGES[values["since"]])
         match values.get("assignee"):
@@ -74,7 +79,7 @@ class SessionFilter(forms.Form):
             case name:
                 where &= Q(assignee__username=name)
         if "q" in values:
-            where &= _search(values["q"])
+            where &= _search(values["q"], whole)
         return where
 
     @property
@@ -84,11 +89,10 @@ class SessionFilter(forms.Form):
         return any(value for name, value in self.cleaned_data.items() if name != "q")
 
 
-def _search(text: str) -> Q:
+def _search(text: str, whole: bool) -> Q:
     """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it."""
-    condition = (
-        history_contains(text) | Q(title__icontains=text) | Q(customer__icontains=text) | Q(agent=text)
-    )
+    condition = history_contains(text, whole=whole) | contains(text, "title", "customer", whole=whole)
+    condition |= Q(agent=text)
     digits = text.replace("-", "").lower()
     if digits and len(digits) <= 32 and all(digit in "0123456789abcdef" for digit in digits):
         condition |= Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))

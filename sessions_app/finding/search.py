@@ -4,7 +4,10 @@ Every word must occur in the same message or call. The parts of a word with punc
 phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do not
 matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
 
-The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later.
+The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
+of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
+by the latter, since they may reveal hidden values. Others find by the former, and by nothing while the index was made
+with another masking than the present one, see `sessions_app.finding.search_masking`.
 """
 
 import re
@@ -23,6 +26,7 @@ from django.db.models.functions import RowNumber
 
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
+from sessions_app.finding.search_masking import IS_PRESENT, present
 from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Message, Session, ToolCall
 from sessions_app.wording import changes
@@ -64,7 +68,7 @@ class Hit:
         return f"{self.kind[0]}{self.position}"
 
 
-def history_contains(text: str) -> Q:
+def history_contains(text: str, *, whole: bool) -> Q:
     """The condition that a session's history contains the text. No query of its own.
 
     That includes discarded branches, and the history that a fork shares with its source. A text without any word is
@@ -73,7 +77,7 @@ def history_contains(text: str) -> Q:
     phrases = _phrases(text)
     if not phrases:
         return Q(pk__in=[])
-    matches = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases)]
+    matches = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases, whole)]
     (messages, first), (calls, second) = (query.sql_with_params() for query in matches)
     branches = Branch._meta.db_table
     sql = f"""
@@ -89,7 +93,7 @@ def history_contains(text: str) -> Q:
     return Q(pk__in=RawSQL(sql, (*first, *second)))  # noqa: S611
 
 
-def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hit]:
+def hits(session: Session, text: str, *, mask: Mask, whole: bool, limit: int = 20) -> list[Hit]:
     """The messages and calls of the session that contain the text, newest first. At most four queries.
 
     Matches in values that the mask hides are left out. Reads ``session.branch``.
@@ -102,7 +106,7 @@ def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hi
     for pk, last in session.branch.lineage:
         if pk not in own:
             here |= Q(branch_id=pk, position__lte=last)
-    messages, calls = _matching(phrases)
+    messages, calls = _matching(phrases, whole)
     rows: list[Message | ToolCall] = [
         *messages.filter(here).order_by("-position")[:limit],
         *calls.filter(here).order_by("-position")[:limit],
@@ -113,7 +117,9 @@ def hits(session: Session, text: str, *, mask: Mask, limit: int = 20) -> list[Hi
     return [hit for hit in candidates if hit is not None]
 
 
-def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int = 2) -> dict[UUID, list[Hit]]:
+def first_hits(
+    sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool, each: int = 2
+) -> dict[UUID, list[Hit]]:
     """The newest hits in each of the sessions, by the sessions' keys. At most four queries.
 
     Reads ``session.branch``.
@@ -130,7 +136,7 @@ def first_hits(sessions: Sequence[Session], text: str, *, mask: Mask, each: int 
                 here |= Q(branch_id=pk, position__lte=last)
     newest = Window(RowNumber(), partition_by="branch_id", order_by="-position")
     rows: list[Message | ToolCall] = []
-    for matching in _matching(phrases):
+    for matching in _matching(phrases, whole):
         rows += matching.filter(here).annotate(newest=newest).filter(newest__lte=each)
     rows.sort(key=lambda row: row.position, reverse=True)
     notes = note_places(row for row in rows if isinstance(row, Message))
@@ -158,12 +164,15 @@ def plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def message_text(text: str, mask: Mask) -> str:
+    """The text of a message that is indexed and searched."""
+    return str(mask.named("text", text))
+
+
 def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
-    arguments, sent, result = (mask.json(value) for value in (call.arguments, call.sent, call.result))
-    return " ".join(
-        filter(None, [call.tool, plain(sent), plain(arguments), mask.text(call.error), plain(result)])
-    )
+    values = (mask.named(name, getattr(call, name)) for name in ("sent", "arguments", "error", "result"))
+    return " ".join(filter(None, [call.tool, *map(plain, values)]))
 
 
 def tokens(text: str) -> list[str]:
@@ -208,19 +217,25 @@ def _phrases(text: str) -> list[_Phrase]:
     ]
 
 
-def _matching(phrases: list[_Phrase]) -> tuple[QuerySet[Message], QuerySet[ToolCall]]:
+def _matching(phrases: list[_Phrase], whole: bool) -> tuple[QuerySet[Message], QuerySet[ToolCall]]:
     if connection.vendor == "sqlite":
         query, tables = " AND ".join(phrase.fts5 for phrase in phrases), [CALLS, OPEN_CALLS]
     else:
         query, tables = " & ".join(phrase.tsquery for phrase in phrases), [CALLS]
-    messages = Message.objects.filter(pk__in=_keys([MESSAGES], query))
-    return messages, ToolCall.objects.filter(pk__in=_keys(tables, query))
+    messages = Message.objects.filter(pk__in=_keys([MESSAGES], query, whole))
+    return messages, ToolCall.objects.filter(pk__in=_keys(tables, query, whole))
 
 
-def _keys(tables: list[str], query: str) -> RawSQL:
+def _keys(tables: list[str], query: str, whole: bool) -> RawSQL:
+    """The keys of the rows that match; the whole text of a row stands under its negative key."""
     match = "{0} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
-    select = " UNION ALL ".join(f"SELECT rowid FROM {table} WHERE {match.format(table)}" for table in tables)  # noqa: S608
-    return RawSQL(select, [query] * len(tables))  # noqa: S611 - our own tables; the query is a parameter
+    key, condition = ("ABS(rowid)", "") if whole else ("rowid", f" AND rowid > 0 AND {IS_PRESENT}")
+    select = " UNION ALL ".join(
+        f"SELECT {key} FROM {table} WHERE {match.format(table)}{condition}"  # noqa: S608
+        for table in tables
+    )
+    params: list[str | int] = [query] if whole else [query, present()]
+    return RawSQL(select, params * len(tables))  # noqa: S611 - our own tables; the query is a parameter
 
 
 def _each_segment() -> str:
@@ -243,11 +258,11 @@ def _hit(
     notes: Container[tuple[int, int]],
 ) -> Hit | None:
     if isinstance(row, Message):
-        whole, shown = row.text, mask.text(row.text)
+        text, shown = row.text, message_text(row.text, mask)
     else:
-        whole, shown = call_text(row, Mask.none()), call_text(row, mask)
+        text, shown = call_text(row, Mask.none()), call_text(row, mask)
     parts = _snippet(shown, phrases)
-    if shown != whole and not any(is_match for _, is_match in parts):
+    if shown != text and not any(is_match for _, is_match in parts):
         return None
     return Hit(
         kind="message" if isinstance(row, Message) else "call",

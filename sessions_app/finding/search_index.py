@@ -4,6 +4,9 @@ The sweep calls `update`, so a step of a session never waits for this, and is fo
 processes may update at once, and any of them may be killed: each row is added once, none is left out.
 
 A call is indexed as soon as it is requested, and again with its result once it has ended; then it never changes.
+
+What is indexed is the masked text, under the row's key; where the mask hides something, the whole text stands under
+the negative key.
 """
 
 import time
@@ -17,7 +20,16 @@ from django.db.models.expressions import RawSQL
 
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
-from sessions_app.finding.search import CALLS, INDEXED_MESSAGES, MESSAGES, OPEN_CALLS, call_text, tokens
+from sessions_app.finding import search_masking
+from sessions_app.finding.search import (
+    CALLS,
+    INDEXED_MESSAGES,
+    MESSAGES,
+    OPEN_CALLS,
+    call_text,
+    message_text,
+    tokens,
+)
 from sessions_app.models import Message, ToolCall
 
 # Rows may be committed in another order than that of their keys: how far behind the mark they are looked for.
@@ -27,11 +39,17 @@ Doc = tuple[int, list[str]]
 
 
 def update(seconds: float = 1.0) -> bool:
-    """Add new rows, in short transactions, for about so many seconds. Returns whether there are more."""
+    """Add new rows, in short transactions, for about so many seconds. Returns whether there are more.
+
+    An index of which no masking is stored is empty, or an earlier version has made it of whole texts only.
+    """
     end = time.monotonic() + seconds
     index: _Index = _Sqlite() if connection.vendor == "sqlite" else _Postgres()
-    if _column(index.restarted):
+    unknown = search_masking.stored() is None
+    if _column(index.restarted) or (unknown and Mask.configured().hides_anything):
         rebuild()
+    elif unknown:
+        search_masking.store()
     while _add_messages(index) | _add_calls(index) | _close_calls(index):
         if time.monotonic() > end:
             return True
@@ -39,9 +57,10 @@ def update(seconds: float = 1.0) -> bool:
 
 
 def rebuild() -> None:
-    """Empty the index; the next updates add everything again."""
+    """Empty the index; the next updates add everything again, with the present masking."""
     with transaction.atomic():
-        _execute("UPDATE sessions_app_search_mark SET upto = 0")
+        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name <> %s", [search_masking.NAME])
+        search_masking.store()
         if connection.vendor != "sqlite":
             _execute(f"TRUNCATE {MESSAGES}, {CALLS}")
             return
@@ -67,7 +86,7 @@ class _Index(Protocol):
 
     def open_calls(self) -> list[int]: ...
 
-    def close(self, pk: int, words: list[str] | None) -> None:
+    def close(self, pk: int, docs: list[Doc]) -> None:
         """Index an ended call with its result, or drop one that was deleted. Does nothing if that is done already."""
 
 
@@ -92,11 +111,11 @@ class _Sqlite:
             self._insert(OPEN_CALLS, still_open)
 
     def open_calls(self) -> list[int]:
-        return _column(f"SELECT rowid FROM {OPEN_CALLS}")  # noqa: S608
+        return _column(f"SELECT rowid FROM {OPEN_CALLS} WHERE rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, words: list[str] | None) -> None:
-        if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid = %s", [pk]) and words is not None:  # noqa: S608
-            self._insert(CALLS, [(pk, words)])
+    def close(self, pk: int, docs: list[Doc]) -> None:
+        if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid IN (%s, %s)", [pk, -pk]):  # noqa: S608
+            self._insert(CALLS, docs)
 
     def _insert(self, table: str, docs: list[Doc]) -> None:
         rows = [(pk, " ".join(words)) for pk, words in docs]
@@ -128,26 +147,27 @@ class _Postgres:
             insert = f"INSERT INTO {MESSAGES} VALUES (%s, %s::tsvector) ON CONFLICT DO NOTHING"  # noqa: S608
             _execute_many(insert, [(pk, _tsvector(words)) for pk, words in ended])
             return
-        insert = f"INSERT INTO {CALLS} VALUES (%s, %s::tsvector, %s) ON CONFLICT DO NOTHING"  # noqa: S608
-        _execute_many(insert, [(pk, _tsvector(words), True) for pk, words in ended])
-        _execute_many(insert, [(pk, _tsvector(words), False) for pk, words in still_open])
+        self._insert_calls(ended, ended=True)
+        self._insert_calls(still_open, ended=False)
 
     def open_calls(self) -> list[int]:
-        return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended")  # noqa: S608
+        return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended AND rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, words: list[str] | None) -> None:
-        if words is None:
-            _execute(f"DELETE FROM {CALLS} WHERE rowid = %s", [pk])  # noqa: S608
-        else:
-            update = f"UPDATE {CALLS} SET words = %s::tsvector, ended = true WHERE rowid = %s"  # noqa: S608
-            _execute(update, [_tsvector(words), pk])
+    def close(self, pk: int, docs: list[Doc]) -> None:
+        if _execute(f"DELETE FROM {CALLS} WHERE rowid IN (%s, %s) AND NOT ended", [pk, -pk]):  # noqa: S608
+            self._insert_calls(docs, ended=True)
+
+    def _insert_calls(self, docs: list[Doc], *, ended: bool) -> None:
+        insert = f"INSERT INTO {CALLS} VALUES (%s, %s::tsvector, %s) ON CONFLICT DO NOTHING"  # noqa: S608
+        _execute_many(insert, [(key, _tsvector(words), ended) for key, words in docs])
 
 
 def _add_messages(index: _Index) -> bool:
     mark, keys = index.new(Message)
     if keys:
+        mask = Mask.configured()
         messages = Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text")
-        docs = [(pk, tokens(text)) for pk, text in messages]
+        docs = [doc for pk, text in messages for doc in _docs(pk, message_text(text, mask), text)]
         with transaction.atomic():
             index.add(Message, mark, keys[-1], docs, [])
     return bool(keys)
@@ -156,17 +176,11 @@ def _add_messages(index: _Index) -> bool:
 def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
-        calls = list(ToolCall.objects.filter(pk__in=keys))
-        ended = [
-            (call.pk, tokens(call_text(call, Mask.none())))
-            for call in calls
-            if call.status in ENDED_CALL_STATES
-        ]
-        still_open = [
-            (call.pk, tokens(call_text(call, Mask.none())))
-            for call in calls
-            if call.status not in ENDED_CALL_STATES
-        ]
+        mask = Mask.configured()
+        ended: list[Doc] = []
+        still_open: list[Doc] = []
+        for call in ToolCall.objects.filter(pk__in=keys):
+            (ended if call.status in ENDED_CALL_STATES else still_open).extend(_docs_of_call(call, mask))
         with transaction.atomic():
             index.add(ToolCall, mark, keys[-1], ended, still_open)
     return bool(keys)
@@ -181,13 +195,21 @@ def _close_calls(index: _Index) -> bool:
         )
     )
     if ended:
-        words = {
-            call.pk: tokens(call_text(call, Mask.none())) for call in ToolCall.objects.filter(pk__in=ended)
-        }
+        mask = Mask.configured()
+        docs = {call.pk: _docs_of_call(call, mask) for call in ToolCall.objects.filter(pk__in=ended)}
         with transaction.atomic():
             for pk in ended:
-                index.close(pk, words.get(pk))
+                index.close(pk, docs.get(pk, []))
     return bool(ended)
+
+
+def _docs_of_call(call: ToolCall, mask: Mask) -> list[Doc]:
+    return _docs(call.pk, call_text(call, mask), call_text(call, Mask.none()))
+
+
+def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
+    docs = [(pk, tokens(masked))]
+    return docs if masked == whole else [*docs, (-pk, tokens(whole))]
 
 
 def _tsvector(words: list[str]) -> str:

@@ -348,7 +348,9 @@ def _bulk(act: BulkAction) -> Json:
 
 def _titles(words: str) -> Json:
     """The sessions in which the words were said."""
-    return sorted(Session.objects.filter(search.history_contains(words)).values_list("title", flat=True))
+    return sorted(
+        Session.objects.filter(search.history_contains(words, whole=True)).values_list("title", flat=True)
+    )
 
 
 def _number(query: str, user: User) -> int:

@@ -9,6 +9,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.context import Request, desk, render_page, wants_part
 from sessions_app.desk.pages import agents, workers
 from sessions_app.desk.pages.session import diagram
+from sessions_app.finding import search_masking
 from sessions_app.models import RegisteredAgent
 
 
@@ -35,6 +36,9 @@ def agent_page(request: Request, key: str) -> HttpResponse:
 @desk
 @require_GET
 def workers_page(request: Request) -> HttpResponse:
-    values = {"workers": workers.workers(timezone.now(), Mask.configured())}
+    values = {
+        "workers": workers.workers(timezone.now(), Mask.configured()),
+        "search_outdated": search_masking.outdated(),
+    }
     template = "desk/workers.html#list" if wants_part(request) else "desk/workers.html"
     return render_page(request, template, values)

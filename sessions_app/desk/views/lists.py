@@ -14,6 +14,7 @@ from sessions_app.desk.context import Request, desk, queue_of, render_page, want
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.hidden import finds_by_whole_values
 from sessions_app.finding.saved_views import views_for
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.wording import age, status_label
@@ -72,7 +73,7 @@ def sessions_page(request: Request) -> HttpResponse:
     text = str(session_filter.cleaned_data.get("q") or "")
     values = {
         "sought": text,
-        "hits": search.first_hits(sessions, text, mask=mask),
+        "hits": search.first_hits(sessions, text, mask=mask, whole=finds_by_whole_values(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
         "rows": [SessionRow.of(session, titles, now) for session in sessions],

@@ -1,0 +1,44 @@
+"""Finding sessions by values that may be hidden: a person finds by what they may see.
+
+Otherwise a hidden value could be guessed letter by letter, by what is found and what is not.
+"""
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from sessions_app.access import shown
+from sessions_app.access.masking import Mask
+from sessions_app.access.roles import Actor
+from sessions_app.models import Session, StaffPermission
+
+# Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
+MOST = 5_000
+
+
+def finds_by_whole_values(user: User) -> bool:
+    """Whether nothing is hidden from the person who searches, or they could reveal it."""
+    return not Mask.configured().hides_anything or Actor.of(user).may(StaffPermission.REVEAL)
+
+
+def contains(text: str, *names: str, whole: bool) -> Q:
+    """The condition that one of the fields of a session contains the text, in any case.
+
+    :param whole: Find by what is hidden, too. Without it, this makes one query.
+    """
+    condition = Q()
+    for name in names:
+        condition |= Q(**{f"{name}__icontains": text})
+    if whole:
+        return condition
+    # What is visible of a value is a part of it, so no session is missed by asking the database first.
+    candidates = Session.objects.filter(condition).order_by("-updated_at", "-id").only("pk", *names)[:MOST]
+    masked = Mask.configured().rows(candidates)
+    wanted = text.casefold()
+    return Q(
+        pk__in=[row.pk for row in masked if any(wanted in getattr(row, name).casefold() for name in names)]
+    )
+
+
+def is_tagged(name: str, *, whole: bool) -> Q:
+    """The condition that a session has the tag. No query."""
+    return Q(tags__name=name) if whole or shown.tag(Mask.configured(), name) == name else Q(pk__in=[])

@@ -1,0 +1,24 @@
+"""``manage.py rebuild_search``: make the search index anew, with the present masking.
+
+Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once all processes have been restarted. A
+killed one is finished by the sweep.
+"""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from sessions_app.finding import search_index
+
+
+class Command(BaseCommand):
+    help = (
+        "Make the search index anew: after a change of what is masked, once every process has been restarted."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        search_index.rebuild()
+        while search_index.update(seconds=5):
+            self.stdout.write(".", ending="")
+            self.stdout.flush()
+        self.stdout.write("The search index has been rebuilt.")

@@ -1,0 +1,190 @@
+"""What is hidden from a person cannot be found by them either: not its words, not their beginnings."""
+
+import re
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.http import QueryDict
+
+from sessions_app.finding import hidden, search, search_index
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.models import Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "DE8937"
+
+
+@pytest.fixture(autouse=True)
+def _hidden(settings):
+    settings.AGENTSTATE_MASK_KEYS = ["pin"]
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+
+
+@pytest.fixture
+def viewer():
+    return builders.user("viewer", "vera")
+
+
+@pytest.fixture
+def supervisor():
+    return builders.user("supervisor", "sue")
+
+
+def update_index():
+    while search_index.update():
+        pass
+
+
+def confidential(**fields):
+    history = builders.asked(**fields)
+    history.user(f"My account is {SECRET}, thanks.")
+    history.reply(calls=[("pay", {"pin": 471122, "to": "Ada"})])
+    history.finish(history.calls[-1], {"receipt": f"to {SECRET}"})
+    return history.session
+
+
+def found(user, **query):
+    """The titles that the list shows."""
+    session_filter = SessionFilter(query, user=user)
+    assert session_filter.is_valid()
+    return set(Session.objects.filter(session_filter.where()).values_list("title", flat=True))
+
+
+@pytest.mark.parametrize(
+    "text", ["DE8937", "DE8", "de8", "471122", "471", "account is DE8937", '"is de8937"']
+)
+def test_a_hidden_value_is_found_only_by_who_may_reveal_it(viewer, supervisor, text):
+    confidential(title="Glass")
+    update_index()
+    assert found(viewer, q=text) == set()
+    assert found(supervisor, q=text) == {"Glass"}
+
+
+@pytest.mark.parametrize("text", ["thanks", "my account is", "receipt to", "ada", "pay"])
+def test_what_stands_beside_a_hidden_value_is_found_by_everybody(viewer, supervisor, text):
+    confidential(title="Glass")
+    update_index()
+    assert found(viewer, q=text) == found(supervisor, q=text) == {"Glass"}
+
+
+def test_a_call_that_had_nothing_to_hide_while_it_ran_is_found_by_its_hidden_result(viewer, supervisor):
+    history = builders.refunding(title="Refund")
+    update_index()
+    assert found(viewer, q="issue_refund") == {"Refund"}
+    history.finish(history.calls[0], {"receipt": "R-55", "to": SECRET})
+    update_index()
+    assert found(viewer, q="R-55") == found(supervisor, q=SECRET) == {"Refund"}
+    assert found(viewer, q=SECRET) == set()
+
+
+def test_a_call_with_hidden_arguments_is_found_by_them_also_after_it_has_ended(viewer, supervisor):
+    history = builders.asked(title="Pay")
+    history.reply(calls=[("pay", {"to": SECRET})])
+    update_index()
+    assert found(supervisor, q=SECRET) == {"Pay"}
+    history.finish(history.calls[0], "paid")
+    update_index()
+    assert found(supervisor, q=SECRET) == found(viewer, q="paid") == {"Pay"}
+    assert found(viewer, q=SECRET) == set()
+
+
+def test_within_a_session_only_who_may_reveal_it_finds_it_and_nobody_is_shown_it(client):
+    session = confidential()
+    session.refresh_from_db()
+    update_index()
+    for role in ("viewer", "supervisor"):
+        client.force_login(builders.user(role))
+        address = f"/sessions/{session.pk}/find/"
+        right, wrong = (client.get(address, {"q": guess}).content.decode() for guess in ("471122", "471123"))
+        token = re.compile(r'(csrfmiddlewaretoken" value=")[^"]*')
+        assert token.sub("", right.replace("471122", "471123")) == token.sub("", wrong)
+
+
+def test_an_index_made_with_another_masking_tells_nothing_to_who_may_not_reveal(viewer, supervisor, settings):
+    settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
+    confidential(title="Glass")
+    update_index()
+    assert found(viewer, q=SECRET) == {"Glass"}
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    assert found(viewer, q=SECRET) == found(viewer, q="thanks") == set()
+    assert found(supervisor, q=SECRET) == found(supervisor, q="thanks") == {"Glass"}
+    call_command("rebuild_search")
+    assert found(viewer, q=SECRET) == set()
+    assert found(viewer, q="thanks") == {"Glass"}
+    assert found(supervisor, q=SECRET) == {"Glass"}
+
+
+def test_an_index_of_an_earlier_version_is_made_anew_where_something_is_hidden(viewer, settings):
+    session = confidential(title="Glass")
+    settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
+    update_index()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = 'masking'")
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    assert found(viewer, q="thanks") == set()
+    update_index()
+    assert found(viewer, q="thanks") == {session.title}
+    assert found(viewer, q=SECRET) == set()
+
+
+def test_an_index_of_an_earlier_version_is_kept_where_nothing_is_hidden(viewer, settings):
+    settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
+    confidential(title="Glass")
+    update_index()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = 'masking'")
+    search_index.update(seconds=0)
+    assert Session.objects.filter(search.history_contains("thanks", whole=False)).count() == 1
+
+
+def test_the_workers_page_says_that_the_index_must_be_made_anew(client, settings):
+    client.force_login(builders.user("viewer"))
+    update_index()
+    assert "rebuild_search" not in client.get("/workers/").content.decode()
+    settings.AGENTSTATE_MASK_KEYS = ["other"]
+    assert "rebuild_search" in client.get("/workers/").content.decode()
+    call_command("rebuild_search")
+    assert "rebuild_search" not in client.get("/workers/").content.decode()
+
+
+@pytest.mark.parametrize("name, field", [("q", "title"), ("q", "customer"), ("customer", "customer")])
+def test_titles_and_customers_are_compared_as_they_are_shown(viewer, supervisor, name, field):
+    session = builders.done(**{"title": "Plain", field: f"Ada {SECRET} Byron"})
+    title = session.title
+    for text in (SECRET, SECRET[:3], f"Ada {SECRET}", "8937 byr"):
+        assert found(viewer, **{name: text}) == set(), text
+        assert found(supervisor, **{name: text}) == {title}, text
+    for text in ("Ada", "byron", " Byron"):
+        assert found(viewer, **{name: text}) == found(supervisor, **{name: text}) == {title}, text
+
+
+def test_of_very_many_candidates_those_that_changed_last_are_looked_at(viewer, monkeypatch):
+    monkeypatch.setattr(hidden, "MOST", 2)
+    for number in range(3):
+        builders.done(title=f"Ada {number}")
+    assert len(found(viewer, q="Ada")) == 2
+
+
+def test_a_hidden_tag_is_found_only_by_who_may_reveal_it(viewer, supervisor):
+    builders.done(title="Tagged", tags=[SECRET.lower(), "glass"])
+    assert found(viewer, tag="glass") == {"Tagged"}
+    builders.done(title="Other", tags=["de1"])
+    assert found(viewer, tag="de8937") == found(viewer, tag="de9999")
+
+
+def test_filters_ask_the_database_once_more_only_where_something_is_hidden(
+    viewer, supervisor, settings, django_assert_num_queries
+):
+    parameters = QueryDict("q=Ada&customer=Byron")
+    for user, number in ((viewer, 2), (supervisor, 0)):
+        session_filter = SessionFilter(parameters, user=user)
+        user.has_perm("sessions_app.view_session")  # its permissions are read once
+        with django_assert_num_queries(number):
+            session_filter.where()
+    settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
+    session_filter = SessionFilter(parameters, user=viewer)
+    with django_assert_num_queries(0):
+        session_filter.where()
