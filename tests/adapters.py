@@ -114,7 +114,10 @@ class OrmAdapter:
         InboxMessage.objects.create(session_id=self.pk, text=text)
 
     def approve(self, call_id: str, edited: dict[str, Json] | None = None) -> None:
-        actions.approve(actor=SYSTEM, session_id=self.pk, call_id=call_id, edited=edited)
+        definition = self.fresh().new_definition
+        actions.approve(
+            actor=SYSTEM, session_id=self.pk, call_id=call_id, edited=edited, definition=definition
+        )
 
     def reject(self, call_id: str, message: str) -> None:
         actions.reject(actor=SYSTEM, session_id=self.pk, call_id=call_id, message=message)
@@ -122,6 +125,7 @@ class OrmAdapter:
     def decide(self, call_id: str, *, skip: str = "", **how: Any) -> None:
         if skip:
             how["skip"] = skip
+        how["definition"] = self.fresh().new_definition
         actions.decide(actor=SYSTEM, session_id=self.pk, call_id=call_id, reason="looked it up", **how)
 
     def fields(self) -> dict[str, str]:

@@ -96,6 +96,23 @@ def test_a_new_step_does_not_bring_the_steps_before_it_again(desk):
     assert re.findall(r"<b>Step (\d+)</b>", text) == ["32", "31"]
 
 
+def test_what_happened_before_a_step_began_moves_above_it_on_an_open_page(desk):
+    history = builders.looked_up()
+    paused = history.event("paused")
+    address = watched(desk, history.rest("running"))
+    resumed = history.event("resumed")
+    history.lookup("POL-8")
+    history.rest("running")
+    text = ask(desk, address).content.decode()
+    step = [row.position for row in history.branch.checkpoints.order_by("position")][-2]
+    above = rf'<ol hx-swap-oob="beforebegin:#k{step}">\s*<li[^>]* id="e{{}}"'.replace(" id", r"\s+id")
+    assert re.search(above.format(paused.position), text)
+    assert re.search(above.format(resumed.position), text)
+    assert re.findall(r'id="e(\d+)" hx-swap-oob="delete"', text) == [str(paused.position)]
+    # Neither is drawn a second time: below the step, or in its old place.
+    assert len(re.findall(rf'id="e{resumed.position}"', text)) == 1
+
+
 def test_the_last_answer_ends_the_polling(desk):
     history = builders.looked_up()
     address = watched(desk, history.rest("running"))
@@ -144,7 +161,7 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(25):
+        with django_assert_num_queries(26):
             ask(desk, address)
 
 

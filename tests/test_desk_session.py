@@ -22,7 +22,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     StepItem,
 )
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
-from sessions_app.models import Checkpoint, Session, ToolCall
+from sessions_app.models import Checkpoint, Event, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -153,7 +153,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 26),
+        ("", 27),
         ("conversation/", 12),
         ("state/", 11),
         ("checkpoints/", 11),
@@ -448,12 +448,57 @@ def test_what_happened_before_a_step_began_stands_above_it():
     assert kinds[-1] == "paused"
 
 
-def test_waiting_for_a_decision_on_a_call_in_doubt_is_drawn_as_waiting():
-    context = builders.context_of(builders.in_doubt())
-    strip = time_strip.strip(context)
+def kinds_of_bars(session, now):
+    strip = time_strip.strip(builders.context_of(session, now=now))
     assert strip is not None
-    assert strip.bars[-1].kind == "waiting"
-    assert "waiting" in strip.description
+    return [bar.kind for bar in strip.bars], strip.description
+
+
+def test_waiting_for_a_decision_on_a_call_in_doubt_is_drawn_as_waiting_from_when_it_was_found():
+    history = builders.refunding()
+    history.doubt(history.calls[-1])
+    history.now += timedelta(minutes=10)  # until the lease has ended, and the next run finds it
+    history.event("in_doubt")
+    session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
+    kinds, description = kinds_of_bars(session, history.now + timedelta(minutes=10))
+    assert kinds[-3:] == ["tool", "idle", "waiting"]
+    assert "waiting 10 min" in description
+
+
+def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
+    history = builders.refunding()
+    call = history.doubt(history.calls[-1])
+    history.event("in_doubt")
+    session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
+    Event.objects.filter(kind="in_doubt").update(created_at=timezone.now() - timedelta(minutes=20))
+    actions.decide(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked the bank", again=True
+    )
+    kinds, description = kinds_of_bars(session, timezone.now() + timedelta(minutes=10))
+    assert "waiting" in kinds
+    assert kinds[-1] == "idle"
+    assert "waiting 20 min" in description
+
+
+def test_a_failed_session_says_so_in_its_facts_and_its_error_once_where_it_happened_and_once_on_top(desk):
+    history = builders.asked()
+    error = "APIStatusError: Error code: 503, the service is overloaded"
+    for attempt in (1, 2):
+        history.model_fails(error)
+        history.event("retry", reason=f"The model failed (attempt {attempt} of 3): {error}")
+    history.model_fails(error)
+    why = f"The model failed 3 times without progress, at last with {error}"
+    history.event("gave_up", reason=why)
+    history.add(failed_model_calls=3)
+    session = history.rest("waiting", waiting_for="retries", why=why, attempt=3)
+    page = desk.get(f"/sessions/{session.pk}/").content.decode()
+    assert page.count(error) == 2
+    words = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "The model call failed 3 times." in words
+    assert "Status Gave up retrying" in words
+    assert "Model calls 0, 3 failed" in words
+    assert "steps done 0" in words
+    assert "attempt 2 of 3" in desk.get(f"/sessions/{session.pk}/audit/").content.decode()
 
 
 def test_the_timeline_says_what_a_person_did_and_why(desk):

@@ -99,10 +99,7 @@ def test_no_worker_is_online():
 def test_attempts_that_are_used_up_or_nearly(settings):
     settings.AGENTSTATE_MAX_ATTEMPTS = 5
     used_up = only(builders.retries_used_up(), "many attempts")
-    assert (used_up.tone, used_up.text) == (
-        "error",
-        "All attempts are used up. 5 attempts without progress.",
-    )
+    assert (used_up.tone, used_up.text) == ("error", "All attempts are used up.")
     session = builders.retrying()
     assert of_rule(session, "many attempts") == []
     Session.objects.filter(pk=session.pk).update(attempt=4)
@@ -116,8 +113,7 @@ def test_a_model_that_keeps_failing():
     assert of_rule(history.session, "failing model") == []
     history.model_fails("TimeoutError: " + "x" * 500)
     hint = only(history.session, "failing model")
-    assert hint.text.startswith("The last 2 model calls failed: TimeoutError: xxx")
-    assert len(hint.text) < 250
+    assert hint.text == "The last 2 model calls failed."
     assert hint.anchor == f"k{history.last_checkpoint.position}"
     history.reply("There I am again.")
     assert of_rule(history.session, "failing model") == []

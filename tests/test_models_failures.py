@@ -182,7 +182,7 @@ def test_a_passing_failure_is_tried_again_later_and_the_session_ends(desk: Desk,
     assert failed.error.startswith(type(error).__name__)
     assert failed.started_at <= failed.ended_at
     assert [call.error for call in replied] == ["", ""]
-    assert session.totals["model_calls"] == 2
+    assert (session.totals["model_calls"], session.totals["failed_model_calls"]) == (2, 1)
 
 
 def test_what_the_server_asks_for_is_the_delay(desk: Desk) -> None:
@@ -212,6 +212,7 @@ def test_after_too_many_failures_a_person_is_asked_and_told_why(desk: Desk) -> N
     told = desk.last_event(session)
     assert (told.kind, told.reason) == ("gave_up", after.why)
     assert [call.error for call in desk.model_calls(session)] == ["TimeoutError: slow"] * 3
+    assert after.totals["failed_model_calls"] == 3
     assert desk.drive(session) == "busy"
 
     desk.resume(session)

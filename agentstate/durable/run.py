@@ -161,6 +161,7 @@ def _without_system_prompt(context: RunContext, messages: list[Any]) -> list[Any
 def _end_after_model_failure(context: RunContext, failure: ModelFailed, options: Options) -> RunEnd:
     error = clean_text(str(failure))
     call = FailedModelCall(failure.name, failure.seq, error, failure.started_at, failure.ended_at)
+    context.meter.add("failed_model_calls", 1)
     if not failure.transient:
         context.to(AgentPhase.ERROR)
         return Failed(error, failed_call=call)

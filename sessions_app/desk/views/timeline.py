@@ -125,12 +125,16 @@ def _changes(request: Request, session_id: UUID) -> HttpResponse:
     frame = session_frame(context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
+    inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
+    in_place = [item for item in page.items if item.position not in inserted]
     values = {
         "page": page,
         "moved": moved,
         "first": not shown and bool(page.items),
-        "old": [] if moved else [item for item in page.items if item.position <= shown],
-        "new": page.items if moved else [item for item in page.items if item.position > shown],
+        "inserted": inserted.values(),
+        "shown": shown,
+        "old": [] if moved else [item for item in in_place if item.position <= shown],
+        "new": in_place if moved else [item for item in in_place if item.position > shown],
         "gaps": True,
         "live": _sentinel(request, context, page, shown),
         **_around_timeline(context, frame["header"]),

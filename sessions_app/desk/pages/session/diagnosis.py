@@ -30,7 +30,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import age, duration, shorten
+from sessions_app.wording import age, duration
 
 ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
 LAST_CALLS = 60
@@ -142,8 +142,7 @@ def not_taken(facts: _Facts) -> Iterator[Hint]:
 def many_attempts(facts: _Facts) -> Iterator[Hint]:
     session, most = facts.session, settings.AGENTSTATE_MAX_ATTEMPTS
     if session.waiting_for == WaitingFor.RETRIES:
-        why = f" {session.why}" if session.why else ""
-        yield Hint("many attempts", ERROR, f"All attempts are used up.{why}", *_step(facts))
+        yield Hint("many attempts", ERROR, "All attempts are used up.", *_step(facts))
     elif session.status in (Status.QUEUED, Status.RUNNING) and session.attempt >= max(2, most - 1):
         text = f"Attempt {session.attempt} of {most}; after the last one it waits for a person."
         yield Hint("many attempts", WARNING, text, *_step(facts))
@@ -157,7 +156,7 @@ def failing_model(facts: _Facts) -> Iterator[Hint]:
         failed.append(call)
     if len(failed) >= MODEL_FAILURES:
         number = f"{len(failed)} or more" if len(failed) == LAST_MODEL_CALLS else str(len(failed))
-        text = f"The last {number} model calls failed: {shorten(failed[0].error, 200)}"
+        text = f"The last {number} model calls failed."
         yield Hint("failing model", WARNING, text, *_step(facts))
 
 

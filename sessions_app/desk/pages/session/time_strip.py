@@ -6,7 +6,18 @@ from datetime import datetime, timedelta
 
 from agentstate.names import STEP_KINDS
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, Session, Status, ToolCall
+from sessions_app.models import (
+    Branch,
+    CallStatus,
+    Checkpoint,
+    Event,
+    EventKind,
+    ModelCall,
+    Session,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
 from sessions_app.wording import duration
 
 STEPS = 100
@@ -56,7 +67,7 @@ class Strip:
 
 
 def strip(context: SessionContext) -> Strip | None:
-    """The newest `STEPS` steps, and the whole session's totals; None before the first step. Three queries."""
+    """The newest `STEPS` steps, and the whole session's totals; None before the first step. Four queries."""
     session, branch, now = context.session, context.branch, context.now
     starts = list(
         Checkpoint.objects.visible_on(branch)
@@ -68,7 +79,7 @@ def strip(context: SessionContext) -> Strip | None:
         return None
     whole = len(starts) <= STEPS
     position, start = starts[min(len(starts), STEPS) - 1]
-    spans = _spans(branch, position - 1, now)
+    spans = [*_spans(branch, position - 1, now), *_doubt_spans(session, branch, position - 1, now)]
     live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
     end = max(
         [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
@@ -83,12 +94,31 @@ def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
     )
     spans: list[Span] = [("model", started, ended) for started, ended in models]
     for started, ended, requested, decided, status, decided_by in tools:
-        if started is not None and (status == CallStatus.DOUBT or (decided_by and requested is None)):
-            spans.append(("waiting", started, ended or now))  # nothing but a person could end it
-        elif started is not None:
-            spans.append(("tool", started, ended or started))
+        if started is not None:
+            # How long a call ran of which a person said what happened is unknown.
+            unknown = status == CallStatus.DOUBT or (decided_by and requested is None)
+            spans.append(("tool", started, started if unknown or ended is None else ended))
         if requested is not None:
             spans.append(("waiting", requested, decided or now))
+    return spans
+
+
+def _doubt_spans(session: Session, branch: Branch, after: int, now: datetime) -> list[Span]:
+    """From when calls were found in doubt until the last of them was decided, or until now."""
+    events = (
+        Event.objects.visible_on(branch, after=after)
+        .filter(kind__in=(EventKind.IN_DOUBT, EventKind.DECIDED))
+        .order_by("position")
+        .values_list("kind", "created_at")
+    )
+    spans: list[Span] = []
+    for kind, at in events:
+        if kind == EventKind.IN_DOUBT:
+            spans.append(("waiting", at, at))
+        elif spans:
+            spans[-1] = ("waiting", spans[-1][1], at)
+    if spans and session.waiting_for == WaitingFor.DOUBT:
+        spans[-1] = ("waiting", spans[-1][1], now)
     return spans
 
 

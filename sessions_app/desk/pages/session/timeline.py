@@ -91,6 +91,21 @@ def read_since(context: SessionContext, position: int) -> TimelinePage:
     return TimelinePage(items, last_step=steps[-1].position if steps else position)
 
 
+def events_above_a_begun_step(items: Sequence[Item]) -> dict[int, tuple[EventItem, StepItem]]:
+    """The events that stand above a step with a lower position, which began after them, by their positions.
+
+    A page that was drawn before the step began has them below it.
+    """
+    moved: dict[int, tuple[EventItem, StepItem]] = {}
+    step: StepItem | None = None
+    for item in reversed(items):
+        if isinstance(item, StepItem):
+            step = item
+        elif isinstance(item, EventItem) and step is not None and item.position > step.position:
+            moved[item.position] = (item, step)
+    return dict(reversed(moved.items()))
+
+
 def before_of_page_around(branch: Branch, position: int) -> int | None:
     """The ``before`` of a page that shows ``position``; None for the newest page. One query."""
     later = list(
@@ -249,7 +264,8 @@ class _Rows:
                 case Message():
                     items.append(MessageItem.of(row))
                 case Event():
-                    items.append(EventItem.of(row))
+                    failures = step.failures if step is not None else []
+                    items.append(EventItem.of(row, said_above=failures[-1].error if failures else ""))
         if step is not None and context is not None:
             step.take_state_of(context.session, context.now)
         return timeline_items.with_gaps(items)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import ClassVar
 
 from django.db.models import Q
@@ -22,6 +23,15 @@ from sessions_app.models import (
 )
 
 IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Model calls that failed one after another with the same error; ``at`` is when the last one began."""
+
+    error: str
+    number: int
+    at: datetime
 
 
 @dataclass(slots=True)
@@ -95,8 +105,11 @@ class StepItem:
         return [call for call in self.calls if call.row.status not in ENDED_CALL_STATES]
 
     @property
-    def failures(self) -> list[ModelCall]:
-        return [call for call in self.model_calls if call.error]
+    def failures(self) -> list[Failures]:
+        """The failed model calls, those in a row with the same error as one."""
+        failed = [call for call in self.model_calls if call.error]
+        grouped = [list(calls) for _, calls in groupby(failed, key=lambda call: call.error)]
+        return [Failures(calls[0].error, len(calls), calls[-1].started_at) for calls in grouped]
 
     @property
     def model_seconds(self) -> float:
@@ -147,19 +160,24 @@ class MessageItem:
         return self.at
 
 
-# Read after the actor's name where a person acted, and by themselves otherwise.
 @dataclass(slots=True)
 class EventItem:
-    """An event of the audit trail, in one line."""
+    """An event of the audit trail, in one line.
+
+    reason: "" where the step above it says it already.
+    """
 
     kind: ClassVar[str] = "event"
     row: Event
     position: int
     at: datetime
+    reason: str
 
     @classmethod
-    def of(cls, row: Event) -> "EventItem":
-        return cls(row, row.position, row.created_at)
+    def of(cls, row: Event, *, said_above: str = "") -> "EventItem":
+        """:param said_above: The error of the failed model call that the step above shows."""
+        reason = "" if said_above and said_above in row.reason else row.reason
+        return cls(row, row.position, row.created_at, reason)
 
     @property
     def last_at(self) -> datetime:
