@@ -14,8 +14,8 @@ pytestmark = pytest.mark.django_db
 NOTHING_HIDDEN = Mask.none()
 
 
-def compare(left, right, mask=NOTHING_HIDDEN):
-    return compare_page.compare(left, right, mask)
+def compare(left, right, mask=NOTHING_HIDDEN, whole=True):
+    return compare_page.compare(left, right, mask, whole=whole)
 
 
 def last(session_or_branch):
@@ -223,6 +223,10 @@ def test_hidden_values_stay_hidden_and_still_count_as_different():
     assert not [word for word in ("DE11", "DE22") if word in repr((comparison.lines, comparison.keys))]
     assert by_name(comparison.keys)["iban"] == ("changed", HIDDEN, HIDDEN)
     assert [line.kind for line in comparison.lines] == ["same", "same", "changed", "changed"]
+    # Who may not reveal the values is not told whether they differ, or a guess could be compared with one.
+    comparison = compare(*ends, Mask.of(["iban"], [r"DE\d\d"]), whole=False)
+    assert by_name(comparison.keys)["iban"] == ("same", HIDDEN, HIDDEN)
+    assert [line.kind for line in comparison.lines] == ["same", "same", "same", "same"]
 
 
 def test_a_very_long_message_is_shown_changed_as_a_whole():

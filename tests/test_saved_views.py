@@ -136,3 +136,25 @@ def test_a_double_click_saves_once(actor):
         each.join()
     assert SavedView.objects.count() == 1
     assert len(refusals) == 3
+
+
+@pytest.mark.parametrize(
+    "name, query", [("About DE89", "queue=all"), ("Mine", "customer=DE89"), ("Mine", "tag=de89")]
+)
+def test_a_view_cannot_hold_what_is_hidden(settings, name, query):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    with pytest.raises(Invalid, match="hidden on the desk"):
+        actions.save_view(actor=builders.actor(), name=name, query=query)
+    assert not SavedView.objects.exists()
+
+
+def test_a_view_that_was_saved_before_its_filter_was_hidden_cannot_be_opened(client, settings):
+    actions.save_view(actor=builders.actor(), name="About DE89", query="customer=DE89", shared=True)
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    client.force_login(builders.user("viewer", "vera"))
+    text = client.get("/views/").content.decode()
+    assert "About ••••" in text
+    assert "customer: ••••" in text
+    assert "It filters by a hidden value, so it cannot be opened." in text
+    for address in ("/", "/views/"):
+        assert "DE89" not in client.get(address).content.decode()

@@ -7,7 +7,9 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
 
+from sessions_app.access import shown
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import MOST_SAVED_VIEWS
 from sessions_app.actions.base import in_one_transaction, optional_text, require, required_text
@@ -29,13 +31,17 @@ def save_view(
 
     :param replace: Put it in the place of the actor's own view of that name, if there is one.
     :raises Forbidden: for sharing without the permission to do so.
-    :raises Invalid: for a name that the actor has used already, for an unknown filter, and beyond `MOST_SAVED_VIEWS`.
+    :raises Invalid: for a name that the actor has used already, for an unknown filter, and beyond `MOST_SAVED_VIEWS`;
+        and for what is hidden on the desk, since the view's address would show it.
     """
     user = _person(actor)
     if shared:
         require(actor, StaffPermission.SHARE_VIEW)
     name = required_text("The name", name, LONGEST_NAME)
     query = _normal(query, user)
+    mask = Mask.configured()
+    if mask.hides(name) or shown.hides_in_query(mask, query):
+        raise Invalid("A view cannot hold a value that is hidden on the desk, in its name or in its filter.")
     # Locked, so that views saved at once cannot exceed the limit together.
     User.objects.select_for_update().get(pk=user.pk)
     present = SavedView.objects.filter(owner=user, name=name).first()

@@ -62,7 +62,7 @@ def desk(
         try:
             response = view(request, *args, **kwargs)  # type: ignore[arg-type]
         except ActionError as error:
-            values = {"title": "This was not done", "text": str(error)}
+            values = {"title": "This was not done", "text": Mask.configured().text(str(error))}
             response = render_page(request, "desk/problem.html", values, status=error.status)
         patch_vary_headers(response, ["HX-Request"])
         return response
@@ -157,7 +157,7 @@ def submit(form: forms.Form, run: Callable[[], T]) -> Submission[T]:
     try:
         return Submission(run())
     except ActionError as error:
-        form.add_error(None, str(error))
+        form.add_error(None, Mask.configured().text(str(error)))
         return Submission(status=error.status, moved=isinstance(error, Moved))
 
 

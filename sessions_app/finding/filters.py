@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from sessions_app.finding.hidden import contains, finds_by_whole_values, is_tagged
+from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.search import history_contains
 from sessions_app.models import Phase, RegisteredAgent, Status
 
@@ -57,7 +57,7 @@ class SessionFilter(forms.Form):
         At most two queries, and none where nothing is hidden from the person.
         """
         self.is_valid()
-        whole = finds_by_whole_values(self.user)
+        whole = may_know_hidden(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
         where = Q()
         for name in ("agent", "status", "phase"):

@@ -15,8 +15,8 @@ from sessions_app.models import Session, StaffPermission
 MOST = 5_000
 
 
-def finds_by_whole_values(user: User) -> bool:
-    """Whether nothing is hidden from the person who searches, or they could reveal it."""
+def may_know_hidden(user: User) -> bool:
+    """Whether nothing is hidden from the person, or they could reveal it: then an answer may depend on it."""
     return not Mask.configured().hides_anything or Actor.of(user).may(StaffPermission.REVEAL)
 
 

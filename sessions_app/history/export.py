@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.history.call_rows import SMALL, calls_without_big_results
 from sessions_app.history.message_rows import RESULT_OF
@@ -45,7 +46,9 @@ def session_json(
     read_calls = "tool_calls" in keys or "messages" in keys
     calls = list(_calls(branch, after, upto, big_results)) if read_calls else []
     readers: Mapping[str, Callable[[], Any]] = {
-        "tags": lambda: sorted(session.tags.values_list("name", flat=True)),
+        "tags": lambda: [
+            shown.tag(mask, name) for name in sorted(session.tags.values_list("name", flat=True))
+        ],
         "inbox": lambda: [mask.named("text", text) for text in session.inbox.values_list("text", flat=True)],
         "messages": lambda: _messages(branch, after, upto, calls, mask),
         "model_calls": lambda: [

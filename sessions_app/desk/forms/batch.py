@@ -7,6 +7,7 @@ from django import forms
 
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.desk.pages.approvals import stored_fingerprint
@@ -17,7 +18,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call. ``problem`` is "" where it was decided as asked."""
+    """What became of one call, masked. ``problem`` is "" where it was decided as asked."""
 
     session: Session
     position: int
@@ -60,11 +61,13 @@ class BatchForm(forms.Form):
         return data
 
     def run(self, actor: Actor) -> list[Outcome]:
+        mask = Mask.configured()
         with locks.sharing_one_wait():
-            return [
-                Outcome(approval.session, approval.call.position, self._decide(actor, approval))
-                for approval in self.approvals
-            ]
+            problems = [self._decide(actor, approval) for approval in self.approvals]
+        return [
+            Outcome(mask.row(approval.session), approval.call.position, mask.text(problem))
+            for approval, problem in zip(self.approvals, problems, strict=True)
+        ]
 
     def _decide(self, actor: Actor, approval: Approval) -> str:
         call: dict[str, Any] = {

@@ -74,7 +74,8 @@ class StateForm(ReasonForm):
         type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
         field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
-        self.fields["value"] = field_class(label=key or "Value", required=field_class is not LongText)
+        label = Mask.configured().text(key) or "Value"
+        self.fields["value"] = field_class(label=label, required=field_class is not LongText)
         if field_class is Json:
             self.fields["value"].help_text = (
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."

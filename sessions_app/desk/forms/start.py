@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 
 from sessions_app import actions
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.forms.fields import JsonObject
 from sessions_app.models import RegisteredAgent, Session
@@ -31,7 +32,7 @@ class StartForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.agents = list(RegisteredAgent.objects.all())
+        self.agents = Mask.configured().rows(RegisteredAgent.objects.all())
         field = self.fields["agent"]
         assert isinstance(field, forms.ChoiceField)
         field.choices = [(agent.key, agent.title) for agent in self.agents if not agent.problem]

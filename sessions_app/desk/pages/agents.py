@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import Count
 
+from sessions_app.access.masking import Mask
 from sessions_app.models import RegisteredAgent, Session, Status
 
 NEWEST = 500
@@ -21,9 +22,9 @@ class AgentRow:
     waiting: int = 0
 
 
-def agents() -> list[AgentRow]:
+def agents(mask: Mask) -> list[AgentRow]:
     """All agents. Two queries."""
-    rows = {agent.key: AgentRow(agent) for agent in RegisteredAgent.objects.all()}
+    rows = {agent.key: AgentRow(agent) for agent in mask.rows(RegisteredAgent.objects.all())}
     numbers = Session.objects.order_by().values("agent", "status").annotate(n=Count("pk"))
     for number in numbers:
         row = rows.get(number["agent"])

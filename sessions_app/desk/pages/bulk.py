@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from django.db.models import Count
 
+from sessions_app.access.masking import Mask
 from sessions_app.action_list import ACTIONS, Action
 from sessions_app.models import BulkAction, BulkItem
 
@@ -49,9 +50,9 @@ class Started:
     progress: Progress
 
 
-def bulk_actions(limit: int = 50) -> list[Started]:
+def bulk_actions(mask: Mask, limit: int = 50) -> list[Started]:
     """The newest bulk actions. Two queries."""
-    rows = list(BulkAction.objects.select_related("assignee")[:limit])
+    rows = mask.rows(BulkAction.objects.select_related("assignee")[:limit])
     progress_of = _progress_of(rows)
     return [Started(row, ACTIONS[row.kind], progress_of[row.pk]) for row in rows]
 
@@ -62,10 +63,10 @@ class Page:
     next: int | None
 
 
-def failures(bulk: BulkAction, *, after: int = 0, limit: int = PAGE) -> Page:
+def failures(bulk: BulkAction, mask: Mask, *, after: int = 0, limit: int = PAGE) -> Page:
     """The sessions that it could not do, each with the reason. One query."""
     rows = bulk.items.filter(outcome=Outcome.REFUSED, pk__gt=after).select_related("session")
-    items = list(rows.order_by("pk")[: limit + 1])
+    items = mask.rows(rows.order_by("pk")[: limit + 1])
     return Page(items[:limit], items[limit - 1].pk if len(items) > limit else None)
 
 

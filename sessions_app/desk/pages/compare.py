@@ -2,6 +2,9 @@
 
 They may be of one session or of two. Messages that both see in the same rows are the same, and are only counted; the
 rest is aligned by its text. Nothing of a long shared history is read.
+
+``whole`` says that a person may reveal hidden values: then values that differ only in what is hidden count as changed.
+For others they count as the same. Otherwise they could type a guess into a session of their own, and compare.
 """
 
 import difflib
@@ -28,7 +31,7 @@ Span = tuple[list[int], list[int]]
 class Side:
     """One message. ``parts`` is its text in pieces; those with True are missing on the other side.
 
-    Messages with the same ``digest`` are equal, also in what the mask hides of them. It is not shown.
+    Messages with the same ``digest`` count as equal. It is not shown.
     """
 
     role: str
@@ -82,21 +85,22 @@ class Comparison:
         return [("State", self.keys), ("Numbers", self.numbers)]
 
 
-def compare(left: Checkpoint, right: Checkpoint, mask: Mask) -> Comparison:
+def compare(left: Checkpoint, right: Checkpoint, mask: Mask, *, whole: bool) -> Comparison:
     """At most fourteen queries, however long either history is. Reads the checkpoints' branches."""
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
-    left_sides = _sides(left.branch, [pk for keys, _ in _differing(spans) for pk in keys][:MOST], mask)
-    right_sides = _sides(right.branch, [pk for _, keys in _differing(spans) for pk in keys][:MOST], mask)
+    masks = mask, Mask.none() if whole else mask
+    left_sides = _sides(left.branch, [pk for keys, _ in _differing(spans) for pk in keys][:MOST], *masks)
+    right_sides = _sides(right.branch, [pk for _, keys in _differing(spans) for pk in keys][:MOST], *masks)
     return Comparison(
         mask.row(left),
         mask.row(right),
         shared,
         [line for span in spans for line in _lines(span, left_sides, right_sides)],
         max(sum(len(span[side]) for span in _differing(spans)) for side in (0, 1)) > MOST,
-        _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), mask),
-        _keys(_numbers(left), _numbers(right), Mask.none()),
+        _keys(restore.state_of(left.branch, left), restore.state_of(right.branch, right), *masks),
+        _keys(_numbers(left), _numbers(right), Mask.none(), Mask.none()),
     )
 
 
@@ -147,7 +151,7 @@ def _differing(spans: Sequence[Span | int]) -> list[Span]:
 # The messages
 
 
-def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
+def _sides(branch: Branch, keys: list[int], mask: Mask, compared: Mask) -> dict[int, Side]:
     rows = Message.objects.in_bulk(keys)
     places = [row.body[RESULT_OF] for row in rows.values() if RESULT_OF in row.body and not row.text]
     calls = (
@@ -156,7 +160,8 @@ def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
     results: dict[int, Any] = dict(calls.values_list("position", "result"))
     notes = staff_notes(rows.values(), mask)
     sides = {
-        pk: _side(row, str(results.get(row.body.get(RESULT_OF, 0), "")), mask) for pk, row in rows.items()
+        pk: _side(row, str(results.get(row.body.get(RESULT_OF, 0), "")), mask, compared)
+        for pk, row in rows.items()
     }
     for pk, row in rows.items():
         if (note := notes.get((row.branch_id, row.position))) is not None:
@@ -164,8 +169,8 @@ def _sides(branch: Branch, keys: list[int], mask: Mask) -> dict[int, Side]:
     return sides
 
 
-def _side(row: Message, result: str, mask: Mask) -> Side:
-    """The text of a message, and the calls that it requests."""
+def _side(row: Message, result: str, mask: Mask, compared: Mask) -> Side:
+    """The text of a message, and the calls that it requests. Through the mask ``compared``, it is compared."""
     requested = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
     calls = [
         f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000)})" for call in requested
@@ -173,8 +178,8 @@ def _side(row: Message, result: str, mask: Mask) -> Side:
     text = "\n".join([mask.text(row.text or result), *calls]).strip("\n")
     content = [
         row.role,
-        row.text or result,
-        *((call["tool_name"], repr(call["arguments"])) for call in requested),
+        compared.text(row.text or result),
+        *((call["tool_name"], repr(compared.json(call["arguments"]))) for call in requested),
     ]
     return Side(row.role, text, row.position, hash(tuple(content)))
 
@@ -221,11 +226,12 @@ def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, i
 # State and numbers
 
 
-def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask) -> list[Key]:
-    hidden = mask.json(left), mask.json(right)
+def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask, compared: Mask) -> list[Key]:
+    shown = mask.json(left), mask.json(right)
+    left, right = compared.json(left), compared.json(right)
     rows = []
     for name in sorted(left.keys() | right.keys()):
-        texts = [readable(values[name]).text if name in values else "" for values in hidden]
+        texts = [readable(values[name]).text if name in values else "" for values in shown]
         if name not in left:
             kind = ADDED
         elif name not in right:

@@ -16,14 +16,14 @@ from sessions_app.models import RegisteredAgent
 @desk
 @require_GET
 def agents_page(request: Request) -> HttpResponse:
-    return render_page(request, "desk/agents.html", {"agents": agents.agents()})
+    return render_page(request, "desk/agents.html", {"agents": agents.agents(Mask.configured())})
 
 
 @desk
 @require_GET
 def agent_page(request: Request, key: str) -> HttpResponse:
     """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
-    agent = get_object_or_404(RegisteredAgent, key=key)
+    agent = Mask.configured().row(get_object_or_404(RegisteredAgent, key=key))
     summed = agents.totals(agent)
     values = {
         "agent": agent,

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from sessions_app import actions
+from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -32,6 +33,7 @@ def begin(request: Request) -> HttpResponse:
     query = _query(request.GET, queue_of(request) or "all")
     sessions = queues.select(queue_of(request) or "all", timezone.now(), session_filter.where())
     problem, status, estimate = "", 200, None
+    mask = Mask.configured()
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
         # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
@@ -48,17 +50,16 @@ def begin(request: Request) -> HttpResponse:
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
         except ActionError as error:
-            problem, status = str(error), error.status if request.method == "POST" else 200
+            problem, status = mask.text(str(error)), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
-    mask = Mask.configured()
     for refusal in estimate.refused if estimate else []:
-        refusal.examples = mask.rows(refusal.examples)
+        refusal.why, refusal.examples = mask.text(refusal.why), mask.rows(refusal.examples)
     context = {
         "action": action,
         "choices": choices.values(),
         "query": query,
-        "filtered": describe_query(query),
+        "filtered": describe_query(query, mask),
         "estimate": estimate,
         "problem": problem,
         "form": form,
@@ -70,7 +71,8 @@ def begin(request: Request) -> HttpResponse:
 @require_GET
 def bulk_actions(request: Request) -> HttpResponse:
     """The newest bulk actions."""
-    return render_page(request, "desk/bulk_actions.html", {"bulk_actions": bulk_pages.bulk_actions()})
+    newest = bulk_pages.bulk_actions(Mask.configured())
+    return render_page(request, "desk/bulk_actions.html", {"bulk_actions": newest})
 
 
 @desk
@@ -79,16 +81,13 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     """How far a bulk action is; a part of the page is polled until it has finished."""
     bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
     mask = Mask.configured()
-    failures = bulk_pages.failures(bulk, after=number(request, "after") or 0)
-    for item in failures.items:
-        item.session = mask.row(item.session)
     action = ACTIONS[bulk.kind]
     context = {
-        "bulk": bulk,
+        "bulk": mask.row(bulk),
         "action": action,
         "progress": bulk_pages.progress(bulk),
-        "failures": failures,
-        "filtered": describe_query(bulk.query),
+        "failures": bulk_pages.failures(bulk, mask, after=number(request, "after") or 0),
+        "filtered": describe_query(bulk.query, mask),
         "why_not_stop": "" if Actor.of(request.user).may(action.permission) else NOT_ALLOWED,
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
@@ -124,9 +123,13 @@ def _query(parameters: QueryDict, queue: str) -> str:
     return query.urlencode()
 
 
-def describe_query(query: str) -> list[tuple[str, Any]]:
-    """``(name, value)`` of each filter of a list's query string."""
+def describe_query(query: str, mask: Mask) -> list[tuple[str, Any]]:
+    """``(name, value)`` of each filter of a list's query string, masked."""
     parameters = QueryDict(query)
     queue = queues.BY_KEY.get(parameters.get("queue", ""))
-    filters = [(name, value) for name, value in parameters.items() if name != "queue" and value]
+    filters = [
+        (name, shown.tag(mask, str(value)) if name == "tag" else mask.named(name, value))
+        for name, value in parameters.items()
+        if name != "queue" and value
+    ]
     return [*([("queue", queue.title)] if queue else []), *filters]

@@ -115,11 +115,11 @@ def _render(
     branch = session.current_branch
     values: dict[str, Any] = {
         "session": context.session,
-        "branch": branch,
+        "branch": context.branch,
         "form": form,
         "action": action,
         "title": action.title,
-        "explanation": action.explain(session),
+        "explanation": context.mask.text(action.explain(session)),
         "agent_problem": agent_cannot_run(session),
         "queue": context.queue,
         "moved": moved,
@@ -167,7 +167,8 @@ def _why_not(context: SessionContext, form: ActionForm, **rows: Any) -> str:
     action = form.required_action
     if not context.actor.may(action.permission):
         return NOT_ALLOWED
-    return action.impossible(context.session_row, now=context.now, **rows) or form.impossible
+    reason = action.impossible(context.session_row, now=context.now, **rows) or form.impossible
+    return context.mask.text(reason)
 
 
 def _checkpoint(context: SessionContext, pk: int | None) -> Checkpoint | None:

@@ -7,6 +7,7 @@ from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -14,7 +15,7 @@ from sessions_app.desk.context import Request, desk, queue_of, render_page, want
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.hidden import finds_by_whole_values
+from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.finding.saved_views import views_for
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.wording import age, status_label
@@ -28,6 +29,7 @@ class SessionRow:
     """One session of the list, masked. ``why`` is why it does not move, waits or failed."""
 
     session: Session
+    tags: list[str]
     tone: str
     label: str
     agent: str
@@ -36,10 +38,11 @@ class SessionRow:
     changed: str
 
     @classmethod
-    def of(cls, session: Session, titles: dict[str, str], now: datetime) -> "SessionRow":
+    def of(cls, session: Session, titles: dict[str, str], now: datetime, mask: Mask) -> "SessionRow":
         tone, label = status_label(session, now)
         return cls(
             session=session,
+            tags=[shown.tag(mask, tag.name) for tag in session.tags.all()],
             tone=tone,
             label=label,
             agent=titles.get(session.agent, session.agent),
@@ -73,10 +76,10 @@ def sessions_page(request: Request) -> HttpResponse:
     text = str(session_filter.cleaned_data.get("q") or "")
     values = {
         "sought": text,
-        "hits": search.first_hits(sessions, text, mask=mask, whole=finds_by_whole_values(request.user)),
+        "hits": search.first_hits(sessions, text, mask=mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
-        "rows": [SessionRow.of(session, titles, now) for session in sessions],
+        "rows": [SessionRow.of(session, titles, now, mask) for session in sessions],
         "next": page.next,
         "after": after,
         "filter": session_filter,
@@ -88,7 +91,7 @@ def sessions_page(request: Request) -> HttpResponse:
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
     own, shared = views_for(request.user)
-    views = [*own, *shared]
+    views = [view for view in mask.rows([*own, *shared]) if not shown.hides_in_query(mask, view.query)]
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}
     opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
     return render_page(request, "desk/sessions.html", values | {"views": views, "opened": opened})

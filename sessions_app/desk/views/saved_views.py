@@ -7,6 +7,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from sessions_app import actions
+from sessions_app.access import shown
+from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.actions.saved_views import why_not_delete
 from sessions_app.desk.context import Request, desk, render_page, submit, wants_part
@@ -15,16 +17,28 @@ from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
 from sessions_app.models import StaffPermission
 
+WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
+
 
 @desk
 @require_GET
 def views_page(request: Request) -> HttpResponse:
-    """All views that the user can open, each with its filter and with why the user cannot delete it."""
+    """All views that the user can open, each with its filter and with why the user cannot delete it.
+
+    A view that filters by something that is hidden by now cannot be opened: its address would show it.
+    """
+    mask = Mask.configured()
     own, shared = views_for(request.user)
     rows = [
-        (view, describe_query(view.query), why_not_delete(request.user, view)) for view in [*own, *shared]
+        {
+            "view": view,
+            "filtered": describe_query(view.query, mask),
+            "why_not_open": WHY_NOT_OPEN if shown.hides_in_query(mask, view.query) else "",
+            "why_not_delete": why_not_delete(request.user, view),
+        }
+        for view in mask.rows([*own, *shared])
     ]
-    return render_page(request, "desk/saved_views.html", {"found": rows})
+    return render_page(request, "desk/saved_views.html", {"rows": rows})
 
 
 @desk

@@ -21,7 +21,7 @@ from sessions_app.desk.pages.session import (
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
-from sessions_app.finding.hidden import finds_by_whole_values
+from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
 from sessions_app.models import ToolCall
 
@@ -114,7 +114,7 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The messages and calls that contain the text ``q``, newest first."""
     context = session_context(request, session_id)
     text = request.GET.get("q", "").strip()[:200]
-    whole = finds_by_whole_values(request.user)
+    whole = may_know_hidden(request.user)
     hits = search.hits(context.session, text, mask=context.mask, whole=whole, limit=MOST_HITS)
     return render_page(
         request,

@@ -25,10 +25,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class State:
+    """``unnamed`` are the names of which a part is hidden: no link can name such a key."""
+
     checkpoint: Checkpoint | None = None
     values: dict[str, ReadableValue] = field(default_factory=dict)
     counters: list[tuple[str, str]] = field(default_factory=list)
     tools: tuple[str, ...] = ()
+    unnamed: frozenset[str] = frozenset()
 
     @property
     def lacks_memory(self) -> bool:
@@ -48,7 +51,8 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
             return State()
     elif not shows(branch, checkpoint):
         branch = checkpoint.branch
-    values = context.mask.json(restore.state_of(branch, checkpoint))
+    stored = restore.state_of(branch, checkpoint)
+    values = context.mask.json(stored)
     return State(
         checkpoint=context.mask.row(checkpoint),
         values={key: readable(value) for key, value in sorted(values.items())},
@@ -58,6 +62,7 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
             if value not in (None, {}, [])
         ],
         tools=restore.tools_of(branch, checkpoint),
+        unnamed=frozenset(values.keys() - stored.keys()),
     )
 
 
