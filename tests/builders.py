@@ -457,6 +457,7 @@ def waiting_for_approval(**fields: Any) -> Session:
 def in_doubt(**fields: Any) -> Session:
     history = refunding(**fields)
     history.doubt(history.calls[-1])
+    history.event("in_doubt", reason="issue_refund may or may not have taken effect.")
     return history.rest(
         "waiting", waiting_for=WaitingFor.DOUBT, why="issue_refund may or may not have taken effect."
     )

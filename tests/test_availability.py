@@ -30,7 +30,7 @@ def test_each_action_is_possible_exactly_in_the_states_of_the_table(state: str) 
 def test_what_lets_an_agent_continue_is_refused_where_the_agent_cannot_be_built(state: str) -> None:
     session = builders.STATES[state]()
     RegisteredAgent.objects.update(problem="SyntaxError: invalid syntax (claims.py, line 3)")
-    problem = "Its agent cannot be built: SyntaxError: invalid syntax (claims.py, line 3)"
+    problem = "Its agent cannot be built: SyntaxError: invalid syntax (claims.py, line 3)."
     session = Session.objects.select_related("branch").get(pk=session.pk)
     answers = {key: action.impossible(session) for key, action in ACTIONS.items()}
     assert answers == {

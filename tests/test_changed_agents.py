@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 NEW = "e" * 64
 PROBLEM = "SyntaxError: invalid syntax (claims.py, line 3)"
-CANNOT = f"Its agent cannot be built: {PROBLEM}"
+CANNOT = f"Its agent cannot be built: {PROBLEM}."
 MOVED = "The agent has changed since this page was drawn. Look at it again, then decide."
 
 
@@ -43,7 +43,9 @@ def fresh(session: Session) -> Session:
 
 
 def text_of(response) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
+    """What is visible: some text is hidden until a script shows it."""
+    visible = re.sub(r"<span data-edited hidden>[^<]*</span>", "", response.content.decode())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", visible)).split())
 
 
 def on_card(text: str) -> dict[str, str]:
@@ -76,7 +78,7 @@ def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operato
     answer = operator.get(page.format(session.pk))
     assert f"{CANNOT} The call can be rejected, but not approved." in text_of(answer)
     assert re.search(
-        r'<button[^>]* disabled title="Its agent cannot be built[^>]*>\s*Approve\s*<', answer.content.decode()
+        r'<button[^>]* disabled title="Its agent cannot be built[^>]*>\s*Approve <', answer.content.decode()
     )
     assert f'href="/sessions/{session.pk}/reject/' in answer.content.decode()
     fields = on_card(answer.content.decode())
@@ -154,6 +156,13 @@ def test_a_session_whose_agent_cannot_be_built_is_not_resumed(operator):
     answer = operator.post(f"/sessions/{session.pk}/resume/", {"version": session.version, "reason": "Go on"})
     assert answer.status_code == 409
     assert fresh(session).status == "paused"
+
+
+def test_an_agent_that_no_worker_has_is_said_on_the_page(operator):
+    session = builders.paused()
+    RegisteredAgent.objects.all().delete()
+    page = text_of(operator.get(f"/sessions/{session.pk}/"))
+    assert "It cannot continue. Its agent cannot run: no worker has an agent “claims”." in page
 
 
 def test_the_outcome_of_a_call_can_be_recorded_while_the_agent_cannot_be_built_but_it_does_not_run_again(

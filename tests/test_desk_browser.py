@@ -74,6 +74,26 @@ def test_a_watched_session_grows_by_itself_and_stops_asking_when_it_is_done(page
     ]
 
 
+def test_what_happened_before_a_step_began_moves_above_it_while_the_page_is_open(page):
+    history = builders.looked_up()
+    history.event("paused")
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    lines = page.locator("#timeline > li:not([hidden])")
+    expect(lines.nth(-2)).to_contain_text("paused it")
+    history.event("resumed")
+    history.lookup("POL-8")
+    history.rest("running")
+    expect(page.locator("#timeline")).to_contain_text("POL-8")
+    shown = [" ".join(text.split()) for text in lines.all_inner_texts()]
+    order = [
+        next(i for i, text in enumerate(shown) if what in text)
+        for what in ("paused it", "resumed it", "POL-8")
+    ]
+    assert order == sorted(order)
+    assert sum("paused it" in text for text in shown) == 1
+
+
 def test_what_somebody_is_typing_is_not_taken_from_them(page):
     history = builders.refunding()
     history.ask(history.calls[-1])

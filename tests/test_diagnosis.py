@@ -201,9 +201,10 @@ def test_an_agent_that_changed_since_the_last_checkpoint():
 def test_an_agent_that_cannot_be_built_or_is_not_registered():
     session = builders.paused()
     RegisteredAgent.objects.update(problem="OPENAI_API_KEY is not set.")
-    assert only(session, "no agent").text == "It cannot run on. OPENAI_API_KEY is not set."
+    # Why it cannot stands in the banner at the top of the page.
+    assert only(session, "no agent").text == "It cannot continue until a worker can run its agent."
     RegisteredAgent.objects.all().delete()
-    assert "No worker publishes the agent “claims”" in only(session, "no agent").text
+    assert only(session, "no agent").text == "It cannot continue until a worker can run its agent."
 
 
 SECRETS = {

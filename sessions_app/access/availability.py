@@ -84,7 +84,7 @@ def agent_cannot_run(session: Session) -> str:
     agent = session.registered_agent
     if agent is None:
         return f"Its agent cannot run: no worker has an agent “{session.agent}”."
-    return f"Its agent cannot be built: {agent.problem}" if agent.problem else POSSIBLE
+    return f"Its agent cannot be built: {agent.problem.rstrip('.')}." if agent.problem else POSSIBLE
 
 
 def resume(facts: Facts) -> str:

@@ -285,7 +285,7 @@ class Session(models.Model):
     def new_definition(self) -> str:
         """The definition of its agent that the workers have, if the session last ran with another one; else ""."""
         agent = self.registered_agent
-        if agent is None or not self.definition or agent.definition == self.definition:
+        if agent is None or agent.problem or not self.definition or agent.definition == self.definition:
             return ""
         return agent.definition
 

@@ -50,8 +50,8 @@
   document.addEventListener("input", (event) => {
     if ("asked" in event.target.dataset) {
       event.target.classList.toggle("changed", event.target.value !== event.target.dataset.asked);
-      const button = $('[data-key="a"]', event.target.form);
-      if (button && button.textContent.startsWith("Approve")) button.textContent = $(".changed", event.target.form) ? "Approve edited" : "Approve";
+      const edited = $("[data-edited]", event.target.form);
+      if (edited) edited.hidden = !$(".changed", event.target.form);
     }
   });
 

@@ -238,8 +238,7 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
     if session.status == Status.CANCELLED:
         return
     if agent is None or agent.problem:
-        problem = agent.problem if agent else f"No worker publishes the agent “{session.agent}”."
-        yield Hint("no agent", ERROR, f"It cannot run on. {problem}")
+        yield Hint("no agent", ERROR, "It cannot continue until a worker can run its agent.")
     elif session.new_definition:
         finished = session.status == Status.IDLE and session.phase == Phase.DONE
         then = "its next message runs on the new one" if finished else "look before you resume it"
