@@ -163,3 +163,15 @@ def test_no_module_is_longer_than_350_lines() -> None:
         name: path.read_text().count("\n") for name, path in MODULES.items() if ".migrations." not in name
     }
     assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+
+
+@pytest.mark.parametrize("name", ["agentstate", "sessions_app", "templates", "static", "tests"])
+def test_the_parts_of_the_project_stand_at_the_top_level_where_a_newcomer_looks_for_them(name: str) -> None:
+    # A wheel takes the templates and static files from there.
+    assert any(path.is_file() for path in (ROOT / name).rglob("*.*"))
+
+
+def test_no_template_or_static_file_stands_in_a_package() -> None:
+    packages = [ROOT / "agentstate", ROOT / "sessions_app"]
+    assert [path for package in packages for path in package.rglob("*.html")] == []
+    assert [path for package in packages for path in package.rglob("*.css")] == []
