@@ -7,7 +7,6 @@ HTTP on this machine. An invalid value is refused at start with a sentence that 
 import contextlib
 import logging
 import os
-import re
 import secrets
 import tempfile
 from collections.abc import Sequence
@@ -85,15 +84,15 @@ def _context_windows() -> dict[str, int]:
 
 def _patterns(name: str) -> list[str]:
     """Regular expressions, one per line."""
+    from sessions_app.access.hiding.patterns import HiddenPattern, PatternError
+
     lines: list[str] = env.list(name, [], subcast=lambda line: line.rstrip("\r"), delimiter="\n")
     patterns = [line for line in lines if line.strip()]
     for pattern in patterns:
         try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ImproperlyConfigured(
-                f"{name}: {pattern!r} is not a valid regular expression: {error}. Write one per line."
-            ) from error
+            HiddenPattern(pattern)
+        except PatternError as error:
+            raise ImproperlyConfigured(f"{name}: {error} Write one per line.") from error
     return patterns
 
 

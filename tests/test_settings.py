@@ -50,8 +50,18 @@ def load(monkeypatch, tmp_path):
         ({"AGENTSTATE_CONTEXT_WINDOW": "0"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
         (
             {"AGENTSTATE_MASK_PATTERNS": "ok\n(a"},
-            "AGENTSTATE_MASK_PATTERNS: '(a' is not a valid regular expression",
+            "AGENTSTATE_MASK_PATTERNS: '(a' is not a valid regular expression: missing ): (a.",
         ),
+        (
+            {"AGENTSTATE_MASK_PATTERNS": r"\d{4}(?!\d)"},
+            r"'\\d{4}(?!\\d)' is not a valid regular expression: invalid perl operator: (?!. Patterns are those of "
+            "RE2, which has no look-ahead, look-behind and backreferences.",
+        ),
+        (
+            {"AGENTSTATE_MASK_PATTERNS": r"(a)\1"},
+            "is not a valid regular expression: invalid escape sequence: \\1.",
+        ),
+        ({"AGENTSTATE_MASK_PATTERNS": r"\d*"}, "matches the empty text"),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
         ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be a number of proxies from 0, not -1."),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),

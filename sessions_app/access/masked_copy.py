@@ -2,10 +2,11 @@
 
 A copy has the values and the related rows that were loaded, each of them masked, and nothing else: it cannot be saved,
 deleted or read again from the database, and it does not load a deferred field or a related row that would have to be
-masked too. Whatever a page needs must be selected by its query.
+masked too. Whatever a page needs must be selected by its query. A field is masked when it is first read, so that a list
+does not mask what it does not show.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
 
@@ -18,6 +19,8 @@ _REFUSED = (
     *("save", "asave", "save_base", "delete", "adelete"),
     *("refresh_from_db", "arefresh_from_db"),  # also what loads a deferred field
 )
+# The attribute of a copy that names the masked fields that it can show.
+_LOADED = "_masked_fields_loaded"
 
 
 class MaskedCopyError(RuntimeError):
@@ -38,10 +41,19 @@ def masked_copy(
     copy = row.__class__.__new__(row.__class__)
     memo[id(row)] = copy
     values: dict[str, Any] = dict(row.__getstate__())
+    columns = {field.attname for field in row._meta.concrete_fields}
+    # Those of a row that is itself a copy may not have been read.
+    loaded = columns.intersection(fields[type(row)]) & (values.keys() | values.get(_LOADED, set()))
     for name in fields[type(row)]:
-        if name in values:
+        if name in loaded:
+            values.pop(name, None)
+        elif name in values:
+            # An annotation: Django would not ask for it.
             values[name] = mask_field(row, name, values[name])
     values |= {method: _refusal(row, method) for method in _REFUSED}
+    # What Django calls to read a field that has no value yet.
+    values["refresh_from_db"] = _reader(row, copy, loaded, mask_field)
+    values[_LOADED] = loaded
     vars(copy).update(values)
     related = _LoadedRelations(row, _masked_relations(type(row), frozenset(fields)))
     for name, other in values["_state"].fields_cache.items():
@@ -75,6 +87,20 @@ def _masked_relations(model: type[Model], masked: frozenset[type[Model]]) -> dic
         for relation in relations
         if (relation.many_to_one or relation.one_to_one) and relation.related_model in masked
     }
+
+
+def _reader(row: Model, copy: Model, loaded: set[str], mask_field: FieldMask) -> Callable[..., None]:
+    """Sets fields of the copy that were loaded in the row, masked. Refuses all others."""
+    refuse = _refusal(row, "refresh_from_db")
+
+    def read(using: str | None = None, fields: Iterable[str] | None = None, **kwargs: Any) -> None:
+        names = list(fields or ())
+        if not names or not loaded.issuperset(names):
+            refuse()
+        for name in names:
+            vars(copy)[name] = mask_field(row, name, getattr(row, name))
+
+    return read
 
 
 def _refusal(row: Model, method: str) -> Callable[..., NoReturn]:

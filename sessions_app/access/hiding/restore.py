@@ -1,0 +1,79 @@
+"""What a person meant who edited JSON in which some values were hidden. Linear in its size but for its depth."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sessions_app.access.errors import Invalid
+from sessions_app.access.hiding.tree import HIDDEN
+from sessions_app.access.typed import JSON_DEPTH
+
+Json = Any
+
+
+def restore(typed: Json, original: Json, shown: Json) -> Json:
+    """The typed value, with the original values where it still has those that were shown.
+
+    :raises Invalid: for a text of which a part is still hidden and another part was changed, and for a value that is
+        nested too deeply. Nothing else is raised.
+    """
+    try:
+        return _restored(typed, original, shown)
+    except RecursionError:
+        raise Invalid(f"The value is nested too deeply. Write it with at most {JSON_DEPTH} levels.") from None
+
+
+def _restored(typed: Json, original: Json, shown: Json) -> Json:
+    if _same(typed) == _same(shown):
+        return original
+    if isinstance(typed, dict) and isinstance(original, dict) and isinstance(shown, dict):
+        return _object(typed, original, shown)
+    if isinstance(typed, list) and isinstance(original, list) and isinstance(shown, list):
+        if len(typed) == len(original):
+            return [_restored(*items) for items in zip(typed, original, shown, strict=True)]
+        return _items(typed, original, shown)
+    return _without_hidden(typed)
+
+
+def _object(typed: dict[str, Json], original: dict[str, Json], shown: dict[str, Json]) -> dict[str, Json]:
+    # The keys are in the same order, unless two that were hidden became one.
+    originals = dict(zip(shown, original, strict=True)) if len(shown) == len(original) else {}
+    restored = {}
+    for key, item in typed.items():
+        name = originals.get(key, key)
+        if name != key and _same(item) == _same(shown[key]):
+            restored[name] = original[name]
+        elif key in original and key in shown:
+            restored[_without_hidden(key)] = _restored(item, original[key], shown[key])
+        else:
+            restored[_without_hidden(key)] = _without_hidden(item)
+    return restored
+
+
+def _items(typed: Sequence[Json], original: Sequence[Json], shown: Sequence[Json]) -> list[Json]:
+    """The items of a list that has become longer or shorter: the original of each, if only one can be meant."""
+    candidates: dict[str, dict[str, Json]] = {}
+    for before, item in zip(original, shown, strict=True):
+        candidates.setdefault(_same(item), {})[_same(before)] = before
+    restored = []
+    for item in typed:
+        originals = candidates.get(_same(item), {})
+        restored.append(next(iter(originals.values())) if len(originals) == 1 else _without_hidden(item))
+    return restored
+
+
+def _same(value: Json) -> str:
+    """A text that two values share if they are the same JSON: `1` is neither `1.0` nor `true`."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _without_hidden(typed: Json) -> Json:
+    """The value as typed.
+
+    :raises Invalid: if a part of it is still hidden.
+    """
+    if HIDDEN in json.dumps(typed, ensure_ascii=False, default=repr):
+        raise Invalid(
+            f"A hidden value ({HIDDEN}) cannot be changed in part. Write the whole of it, or leave it."
+        )
+    return typed
