@@ -1,4 +1,4 @@
-"""Every role asks for every action in every state, over HTTP, on a desk that hides values: what is answered and done."""
+"""Every role asks for every action in every state, over HTTP, where values are hidden: what is done and answered."""
 
 import html
 from typing import Any
