@@ -5,12 +5,13 @@ The fingerprint of an agent's definition is taken before the agent is wrapped: t
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, get_type_hints
 
 from haystack.components.agents import Agent
+from haystack.hooks.human_in_the_loop import ConfirmationHook
 from haystack.tools import Tool, Toolset
 from pydantic import TypeAdapter
 
@@ -22,6 +23,7 @@ from agentstate.durable.hooks import (
     CommitTurnEnd,
     CommitTurnStart,
     GuardedHook,
+    PlanAddedCalls,
     RestoreCheckpoint,
 )
 from agentstate.durable.model import ReplayChatGenerator
@@ -126,7 +128,8 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
                 *([CommitPreparedContext()] if before_llm else []),
             ],
             "before_tool": [
-                *(with_journal_strategies(hook) for hook in hooks.get("before_tool", [])),
+                *_before_tool(hooks.get("before_tool", [])),
+                PlanAddedCalls(),
                 ApprovalHook(),
                 CheckPendingCalls(),
             ],
@@ -203,6 +206,14 @@ def _check_identities(agent: Agent, key: str, policies: Policies) -> None:
                 f"The agent {key!r} has a policy for {tool.name!r} whose identity names arguments that the tool lacks: "
                 f"{', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
             )
+
+
+def _before_tool(hooks: Iterable[Any]) -> Iterator[Any]:
+    """The user's hooks. One that asks for confirmation is preceded by the record of the calls that it asks about."""
+    for hook in hooks:
+        if isinstance(hook, ConfirmationHook):
+            yield PlanAddedCalls()
+        yield with_journal_strategies(hook)
 
 
 def _journal_generators(hook: Any) -> None:

@@ -9,9 +9,10 @@
 |             |                       | model's reply; ends the run when its slice is over, or if asked to    |
 |             | the user's, guarded   | run once per step                                                     |
 |             | CommitPreparedContext | the "prepared" checkpoint, if those hooks changed messages or state   |
-| before_tool | the user's; approvals | collect what needs approval; nothing                                  |
-|             | CheckPendingCalls     | as planned, calls that hooks added; ends the run before any tool runs |
-|             |                       | for a call in doubt, a missing approval or a stop request             |
+| before_tool | PlanAddedCalls        | as planned, calls that hooks added; before whatever asks for approval |
+|             | the user's; approvals | collect what needs approval; nothing                                  |
+|             | CheckPendingCalls     | ends the run before any tool runs for a call in doubt, a missing      |
+|             |                       | approval or a stop request                                            |
 | after_run   | the user's, guarded   | run at the end of a turn only                                         |
 |             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
 
@@ -29,8 +30,9 @@ from haystack.tools import Tool
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import effects, run_context, tools
+from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.progress import Meter
-from agentstate.durable.records import AnsweredCall, CallRecord, NewCall, Signals
+from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
@@ -121,6 +123,13 @@ class CommitPreparedContext(DurableHook):
             run.context_is_committed = True
 
 
+class PlanAddedCalls(DurableHook):
+    """Records the calls that the user's hooks have added to the model's, so that approvals apply to them."""
+
+    def apply(self, run: RunContext, state: State) -> None:
+        plan_added_calls(run, state)
+
+
 class CheckPendingCalls(DurableHook):
     """Lets the tools of the step run, or suspends the run until people have decided about its calls.
 
@@ -128,14 +137,9 @@ class CheckPendingCalls(DurableHook):
     """
 
     def apply(self, run: RunContext, state: State) -> None:
+        plan_added_calls(run, state)
         messages = state.data.get("messages") or []
         calls = messages[-1].tool_calls if messages else []
-        missing = [call for call in calls if run.call(call.id) is None]
-        if missing:
-            added = [
-                NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in missing
-            ]
-            run.calls.update({record.call_id: record for record in run.journal.plan(added)})
         pending: list[CallRecord] = []
         for call in calls:
             record = run.calls[call.id or ""]

@@ -1,6 +1,5 @@
 """A chat generator that journals what the real one replies, and replays what is in the journal already."""
 
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +8,12 @@ from haystack.core.serialization import component_to_dict, default_to_dict
 from haystack.dataclasses import ChatMessage
 
 from agentstate.durable import run_context
+from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
 from agentstate.names import AGENT_GENERATOR
-
-MAX_CALL_ID = 200
 
 
 @component
@@ -152,15 +150,15 @@ def _with_call_ids(message: ChatMessage) -> ChatMessage:
     ids = [call.id for call in message.tool_calls]
     body = message_body(message)
     storable = body == message.to_dict()
-    if storable and all(id and len(id) <= MAX_CALL_ID for id in ids) and len(set(ids)) == len(ids):
+    if storable and all(map(is_usable_id, ids)) and len(set(ids)) == len(ids):
         return message
     # The rest of this run must see what a resumed run would see.
     message = message if storable else message_from(body)
     seen: set[str] = set()
     calls = []
     for call in message.tool_calls:
-        is_usable = call.id and len(call.id) <= MAX_CALL_ID and call.id not in seen
-        calls.append(call if is_usable else replace(call, id=f"call_{uuid.uuid4().hex[:16]}"))
+        is_usable = is_usable_id(call.id) and call.id not in seen
+        calls.append(call if is_usable else replace(call, id=new_call_id()))
         seen.add(str(calls[-1].id))
     if not calls:
         return message
