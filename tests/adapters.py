@@ -11,7 +11,7 @@ from agentstate.durable.port import Journal
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.store import Store
 from sessions_app import actions
-from sessions_app.models import Branch, InboxMessage, Session, Status
+from sessions_app.models import Branch, InboxMessage, RegisteredAgent, Session, Status
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
 from tests import builders
@@ -114,10 +114,8 @@ class OrmAdapter:
         InboxMessage.objects.create(session_id=self.pk, text=text)
 
     def approve(self, call_id: str, edited: dict[str, Json] | None = None) -> None:
-        definition = self.fresh().new_definition
-        actions.approve(
-            actor=SYSTEM, session_id=self.pk, call_id=call_id, edited=edited, definition=definition
-        )
+        self._publish()
+        actions.approve(actor=SYSTEM, session_id=self.pk, call_id=call_id, edited=edited)
 
     def reject(self, call_id: str, message: str) -> None:
         actions.reject(actor=SYSTEM, session_id=self.pk, call_id=call_id, message=message)
@@ -125,8 +123,13 @@ class OrmAdapter:
     def decide(self, call_id: str, *, skip: str = "", **how: Any) -> None:
         if skip:
             how["skip"] = skip
-        how["definition"] = self.fresh().new_definition
+        self._publish()
         actions.decide(actor=SYSTEM, session_id=self.pk, call_id=call_id, reason="looked it up", **how)
+
+    def _publish(self) -> None:
+        """Publish the agent as the one of the session's last checkpoint: it has not changed."""
+        session = self.fresh()
+        RegisteredAgent.objects.filter(key=session.agent).update(definition=session.definition)
 
     def fields(self) -> dict[str, str]:
         session = self.fresh()
