@@ -28,7 +28,9 @@ from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor, give_role
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Approval,
@@ -112,6 +114,13 @@ def context_of(
     """What the read models of the session's pages are given, as it is stored now; nothing is hidden by default."""
     row = Session.objects.select_related("branch").get(pk=session.pk)
     return SessionContext.of(row, actor=actor or SYSTEM, now=now or timezone.now(), mask=mask or Mask.none())
+
+
+def page_context(*, now: datetime | None = None, mask: Mask | None = None) -> PageContext:
+    """What the read models of a page that is not about one session are given; nothing is hidden by default."""
+    return PageContext(
+        actor=SYSTEM, now=now or timezone.now(), mask=mask or Mask.none(), why_not=WhyNot(SYSTEM)
+    )
 
 
 class History:

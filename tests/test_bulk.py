@@ -54,7 +54,7 @@ def test_each_session_is_done_as_the_single_act_would_and_the_others_are_refused
     assert work(act) == reading.Progress(done=2, refused=1)
     assert Session.objects.get(pk=queued.pk).status == "paused"
     assert Session.objects.get(pk=running.pk).stop_request == "pause"
-    (item,) = reading.failures(act, Mask.none()).items
+    (item,) = reading.failures(builders.page_context(), act).items
     assert (item.session, item.why) == (done, "It is not running.")
     event = Event.objects.get(session=queued, kind="paused")
     assert (event.actor, event.reason, event.data) == (actor.user, "Provider is down", {"bulk": act.pk})
@@ -165,7 +165,7 @@ def test_rights_that_were_taken_away_meanwhile_are_gone(actor):
     assert work(act) == reading.Progress(refused=1)
     session.refresh_from_db()
     assert session.status == "queued"
-    assert "not allowed" in reading.failures(act, Mask.none()).items[0].why
+    assert "not allowed" in reading.failures(builders.page_context(), act).items[0].why
 
 
 def test_when_the_account_is_gone_nothing_more_is_done(actor):
@@ -273,7 +273,7 @@ def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, 
 
     monkeypatch.setitem(BY_REASON, PAUSE, fail)
     assert work(act) == reading.Progress(done=1, refused=1)
-    assert reading.failures(act, Mask.none()).items[0].why == "It failed: TypeError: a bug"
+    assert reading.failures(builders.page_context(), act).items[0].why == "It failed: TypeError: a bug"
     assert "a bug" in caplog.text
 
 
@@ -317,8 +317,8 @@ def test_failures_come_in_pages(actor):
     sessions = [builders.done() for _ in range(3)]
     act = start(actor)
     work(act)
-    first = reading.failures(act, Mask.none(), limit=2)
+    first = reading.failures(builders.page_context(), act, limit=2)
     assert first.next is not None
-    rest = reading.failures(act, Mask.none(), after=first.next, limit=2)
+    rest = reading.failures(builders.page_context(), act, after=first.next, limit=2)
     assert [item.session for item in [*first.items, *rest.items]] == sessions
     assert rest.next is None

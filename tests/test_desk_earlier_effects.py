@@ -13,7 +13,7 @@ from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.desk.pages.earlier_effects import Earlier
+from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.models import Approval, CallStatus, Checkpoint, Session, ToolCall
 from tests import builders
 from tests.builders import History
@@ -59,7 +59,7 @@ def text_of(desk: Client, address: str) -> str:
 
 
 def card_of(approval: Approval) -> Earlier:
-    [card] = approvals.read_page(timezone.now(), Mask.configured()).cards
+    [card] = approvals.read_page(builders.page_context(mask=Mask.configured())).cards
     assert card.approval.pk == approval.pk
     return card.earlier
 
@@ -200,7 +200,7 @@ def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
     history = builders.asked()
     call = refund_of_120(history)
     approval = held(history, [call], edited={"claim": "CLM-1", "amount": 90})
-    [card] = approvals.read_page(timezone.now(), Mask.configured()).cards
+    [card] = approvals.read_page(builders.page_context(mask=Mask.configured())).cards
     if not hidden:
         assert [(field.requested, field.value) for field in card.fields] == [("CLM-1", "CLM-1"), ("80", "90")]
     typed = {field.input_name: field.value for field in card.fields}
@@ -230,7 +230,10 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
     page = approvals.open_approvals(timezone.now()).select_related("call", "session__branch")
     for number in (1, 3):
         with django_assert_num_queries(3):
-            found = earlier_effects.of_requests(list(page[:number]), Mask.none())
+            requests_shown = [
+                Request(approval, approval.call, approval.session) for approval in page[:number]
+            ]
+            found = earlier_effects.of_requests(requests_shown, Mask.none())
         assert [len(each.discarded.effects) for each in found.values()] == [4] * number
         assert [len(each.shown.effects) for each in found.values()] == [1] * number
 

@@ -23,7 +23,9 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import requested_number
 from sessions_app.desk.pages import approvals, workers
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import queues
 from sessions_app.models import Session, StaffPermission
 
@@ -68,6 +70,12 @@ def desk(
         return response
 
     return cast("Callable[Concatenate[HttpRequest, P], HttpResponse]", guarded)
+
+
+def page_context(request: Request) -> PageContext:
+    """The context of a page that is not about one session, made once per request. What is configured is hidden."""
+    actor = Actor.of(request.user)
+    return PageContext(actor=actor, now=timezone.now(), mask=Mask.configured(), why_not=WhyNot(actor))
 
 
 def session_context(request: Request, session_id: UUID, *, reveals: str = "") -> SessionContext:

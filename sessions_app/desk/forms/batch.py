@@ -7,10 +7,10 @@ from django import forms
 
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
-from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.desk.pages.approvals import stored_fingerprint
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import Approval, Session
 
 MOST = 50
@@ -18,7 +18,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call, masked. ``problem`` is "" where it was decided as asked."""
+    """What became of one call of a session, masked. ``problem`` is "" where it was decided as requested."""
 
     session: Session
     position: int
@@ -60,13 +60,13 @@ class BatchForm(forms.Form):
             self.add_error("text", "Tell the agents why: they read this instead of a result.")
         return data
 
-    def run(self, actor: Actor) -> list[Outcome]:
-        mask = Mask.configured()
+    def run(self, context: PageContext) -> list[Outcome]:
+        sessions = context.mask.rows(approval.session for approval in self.approvals)
         with locks.sharing_one_wait():
-            problems = [self._decide(actor, approval) for approval in self.approvals]
+            problems = [self._decide(context.actor, approval) for approval in self.approvals]
         return [
-            Outcome(mask.row(approval.session), approval.call.position, mask.text(problem))
-            for approval, problem in zip(self.approvals, problems, strict=True)
+            Outcome(session, approval.call.position, context.mask.text(problem))
+            for session, approval, problem in zip(sessions, self.approvals, problems, strict=True)
         ]
 
     def _decide(self, actor: Actor, approval: Approval) -> str:

@@ -3,24 +3,45 @@
 from typing import Any
 
 from django import forms
+from django.http import Http404
 
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor
+from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.forms.session import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
-from sessions_app.models import Approval, Session
+from sessions_app.desk.pages.arguments import PREFIX
+from sessions_app.desk.pages.earlier_effects import Request
+from sessions_app.desk.pages.session import consequences
+from sessions_app.models import Approval, Session, ToolCall
 
 
 class CallForm(ActionForm):
     details = "session/_dialog_call.html"
 
     call_id = Key()
+
+    def read_details(self) -> dict[str, Any]:
+        """The call with its approval, as they are shown, and the card to decide it."""
+        key = whole_number(str(self["call_id"].value() or ""))
+        calls = ToolCall.objects.filter(branch__session=self.session)
+        calls = calls.select_related("approval__repeats__branch")
+        row = calls.filter(pk=key).first() if key is not None else None
+        if row is None:
+            raise Http404("This session has no such call.")
+        call = self.context.mask.row(row)
+        approval = getattr(call, "approval", None)
+        if approval is None:
+            return {"call": call, "card": None, "approval": None}
+        typed = {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
+        request = Request(approval, call, self.context.session)
+        [card] = approvals.cards([request], self.context.mask, typed)
+        return {"call": call, "card": card, "approval": approval}
 
 
 class ApproveForm(ContinuingForm, CallForm):
@@ -33,9 +54,9 @@ class ApproveForm(ContinuingForm, CallForm):
     for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
-    def run(self, actor: Actor) -> Session:
+    def run(self) -> Session:
         self.cleaned_data["edited"] = self._edited()
-        return super().run(actor)
+        return super().run()
 
     def perform(self, **arguments: Any) -> Session:
         approval = Approval.objects.filter(call_id=arguments["call_id"]).first()
@@ -47,14 +68,14 @@ class ApproveForm(ContinuingForm, CallForm):
 
         :raises ActionError: naming the argument whose value is not one of its type.
         """
-        if not any(name.startswith(argument_fields.PREFIX) for name in self.data):
+        if not any(name.startswith(PREFIX) for name in self.data):
             return None
         call_id = self.cleaned_data["call_id"]
         approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
         if approval is None:
             return None
         schema = approvals.tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
-        mask = Mask.none() if "revealed" in self.data else Mask.configured()
+        mask = Mask.none() if "revealed" in self.data else self.context.mask
         shown = approval.arguments if approval.edited is None else approval.edited
         try:
             edited = argument_fields.read(self.data, mask.json(shown), schema)
@@ -106,6 +127,9 @@ class DecideForm(ContinuingForm, CallForm):
         if problem := problem_of_outcome(data.get("decision"), data.get("text")):
             self.add_error("text", problem)
         return data
+
+    def read_details(self) -> dict[str, Any]:
+        return super().read_details() | consequences.details_of_resume(self.context)
 
     def perform(self, **arguments: Any) -> Session:
         return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)

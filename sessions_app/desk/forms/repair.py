@@ -50,7 +50,7 @@ class MemoryForm(ReasonForm):
             "notes": repairs.notes_of(arguments["notes"]),
         }
         original = {"goal": present.goal, "plan": [step for step, _ in present.plan], "notes": present.notes}
-        restored = Mask.configured().restore(typed, original)
+        restored = self.context.mask.restore(typed, original)
         completed = [step for step, (_, is_done) in zip(restored["plan"], steps, strict=True) if is_done]
         return actions.edit_memory(**arguments | restored, completed=completed)
 
@@ -70,7 +70,7 @@ class StateForm(ReasonForm):
         key = str(self["key"].value() or "")
         self.present = repairs.value(self.session.current_branch, key)
         # A pattern may hide the key itself, so the one value is not looked up by it.
-        [value] = Mask.configured().json({key: self.present}).values()
+        [value] = self.context.mask.json({key: self.present}).values()
         type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
         field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
@@ -87,7 +87,7 @@ class StateForm(ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         key = arguments.pop("key")
-        values = Mask.configured().restore({key: arguments.pop("value")}, {key: self.present})
+        values = self.context.mask.restore({key: arguments.pop("value")}, {key: self.present})
         return actions.edit_state(values=values, **arguments)
 
 
@@ -98,7 +98,7 @@ class MessageTextForm(ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         present = repairs.message_text(self.session.current_branch, arguments["position"])
-        arguments["text"] = Mask.configured().restore(arguments["text"], present)
+        arguments["text"] = self.context.mask.restore(arguments["text"], present)
         return actions.replace_message(**arguments)
 
 
@@ -121,7 +121,7 @@ class StepForm(ReasonForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.calls = repairs.unfinished(self.session.current_branch, Mask.configured())
+        self.calls = repairs.unfinished(self.session.current_branch, self.context.mask)
         if not self.calls:
             self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
         for call in self.calls:

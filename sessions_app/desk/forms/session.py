@@ -8,17 +8,17 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.http import Http404
 
 from sessions_app import actions, wording
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
     ASSIGN,
     DECIDE,
     FORK,
     MESSAGE,
+    NOT_ALLOWED,
     NOTE,
     RESUME,
     REWIND,
@@ -28,15 +28,19 @@ from sessions_app.action_list import (
 )
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
-from sessions_app.desk.pages.session import checkpoints
-from sessions_app.models import CallStatus, Session, Status, ToolCall
+from sessions_app.desk.pages.session import checkpoints, consequences, discarded
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import CallStatus, Checkpoint, Session, Status, ToolCall
+
+# What an action may be about besides the session: the names of `Action.impossible`.
+TARGETS = ("checkpoint", "call", "approval")
 
 
 class ActionForm(forms.Form):
-    """An action on one session. ``version`` is that of the session as the page showed it.
+    """An action on one session, as the person sees it. ``version`` is that of the session as the page showed it.
 
-    ``details`` is the template of what the dialog shows above the fields. ``button`` may be another one than the
-    action's where the form has decided to do more.
+    ``details`` is the template of what the dialog shows above the fields: the values that `read_details` returns.
+    ``heading`` and ``button`` may be others than the action's where the form does more.
     """
 
     details = ""
@@ -44,10 +48,11 @@ class ActionForm(forms.Form):
 
     version = Key()
 
-    def __init__(self, *args: Any, action: Action, session: Session, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, action: Action, context: SessionContext, **kwargs: Any) -> None:
         self.action = action
-        self.session = session
-        self.button = action.button
+        self.context = context
+        self.session = context.session_row
+        self.heading, self.button = action.title, action.button
         super().__init__(*args, **kwargs)
 
     @property
@@ -55,10 +60,29 @@ class ActionForm(forms.Form):
         """The action whose permission and rule decide whether the form can be sent."""
         return self.action
 
-    def run(self, actor: Actor) -> Session:
+    def read_details(self) -> dict[str, Any]:
+        """The values of ``details``. Among them are the rows that the action's rule asks about: see `TARGETS`.
+
+        :raises Http404: if what the form is about does not exist.
+        """
+        return {}
+
+    def why_not(self, details: dict[str, Any]) -> str:
+        """Why this person cannot send the form now, "" if they can."""
+        action = self.required_action
+        if not self.context.actor.may(action.permission):
+            return NOT_ALLOWED
+        targets = {name: details[name] for name in TARGETS if name in details}
+        reason = action.impossible(self.session, now=self.context.now, **targets) or self.impossible
+        return self.context.mask.text(reason)
+
+    def run(self) -> Session:
         data = dict(self.cleaned_data)
         return self.perform(
-            actor=actor, session_id=self.session.pk, expected_version=data.pop("version"), **data
+            actor=self.context.actor,
+            session_id=self.session.pk,
+            expected_version=data.pop("version"),
+            **data,
         )
 
     def perform(self, **arguments: Any) -> Session:
@@ -108,7 +132,7 @@ class ResumeForm(ContinuingForm, ReasonForm):
         if self.session.status in (Status.WAITING, Status.PAUSED):
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
             calls = calls.select_related("approval").defer("result", "state").order_by("position")
-            self.doubts = Mask.configured().rows(calls)
+            self.doubts = self.context.mask.rows(calls)
         if not self.doubts:
             return
         self.impossible = agent_cannot_run(self.session)
@@ -133,6 +157,9 @@ class ResumeForm(ContinuingForm, ReasonForm):
     def required_action(self) -> Action:
         return DECIDE if self.doubts else RESUME
 
+    def read_details(self) -> dict[str, Any]:
+        return consequences.details_of_resume(self.context)
+
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         for call in self.doubts:
@@ -154,6 +181,15 @@ class ResumeForm(ContinuingForm, ReasonForm):
 
 class UndoForm(ReasonForm):
     details = "session/_dialog_undo.html"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        branch = self.session.current_branch
+        if branch.undo_to is not None and discarded.made_by_repair(branch):
+            self.heading = self.button = "Undo the repair"
+
+    def read_details(self) -> dict[str, Any]:
+        return {"consequences": consequences.of_undo(self.context)}
 
 
 class NoteForm(ActionForm):
@@ -177,18 +213,36 @@ class CheckpointForm(ReasonForm):
     checkpoint = Key(error_messages={"required": "Choose a checkpoint first."})
     run_on = forms.BooleanField(required=False, label="Run on from there at once")
 
-    def run(self, actor: Actor) -> Session:
+    def run(self) -> Session:
         self.cleaned_data["checkpoint_id"] = self.cleaned_data.pop("checkpoint")
         self.cleaned_data["run"] = self.cleaned_data.pop("run_on")
-        return super().run(actor)
+        return super().run()
 
-    @property
-    def chosen(self) -> int | None:
-        """The checkpoint that the form is about, if one is chosen."""
-        return whole_number(str(self["checkpoint"].value() or ""))
+    def read_details(self) -> dict[str, Any]:
+        """The chosen checkpoint with what leaving from it does; without one, the checkpoints to choose from."""
+        key = whole_number(str(self["checkpoint"].value() or ""))
+        if key is None:
+            if self.is_bound:
+                raise Http404("No checkpoint was chosen.")
+            newest = checkpoints.read_page(self.context, limit=15).checkpoints
+            return {"checkpoint": None, "suggestions": self.suggestions(), "newest": newest}
+        checkpoint = checkpoints.find(self.context, key)
+        if checkpoint is None:
+            raise Http404("This session has no such checkpoint.")
+        return {"checkpoint": checkpoint, "consequences": self.consequences(checkpoint)}
+
+    def suggestions(self) -> list[checkpoints.Suggestion]:
+        return checkpoints.suggestions(self.context)
+
+    def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
+        """What leaving from the checkpoint does to this session; None for nothing."""
+        return None
 
 
 class RewindForm(CheckpointForm):
+    def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
+        return consequences.of_rewind(self.context, checkpoint)
+
     def perform(self, **arguments: Any) -> Session:
         return actions.rewind(**arguments)
 
@@ -210,11 +264,15 @@ class ForkForm(CheckpointForm):
             message.label, message.required = "Said instead", True
             message.help_text = "The model sees only this, not what was said before. The fork runs at once."
 
+    def suggestions(self) -> list[checkpoints.Suggestion]:
+        message = checkpoints.replaceable(self.context)
+        return [*super().suggestions(), *([message] if message else [])]
+
     def perform(self, **arguments: Any) -> Session:
         replaced = arguments.get("replace")
         if replaced is not None:
             original = checkpoints.user_text_at(self.session.current_branch, replaced)
-            arguments["message"] = Mask.configured().restore(arguments["message"], original)
+            arguments["message"] = self.context.mask.restore(arguments["message"], original)
         return actions.fork(**arguments)
 
 

@@ -1,5 +1,6 @@
 """Approval requests that wait for a decision, on the present branch of a session that waits or is paused."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,8 @@ from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects
 from sessions_app.desk.pages.arguments import Field, fields
-from sessions_app.desk.pages.earlier_effects import Earlier
+from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 
@@ -40,6 +42,7 @@ class Card:
     """
 
     approval: Approval
+    call: ToolCall
     fingerprint: str
     session: Session
     agent_title: str
@@ -76,51 +79,57 @@ def count_open(now: datetime) -> int:
 
 
 def read_page(
-    now: datetime, mask: Mask, *, after: int | None = None, tool: str = "", limit: int = PAGE
+    context: PageContext, *, after: int | None = None, tool: str = "", limit: int = PAGE
 ) -> ApprovalsPage:
     """The oldest open approvals after the one with the key ``after``. At most five queries."""
-    rows = open_approvals(now).select_related("call", "session__branch", "repeats__branch").order_by("pk")
+    rows = (
+        open_approvals(context.now)
+        .select_related("call", "session__branch", "repeats__branch")
+        .order_by("pk")
+    )
     if after is not None:
         rows = rows.filter(pk__gt=after)
     if tool:
         rows = rows.filter(call__tool=tool)
-    approvals = mask.rows(rows[: limit + 1])
+    approvals = context.mask.rows(rows[: limit + 1])
     keys = {approval.session.agent for approval in approvals}
     agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
     for approval in approvals:
         approval.session.registered_agent = agents.get(approval.session.agent)
-    earlier = earlier_effects.of_requests(approvals[:limit], mask)
+    requests = [Request(approval, approval.call, approval.session) for approval in approvals[:limit]]
     return ApprovalsPage(
-        [card(approval, earlier=earlier[approval.pk]) for approval in approvals[:limit]],
+        cards(requests, context.mask),
         approvals[limit - 1].pk if len(approvals) > limit else None,
     )
 
 
-def card(
-    approval: Approval,
-    typed: dict[str, str] | None = None,
-    *,
-    earlier: Earlier | None = None,
-) -> Card:
-    """A masked approval with the fields to edit its arguments. No query.
+def cards(requests: Sequence[Request], mask: Mask, typed: Mapping[str, str] | None = None) -> list[Card]:
+    """The requests with the fields to edit their arguments, which hold what was typed. At most three queries.
 
-    Reads ``approval.call``, ``approval.session`` with its registered agent, and ``approval.repeats`` with its branch.
+    Reads the registered agent of their sessions, and ``approval.repeats`` with its branch.
     """
-    agent = approval.session.registered_agent
-    tool = tool_of(agent, approval.call.tool)
+    earlier = earlier_effects.of_requests(requests, mask)
+    return [_card(request, earlier[request.approval.pk], typed) for request in requests]
+
+
+def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None) -> Card:
+    approval, session = request.approval, request.session
+    agent = session.registered_agent
+    tool = tool_of(agent, request.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
     return Card(
         approval=approval,
+        call=request.call,
         fingerprint=shown_fingerprint(approval),
-        session=approval.session,
-        agent_title=agent.title if agent else approval.session.agent,
+        session=session,
+        agent_title=agent.title if agent else session.agent,
         effect=str((tool.get("policy") or {}).get("effect") or ""),
         fields=fields(approval.arguments, schema, typed, edited=approval.edited),
         editable=bool(tool),
-        agent_problem=agent_cannot_run(approval.session),
-        new_definition=approval.session.new_definition,
+        agent_problem=agent_cannot_run(session),
+        new_definition=session.new_definition,
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
-        earlier=earlier or Earlier(),
+        earlier=earlier,
     )
 
 

@@ -7,6 +7,7 @@ from django.db.models import Count
 
 from sessions_app.access.masking import Mask
 from sessions_app.action_list import ACTIONS, Action
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import BulkAction, BulkItem
 
 PAGE = 100
@@ -59,14 +60,16 @@ def bulk_actions(mask: Mask, limit: int = 50) -> list[Started]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """``next`` is the ``after`` of the next page, None on the last."""
+
     items: list[BulkItem]
     next: int | None
 
 
-def failures(bulk: BulkAction, mask: Mask, *, after: int = 0, limit: int = PAGE) -> Page:
-    """The sessions that it could not do, each with the reason. One query."""
+def failures(context: PageContext, bulk: BulkAction, *, after: int = 0, limit: int = PAGE) -> Page:
+    """The sessions that it could not do, masked, each with the reason. One query."""
     rows = bulk.items.filter(outcome=Outcome.REFUSED, pk__gt=after).select_related("session")
-    items = mask.rows(rows.order_by("pk")[: limit + 1])
+    items = context.mask.rows(rows.order_by("pk")[: limit + 1])
     return Page(items[:limit], items[limit - 1].pk if len(items) > limit else None)
 
 

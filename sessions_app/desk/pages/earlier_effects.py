@@ -61,52 +61,64 @@ class Earlier:
     shown: EffectList = field(default_factory=EffectList)
 
 
-def of_requests(requests: Sequence[Approval], mask: Mask) -> dict[int, Earlier]:
-    """The earlier effects that each request shows, by its key. Reads ``call`` and ``session`` of the requests.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An approval request as it is shown: with its call and its session, each masked."""
+
+    approval: Approval
+    call: ToolCall
+    session: Session
+
+
+def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
+    """The earlier effects that each request shows, by the key of its approval.
 
     The call that a request repeats is left out: it is shown by itself.
     """
     discarded = {
-        request.pk: [pk for pk in request.earlier or [] if pk != request.repeats_id] for request in requests
+        request.approval.pk: [
+            pk for pk in request.approval.earlier or [] if pk != request.approval.repeats_id
+        ]
+        for request in requests
     }
     visible = _visible(requests)
     keys = {pk for keys in (*discarded.values(), *visible.values()) for pk in keys[:SHOWN]}
     rows = {row.pk: row for row in _rows(keys)} if keys else {}
 
-    def effect_list(request: Approval, keys: Sequence[int], total: int) -> EffectList:
+    def effect_list(request: Request, keys: Sequence[int], total: int) -> EffectList:
         found = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
         return EffectList(found, total - len(keys[:SHOWN]))
 
     return {
-        request.pk: Earlier(
-            effect_list(request, discarded[request.pk], len(discarded[request.pk])),
-            effect_list(request, visible[request.pk], _count_visible(request, visible[request.pk])),
+        (key := request.approval.pk): Earlier(
+            effect_list(request, discarded[key], len(discarded[key])),
+            effect_list(request, visible[key], _count_visible(request, visible[key])),
         )
         for request in requests
     }
 
 
-def _visible(requests: Sequence[Approval]) -> dict[int, list[int]]:
+def _visible(requests: Sequence[Request]) -> dict[int, list[int]]:
     """The keys of the newest effects that the history of each request shows, one more than are shown."""
-    keys: dict[int, list[int]] = {request.pk: [] for request in requests}
+    keys: dict[int, list[int]] = {request.approval.pk: [] for request in requests}
     parts = [
         ToolCall.objects.filter(pk__in=_shown_effects(request).values("pk")[: SHOWN + 1])
-        .annotate(request=Value(request.pk, IntegerField()))
+        .annotate(request=Value(request.approval.pk, IntegerField()))
         .order_by()
         .values_list("request", "position", "pk")
         for request in requests
     ]
     if parts:
-        for request, _, pk in sorted(parts[0].union(*parts[1:], all=True), reverse=True):
-            keys[request].append(pk)
+        for key, _, pk in sorted(parts[0].union(*parts[1:], all=True), reverse=True):
+            keys[key].append(pk)
     return keys
 
 
-def _count_visible(request: Approval, keys: Sequence[int]) -> int:
+def _count_visible(request: Request, keys: Sequence[int]) -> int:
     return len(keys) if len(keys) <= SHOWN else _shown_effects(request).count()
 
 
-def _shown_effects(request: Approval) -> QuerySet[ToolCall]:
+def _shown_effects(request: Request) -> QuerySet[ToolCall]:
     call, session = request.call, request.session
     branch = session.current_branch if call.branch_id == session.branch_id else call.branch
     return effects.shown_effects(branch, call.tool, before=call.position)
@@ -123,7 +135,7 @@ def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:
     )
 
 
-def _effect(row: Any, request: Approval, mask: Mask) -> Effect:
+def _effect(row: Any, request: Request, mask: Mask) -> Effect:
     if row.length is not None and row.length <= RESULT_LENGTH:
         row.result = json.loads(row.beginning)
     else:
@@ -138,7 +150,7 @@ def _effect(row: Any, request: Approval, mask: Mask) -> Effect:
         at=call.started_at or call.asked_at,
         result=result if isinstance(result, str) else "" if result is None else _as_text(result),
         branch=call.branch.number,
-        session=mask.row(session) if session.pk != request.session_id else None,
+        session=mask.row(session) if session.pk != request.session.pk else None,
     )
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import Session, Status, Worker
 
 # A session that has been due for so long should have been taken.
@@ -34,14 +34,14 @@ class WorkerRow:
     sessions: list[Session]
 
 
-def workers(now: datetime, mask: Mask, *, limit: int = 200) -> list[WorkerRow]:
+def workers(context: PageContext, *, limit: int = 200) -> list[WorkerRow]:
     """The workers with the latest heartbeats. Two queries."""
     rows = list(Worker.objects.order_by("-beat_at")[:limit])
     leased: dict[str, list[Session]] = {}
     running = Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")
-    for session in mask.rows(running[:MOST_SESSIONS]):
+    for session in context.mask.rows(running[:MOST_SESSIONS]):
         leased.setdefault(session.worker, []).append(session)
-    since = alive_since(now)
+    since = alive_since(context.now)
     return [
         WorkerRow(row, row.stopped_at is None and row.beat_at >= since, leased.get(row.name, []))
         for row in rows

@@ -2,11 +2,9 @@
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from sessions_app.access.masking import Mask
-from sessions_app.desk.context import Request, desk, render_page, wants_part
+from sessions_app.desk.context import Request, desk, page_context, render_page, wants_part
 from sessions_app.desk.pages import agents, workers
 from sessions_app.desk.pages.session import diagram
 from sessions_app.finding import search_masking
@@ -16,14 +14,14 @@ from sessions_app.models import RegisteredAgent
 @desk
 @require_GET
 def agents_page(request: Request) -> HttpResponse:
-    return render_page(request, "desk/agents.html", {"agents": agents.agents(Mask.configured())})
+    return render_page(request, "desk/agents.html", {"agents": agents.agents(page_context(request).mask)})
 
 
 @desk
 @require_GET
 def agent_page(request: Request, key: str) -> HttpResponse:
     """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
-    agent = Mask.configured().row(get_object_or_404(RegisteredAgent, key=key))
+    agent = page_context(request).mask.row(get_object_or_404(RegisteredAgent, key=key))
     summed = agents.totals(agent)
     values = {
         "agent": agent,
@@ -37,7 +35,7 @@ def agent_page(request: Request, key: str) -> HttpResponse:
 @require_GET
 def workers_page(request: Request) -> HttpResponse:
     values = {
-        "workers": workers.workers(timezone.now(), Mask.configured()),
+        "workers": workers.workers(page_context(request)),
         "search_outdated": search_masking.outdated(),
     }
     template = "desk/workers.html#list" if wants_part(request) else "desk/workers.html"

@@ -5,7 +5,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
-from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from sessions_app import actions
@@ -14,7 +13,16 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE
-from sessions_app.desk.context import Request, desk, number, queue_of, render_page, submit, wants_part
+from sessions_app.desk.context import (
+    Request,
+    desk,
+    number,
+    page_context,
+    queue_of,
+    render_page,
+    submit,
+    wants_part,
+)
 from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.finding import queues
@@ -26,14 +34,14 @@ from sessions_app.models import BulkAction
 @require_http_methods(["GET", "POST"])
 def begin(request: Request) -> HttpResponse:
     """What an action would do with the sessions that the query string selects; POST starts it for just those."""
-    actor = Actor.of(request.user)
+    page = page_context(request)
+    actor = page.actor
     choices = {action.key: action for action in ACTIONS.values() if action.bulk}
     action = choices.get(request.GET.get("kind", ""), PAUSE)
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    sessions = queues.select(queue_of(request) or "all", timezone.now(), session_filter.where())
+    sessions = queues.select(queue_of(request) or "all", page.now, session_filter.where())
     problem, status, estimate = "", 200, None
-    mask = Mask.configured()
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
         # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
@@ -50,16 +58,16 @@ def begin(request: Request) -> HttpResponse:
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
         except ActionError as error:
-            problem, status = mask.text(str(error)), error.status if request.method == "POST" else 200
+            problem, status = page.mask.text(str(error)), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
     for refusal in estimate.refused if estimate else []:
-        refusal.why, refusal.examples = mask.text(refusal.why), mask.rows(refusal.examples)
+        refusal.why, refusal.examples = page.mask.text(refusal.why), page.mask.rows(refusal.examples)
     context = {
         "action": action,
         "choices": choices.values(),
         "query": query,
-        "filtered": describe_query(query, mask),
+        "filtered": describe_query(query, page.mask),
         "estimate": estimate,
         "problem": problem,
         "form": form,
@@ -71,7 +79,7 @@ def begin(request: Request) -> HttpResponse:
 @require_GET
 def bulk_actions(request: Request) -> HttpResponse:
     """The newest bulk actions."""
-    newest = bulk_pages.bulk_actions(Mask.configured())
+    newest = bulk_pages.bulk_actions(page_context(request).mask)
     return render_page(request, "desk/bulk_actions.html", {"bulk_actions": newest})
 
 
@@ -80,15 +88,15 @@ def bulk_actions(request: Request) -> HttpResponse:
 def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     """How far a bulk action is; a part of the page is polled until it has finished."""
     bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
-    mask = Mask.configured()
+    page = page_context(request)
     action = ACTIONS[bulk.kind]
     context = {
-        "bulk": mask.row(bulk),
+        "bulk": page.mask.row(bulk),
         "action": action,
         "progress": bulk_pages.progress(bulk),
-        "failures": bulk_pages.failures(bulk, mask, after=number(request, "after") or 0),
-        "filtered": describe_query(bulk.query, mask),
-        "why_not_stop": "" if Actor.of(request.user).may(action.permission) else NOT_ALLOWED,
+        "failures": bulk_pages.failures(page, bulk, after=number(request, "after") or 0),
+        "filtered": describe_query(bulk.query, page.mask),
+        "why_not_stop": "" if page.actor.may(action.permission) else NOT_ALLOWED,
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
     return render_page(request, template, context)

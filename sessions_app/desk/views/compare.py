@@ -7,8 +7,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from sessions_app.access.masking import Mask
-from sessions_app.desk.context import Request, desk, number, render_page, session_context
+from sessions_app.desk.context import Request, desk, number, page_context, render_page, session_context
 from sessions_app.desk.pages import compare
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.restore import last_visible
@@ -26,7 +25,8 @@ def compare_page(request: Request) -> HttpResponse:
     if any(key not in checkpoints for key in keys):
         raise Http404("There is no such checkpoint.")
     left, right = (checkpoints[key] for key in keys if key is not None)
-    comparison = compare.compare(left, right, Mask.configured(), whole=may_know_hidden(request.user))
+    mask = page_context(request).mask
+    comparison = compare.compare(left, right, mask, whole=may_know_hidden(request.user))
     return render_page(request, "desk/compare.html", {"comparison": comparison})
 
 

@@ -1,18 +1,14 @@
 """The desk's first page: the queues, and one page of the selected one."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.http import HttpResponse, QueryDict
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
-from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor
-from sessions_app.desk.context import Request, desk, queue_of, render_page, wants_part
-from sessions_app.desk.pages.why_not import WhyNot
+from sessions_app.desk.context import Request, desk, page_context, queue_of, render_page, wants_part
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
@@ -38,17 +34,17 @@ class SessionRow:
     changed: str
 
     @classmethod
-    def of(cls, session: Session, titles: dict[str, str], now: datetime, mask: Mask) -> "SessionRow":
-        tone, label = status_label(session, now)
+    def of(cls, session: Session, titles: dict[str, str], context: PageContext) -> "SessionRow":
+        tone, label = status_label(session, context.now)
         return cls(
             session=session,
-            tags=[shown.tag(mask, tag.name) for tag in session.tags.all()],
+            tags=[shown.tag(context.mask, tag.name) for tag in session.tags.all()],
             tone=tone,
             label=label,
             agent=titles.get(session.agent, session.agent),
-            why=stuck.why_not_moving(session, now) or session.why or session.error,
-            since=age(session.phase_since, now),
-            changed=age(session.updated_at, now),
+            why=stuck.why_not_moving(session, context.now) or session.why or session.error,
+            since=age(session.phase_since, context.now),
+            changed=age(session.updated_at, context.now),
         )
 
 
@@ -60,15 +56,15 @@ def sessions_page(request: Request) -> HttpResponse:
     mark = latest.isoformat() if latest else "none"
     if request.GET.get("seen") == mark:
         return HttpResponse(status=204)
-    now = timezone.now()
+    context = page_context(request)
+    now = context.now
     key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
     session_filter = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("The address names no page of this list. Open the list again.")
-    mask = Mask.configured()
     page = queues.read_page(key, now=now, where=session_filter.where(), after=after)
-    sessions = mask.rows(page.sessions)
+    sessions = context.mask.rows(page.sessions)
     titles = dict(RegisteredAgent.objects.values_list("key", "title"))
     filtered = request.GET.copy()
     for name in ("seen", "after", "queue"):
@@ -76,22 +72,26 @@ def sessions_page(request: Request) -> HttpResponse:
     text = str(session_filter.cleaned_data.get("q") or "")
     values = {
         "sought": text,
-        "hits": search.first_hits(sessions, text, mask=mask, whole=may_know_hidden(request.user)),
+        "hits": search.first_hits(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": queues.counts(now),
-        "rows": [SessionRow.of(session, titles, now, mask) for session in sessions],
+        "rows": [SessionRow.of(session, titles, context) for session in sessions],
         "next": page.next,
         "after": after,
         "filter": session_filter,
         "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,
         "seconds": SECONDS,
-        "why_not": WhyNot(Actor.of(request.user)),
+        "why_not": context.why_not,
     }
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
     own, shared = views_for(request.user)
-    views = [view for view in mask.rows([*own, *shared]) if not shown.hides_in_query(mask, view.query)]
+    views = [
+        view
+        for view in context.mask.rows([*own, *shared])
+        if not shown.hides_in_query(context.mask, view.query)
+    ]
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}
     opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
     return render_page(request, "desk/sessions.html", values | {"views": views, "opened": opened})

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from sessions_app.desk.pages import approvals, earlier_effects
+from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
 from sessions_app.finding import queues
@@ -30,10 +31,5 @@ def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.
     for call in top.open_calls:
         approval = getattr(call, "approval", None)
         if approval is not None and not approval.decision:
-            approval.session = context.session
-            requests.append(approval)
-    earlier = earlier_effects.of_requests(requests, context.mask)
-    return {
-        approval.call.position: approvals.card(approval, earlier=earlier[approval.pk])
-        for approval in requests
-    }
+            requests.append(Request(approval, call, context.session))
+    return {card.call.position: card for card in approvals.cards(requests, context.mask)}

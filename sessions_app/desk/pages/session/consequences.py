@@ -109,6 +109,14 @@ def of_undo(context: SessionContext) -> Consequences:
     return consequences
 
 
+def details_of_resume(context: SessionContext) -> dict[str, Any]:
+    """`of_resume`, and a sample of an earlier result of each tool that is in doubt: one more query each."""
+    consequences = of_resume(context)
+    tools = dict.fromkeys(call.tool for call in consequences.doubt)
+    samples = [(tool, earlier_result(context, tool)) for tool in tools]
+    return {"consequences": consequences, "samples": [(tool, sample) for tool, sample in samples if sample]}
+
+
 def earlier_result(context: SessionContext, tool: str) -> str:
     """A sample of what the tool returned in one of the agent's last sessions, masked and cut; "" if there is none.
 
