@@ -42,6 +42,10 @@ lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment s
 	DATABASE_URL=sqlite://:memory: $(BIN)/python manage.py makemigrations --check --dry-run
 	DATABASE_URL=sqlite://:memory: TRUSTED_PROXIES=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
+.PHONY: wheel
+wheel: .venv/dev.stamp  ## Build the wheel in dist/
+	$(BIN)/python -m tools.clean_environment dist
+
 .PHONY: format
 format: .venv/dev.stamp  ## Put the sources in order
 	$(BIN)/ruff check --fix .
@@ -58,7 +62,7 @@ screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew
 
 .PHONY: lock
 lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade takes the newest)
-	for lock in run 'dev --group dev'; do set -- $$lock; \
+	for lock in 'run --extra desk' 'dev --extra desk --group dev'; do set -- $$lock; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
 

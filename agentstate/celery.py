@@ -15,6 +15,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
+from agentstate.installation import MANAGE
+
 # The sweep and the sessions that it finds have a queue of their own: sessions that lost their worker must not wait
 # behind all the wake-ups of sessions that are being run.
 SWEEP_QUEUE = "agentstate.sweep"
@@ -80,5 +82,5 @@ def _refuse_unshared_broker(**kwargs: Any) -> None:
     if not settings.REDIS_URL:
         raise SystemExit(
             "REDIS_URL is not set, so this process would wait for messages that no other process can send it. "
-            "Set REDIS_URL to a Redis or Valkey server, or run everything in one process with `manage.py up`."
+            f"Set REDIS_URL to a Redis or Valkey server, or run everything in one process with `{MANAGE} up`."
         )

@@ -22,9 +22,10 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env, EnvError
 
+from agentstate.installation import IS_CLONE, data_folder, shared_folder
 from agentstate.sqlite_file import OwnersConnection
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+BASE_DIR = data_folder()
 
 env = Env()
 
@@ -217,7 +218,8 @@ ASGI_APPLICATION = "agentstate.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # Those of the desk come before those of the apps that it uses.
+        "DIRS": [shared_folder("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -272,7 +274,8 @@ AXES_DISABLE_ACCESS_LOG = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = env.path("STATIC_ROOT", BASE_DIR / "staticfiles")
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# An installed desk has them in its app, where Django finds them.
+STATICFILES_DIRS = [shared_folder("static")] if IS_CLONE else []
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},

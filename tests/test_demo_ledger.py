@@ -11,6 +11,7 @@ import pytest
 
 from agentstate.demo import ledger
 from agentstate.durable.idempotency import current_key
+from tools.processes import PROJECT
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +68,7 @@ def test_processes_and_threads_that_write_at_once_lose_nothing_and_number_each_l
         "    numbers = list(pool.map(lambda n: ledger.append('refunds', text='x' * 9000), range(25)))\n"
         "print(*numbers)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ledger.PROJECT)}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     with ThreadPoolExecutor(3) as pool:
         outputs = list(
             pool.map(

@@ -19,6 +19,7 @@ def load(monkeypatch, tmp_path):
     """Read a copy of the settings file, in a project directory of its own, under the given environment."""
     (tmp_path / "agentstate").mkdir()
     copy = shutil.copy(PROJECT / "agentstate" / "settings.py", tmp_path / "agentstate")
+    monkeypatch.setattr("agentstate.installation._PARENT", tmp_path)
 
     def load(**env):
         for name in ("SECRET_KEY", "HTTPS", "TRUSTED_PROXIES", "DATABASE_URL", "PGOPTIONS"):

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from agentstate.durable.idempotency import idempotency_key
-
-PROJECT = Path(__file__).resolve().parent.parent.parent
+from agentstate.installation import data_folder
 
 
 def folder() -> Path:
-    """The folder of the files: `AGENTSTATE_DEMO_DIR`, else `var/demo` in the project."""
-    return Path(os.environ.get("AGENTSTATE_DEMO_DIR") or PROJECT / "var" / "demo")
+    """The folder of the files: `AGENTSTATE_DEMO_DIR`, else `var/demo` where the desk keeps its data."""
+    return Path(os.environ.get("AGENTSTATE_DEMO_DIR") or data_folder() / "var" / "demo")
 
 
 def append(name: str, **entry: Any) -> int:

@@ -14,6 +14,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser, cal
 from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
+from agentstate.installation import MANAGE
 from sessions_app.access.demo_users import close_demo_users, open_demo_users, why_refused
 from sessions_app.access.roles import ROLES
 
@@ -56,7 +57,7 @@ class Command(BaseCommand):
             if why:
                 self._close_demo_users(why)
                 if not no_demo:
-                    self._say(f"No demo users: {why}. Make an account with: manage.py createsuperuser")
+                    self._say(f"No demo users: {why}. Make an account with: {MANAGE} createsuperuser")
             elif not no_demo:
                 self._open_demo_users(password)
             for problem in publish_agents():
@@ -94,7 +95,7 @@ class Command(BaseCommand):
         if users.unchanged:
             names = ", ".join(users.unchanged)
             self._say(
-                f"Sign in as {names}. Forgotten the password? manage.py changepassword {users.unchanged[-1]}"
+                f"Sign in as {names}. Forgotten the password? {MANAGE} changepassword {users.unchanged[-1]}"
             )
 
     def _close_demo_users(self, why: str) -> None:
