@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from haystack import Document, component
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
+from haystack.components.agents.state.state import replace_values
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ReasoningContent, ToolCall
 from haystack.hooks import hook
@@ -287,6 +288,20 @@ def hooked() -> Agent:
     return long_run(3, hooks={"before_run": [greet], "after_run": [sign]})
 
 
+@hook
+def redact(state: State) -> None:
+    """Rewrites what the user said, in copies of the messages."""
+    messages = [
+        ChatMessage.from_user("*" * len(message.text or "")) if message.is_from("user") else message
+        for message in state.get("messages")
+    ]
+    state.set("messages", messages, handler_override=replace_values)
+
+
+def redacting() -> Agent:
+    return long_run(2, system_prompt="You never see names.", hooks={"before_run": [redact]})
+
+
 @component
 class Attentive:
     """A model that tells what it was asked with."""
@@ -366,4 +381,5 @@ KINDS: dict[str, tuple[Callable[[], Agent], dict[str, Any]]] = {
     "nested": (nested, {}),
     "prompted": (prompted, {"who": "Ann"}),
     "hooked": (hooked, {}),
+    "redacting": (redacting, {}),
 }

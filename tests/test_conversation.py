@@ -1,6 +1,7 @@
 """A conversation is stored once, however hooks rewrite it, and read back as the model saw it."""
 
 from collections.abc import Iterable
+from copy import deepcopy
 
 from haystack.dataclasses import ChatMessage
 from hypothesis import given
@@ -37,10 +38,15 @@ class Stored:
         change = self.conversation.change(live)
         positions = [
             self.put(
-                self.unread.pop(new.unread_id) if new.unread_id is not None else message_from(new.body or {})
+                self.unread.pop(new.unread_id)
+                if new.unread_id is not None and new.body is None
+                else message_from(new.body or {})
             )
             for new in change.messages
         ]
+        changed = [new.unread_id for new in change.messages if new.unread_id is not None]
+        for unread_id in [*change.replaced_unread, *changed]:
+            self.unread.pop(unread_id, None)
         if change.context is None:
             self.context += positions
         else:
@@ -122,14 +128,50 @@ def test_an_unread_message_is_read_also_where_an_equal_one_is_stored() -> None:
     assert stored.commit(live).messages == []
 
 
-def test_an_unread_message_that_a_hook_dropped_stays_unread() -> None:
-    stored = Stored()
-    first, second = user("one"), user("two")
-    for number, message in enumerate((first, second)):
+def unread(stored: Stored, *texts: str) -> list[ChatMessage]:
+    """Unread messages of these texts, with the ids 0, 1 and so on."""
+    messages = [user(text) for text in texts]
+    for number, message in enumerate(messages):
         stored.unread[number] = message
         stored.conversation.from_unread(message, number)
-    stored.commit([second])
-    assert list(stored.unread) == [0]
+    return messages
+
+
+def test_an_unread_message_that_a_hook_left_out_is_read_and_not_stored() -> None:
+    stored = Stored()
+    _, second = unread(stored, "one", "two")
+    change = stored.commit([second])
+    assert change.replaced_unread == (0,)
+    assert stored.unread == {}
+    assert stored.seen() == [second]
+
+
+def test_a_copy_of_an_unread_message_is_that_message() -> None:
+    stored = Stored()
+    live = [user("yes")]
+    stored.commit(live)
+    live += unread(stored, "yes", "no")
+    change = stored.commit(deepcopy(live))
+    assert ([new.unread_id for new in change.messages], change.replaced_unread) == ([0, 1], ())
+    assert change.context is None
+
+
+def test_an_unread_message_that_a_hook_rewrote_is_read_and_only_what_it_became_is_stored() -> None:
+    stored = Stored()
+    unread(stored, "my number is 1234")
+    change = stored.commit([user("my number is ****")])
+    assert ([new.unread_id for new in change.messages], change.replaced_unread) == ([None], (0,))
+    assert [message.text for message in stored.messages.values()] == ["my number is ****"]
+    assert stored.unread == {}
+
+
+def test_an_unread_message_that_a_hook_changed_in_place_is_stored_as_it_is_now() -> None:
+    stored = Stored()
+    [message] = unread(stored, "hi")
+    message.meta["language"] = "en"
+    change = stored.commit([message])
+    assert [new.unread_id for new in change.messages] == [0]
+    assert [stored.meta for stored in stored.seen()] == [{"language": "en"}]
 
 
 texts = st.sampled_from(["a", "b", "c"])

@@ -84,8 +84,11 @@ class Journal(Protocol):
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         """Record how the call ended."""
 
-    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
-        """Record how the run ended, and release the lease. Nothing may be written after it."""
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> str:
+        """Record how the run ended, and release the lease. Nothing may be written after it.
+
+        :returns: The session's status, which is another than the end's where a person has requested one.
+        """
 
     def thread_done(self) -> None:
         """Free what a tool call has opened in its own thread. Called in that thread when the call has ended."""

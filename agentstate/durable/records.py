@@ -146,7 +146,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to store: its body, or the id of the unread message that it is."""
+    """A message to store: its body, or the id of the unread message that it is; both, where a hook changed that one."""
 
     body: dict[str, Json] | None = None
     unread_id: int | None = None
@@ -169,7 +169,8 @@ class NewCheckpoint:
     at the checkpoint before plus every message stored since; else the whole of what it sees: positions, and
     negative numbers for the new messages (-1 the first). `state` maps a changed key to {"set": value} or
     {"extend": items}. A "step" checkpoint reads the unread messages into the context, behind the rest, unless
-    `read_unread` is False.
+    `read_unread` is False. `replaced_unread` are the ids of unread messages that a hook has replaced or left out: they
+    are read, and not stored.
 
     With `run_end` the run ends in the same commit. If it is `Finished` and messages are unread, the session is queued
     for its next turn instead, with `next_turn` as its progress.
@@ -188,6 +189,7 @@ class NewCheckpoint:
     run_end: RunEnd | None = None
     next_turn: Progress | None = None
     read_unread: bool = True
+    replaced_unread: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +242,15 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class CommittedCheckpoint:
-    """The positions of the new messages, in the order they were given, and the unread messages that were read."""
+    """The positions of the new messages, in the order they were given, and the unread messages that were read.
+
+    `status` is the session's where the run ended in the same commit, and "" elsewhere.
+    """
 
     positions: tuple[int, ...]
     signals: Signals
     read: tuple[StoredMessage, ...] = ()
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The session's status after the run, why it ended, and the agent's result if its turn has ended."""
+    """The session's status after the run, why it ended, and the agent's result if its turn has ended.
+
+    The status is the journal's: "queued" also where a turn has ended and an unread message begins the next one.
+    """
 
     status: str
     why: str = ""
@@ -101,10 +104,9 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         return _end_run(context, Failed(clean_text(describe(error))))
     finally:
         run_context.current_run.reset(token)
-    status = context.end.status if context.end is not None else "running"
     if result.get("exit_reason") == BOUNDARY:
-        return Outcome(status)
-    return Outcome(status, result=result)
+        return Outcome(context.status)
+    return Outcome(context.status, result=result)
 
 
 def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> RunEnd | None:
@@ -176,4 +178,4 @@ def _end_after_model_failure(context: RunContext, failure: ModelFailed, options:
 
 def _end_run(context: RunContext, end: RunEnd) -> Outcome:
     context.end_run(end)
-    return Outcome(end.status, end.reason)
+    return Outcome(context.status, end.reason)

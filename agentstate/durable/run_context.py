@@ -117,6 +117,7 @@ class RunContext:
 
         self.progressed = False
         self.end: RunEnd | None = None
+        self.status = "running"  # that of the session, once the run has ended
 
         self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
         self._next_seq: dict[str, int] = {}
@@ -234,7 +235,7 @@ class RunContext:
             if self._deferred is not None:
                 self.deferred_checkpoint_committed(self.journal.checkpoint(self._deferred.new))
             self.end = end
-            self.journal.end_run(end, self.meter.progress())
+            self.status = self.journal.end_run(end, self.meter.progress())
 
     def now(self) -> datetime:
         return self.clock()
@@ -262,6 +263,7 @@ class RunContext:
             tools=tuple(tool.name for tool in state.data.get("tools") or ()),
             answered=tuple(answered),
             definition=self.definition,
+            replaced_unread=change.replaced_unread,
             **options,
         )
         if kind != "prepared":
@@ -273,7 +275,7 @@ class RunContext:
         """Take what the checkpoint holds as known, and let the agent see the messages that it read."""
         self.progressed = True
         if draft.new.run_end is not None:
-            self.end = draft.new.run_end
+            self.end, self.status = draft.new.run_end, committed.status
         self.signals = committed.signals
         read = [(stored.position, as_message(stored)) for stored in committed.read]
         self.conversation.committed(draft.change, committed.positions, read)

@@ -134,7 +134,8 @@ class MemoryJournal:
         with self._fenced():
             record, positions, read = self._checkpoint_record(new)
             self.store.write(record)
-            return CommittedCheckpoint(positions, self._signals(), read)
+            status = self.store.status if new.run_end is not None else ""
+            return CommittedCheckpoint(positions, self._signals(), read, status)
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
         with self._fenced():
@@ -170,8 +171,12 @@ class MemoryJournal:
         """The checkpoint's record, the positions of its new messages, and the unread messages that it reads."""
         store = self.store
         own_ids = [message.unread_id for message in new.messages if message.unread_id is not None]
+        own_ids += new.replaced_unread
         unread_bodies = {message.id: message.body for message in store.unread}
-        bodies = [m.body if m.unread_id is None else unread_bodies[m.unread_id] for m in new.messages]
+        bodies = [
+            unread_bodies[m.unread_id] if m.body is None and m.unread_id is not None else m.body
+            for m in new.messages
+        ]
         others = [message for message in store.unread if message.id not in own_ids]
         to_read = others if new.kind == "step" and new.read_unread else []
         first = store.position + 1
@@ -248,7 +253,7 @@ class MemoryJournal:
             )
             return self._signals()
 
-    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> str:
         with self._fenced():
             self.store.write(
                 {
@@ -257,6 +262,7 @@ class MemoryJournal:
                     "stop": _end_record(end, end.status),
                 }
             )
+            return self.store.status
 
     def thread_done(self) -> None:
         pass

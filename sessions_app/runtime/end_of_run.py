@@ -49,12 +49,13 @@ def end_run(
     *,
     progress: Progress | None = None,
     next_turn: Progress | None = None,
-) -> None:
+) -> Status:
     """Write the session's next status. A pause or a cancel that a person has requested meanwhile takes precedence.
 
     :param session: As loaded by the run, with its branch; only its keys are read.
     :param progress: The run's progress, unless the same transaction writes it elsewhere.
     :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
+    :returns: The session's next status.
     """
     intended = Status(end.status) if next_turn is None else Status.QUEUED
     overruling = _overruling_request(intended, fence.stop_request)
@@ -94,6 +95,7 @@ def end_run(
             at=now,
         )
     Session.objects.filter(pk=session.pk).update(**values)
+    return status
 
 
 def progress_fields(progress: Progress) -> dict[str, Json]:

@@ -24,7 +24,6 @@ from agentstate.durable.records import (
     EarlierEffects,
     NewCall,
     NewCheckpoint,
-    NewMessage,
     NewReply,
     Progress,
     Signals,
@@ -109,7 +108,7 @@ class OrmJournal:
             )
             unread: list[InboxMessage] = []
             if fence.unread and new.kind == "step" and new.read_unread:
-                unread = self._unread(excluding=new.messages)
+                unread = self._unread(excluding=new)
                 if unread:
                     fence = self._fence(len(unread))
             return self._write_checkpoint(new, fence, fence.position, unread)
@@ -181,7 +180,7 @@ class OrmJournal:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
 
-    def end_run(self, end: RunEnd, progress: Progress | None = None) -> None:
+    def end_run(self, end: RunEnd, progress: Progress | None = None) -> str:
         now = timezone.now()
         failed = end.failed_call if isinstance(end, Failed | RetryLater | GaveUp) else None
         with self._transaction():
@@ -190,7 +189,7 @@ class OrmJournal:
                 values = asdict(failed)
                 values["ended_at"] = max(failed.started_at, failed.ended_at)
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
-            end_run(self._session, self.claim.worker, end, fence, now)
+            return str(end_run(self._session, self.claim.worker, end, fence, now))
 
     def thread_done(self) -> None:
         self.connection.close_others()
@@ -222,40 +221,40 @@ class OrmJournal:
         now = timezone.now()
         first = position - len(unread) - len(new.messages)
         positions = tuple(range(first, first + len(new.messages)))
-        self._store_messages(new.messages, positions, now)
+        self._store_messages(new, positions, now)
         read = self._read(unread, first + len(new.messages))
         self._store_checkpoint(new, positions, read, position, now)
         for answered in new.answered:
             self._unended_call(answered.position).update(
                 status=answered.status, error=answered.error, ended_at=now
             )
+        status = ""
         if new.run_end is not None:
-            still_unread = fence.unread - sum(m.unread_id is not None for m in new.messages)
-            begins_turn = isinstance(new.run_end, Finished) and still_unread > 0
+            begins_turn = isinstance(new.run_end, Finished) and fence.unread > len(_read_ids(new))
             next_turn = new.next_turn if begins_turn else None
-            end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
+            status = str(
+                end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
+            )
         if new.kind != "prepared":
             self._results, self._call_ids = {}, {}
-        return CommittedCheckpoint(positions, fence.signals(), read)
+        return CommittedCheckpoint(positions, fence.signals(), read, status)
 
-    def _store_messages(
-        self, messages: Sequence[NewMessage], positions: Sequence[int], now: datetime
-    ) -> None:
-        ids = [message.unread_id for message in messages if message.unread_id is not None]
+    def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
+        ids = _read_ids(new)
         unread = InboxMessage.objects.select_related("author").in_bulk(ids) if ids else {}
         rows = []
-        for position, message in zip(positions, messages, strict=True):
+        for position, message in zip(positions, new.messages, strict=True):
             if message.unread_id is None:
                 rows.append((position, message.body or {}, ""))
             else:
                 row = unread[message.unread_id]
-                rows.append((position, _user_body(row.text), _author(row)))
+                rows.append((position, message.body or _user_body(row.text), _author(row)))
         self._insert(rows, now)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
 
-    def _unread(self, excluding: Sequence[NewMessage]) -> list[InboxMessage]:
-        own_ids = [message.unread_id for message in excluding if message.unread_id is not None]
+    def _unread(self, excluding: NewCheckpoint) -> list[InboxMessage]:
+        own_ids = _read_ids(excluding)
         rows = InboxMessage.objects.filter(session_id=self.claim.session_id).exclude(pk__in=own_ids)
         return list(rows.select_related("author"))
 
@@ -336,6 +335,11 @@ class OrmJournal:
             self._call_ids[call.position] = call.call_id
             if call.status == CallState.DONE and isinstance(call.result, str):
                 self._results[call.call_id] = (call.position, call.result)
+
+
+def _read_ids(new: NewCheckpoint) -> list[int]:
+    """The ids of the unread messages that the checkpoint names, as stored or as replaced."""
+    return [*(m.unread_id for m in new.messages if m.unread_id is not None), *new.replaced_unread]
 
 
 def _author(row: InboxMessage) -> str:

@@ -5,8 +5,10 @@ the model still sees every stored message (`context` None) or a selection. The c
 not on the length of the conversation.
 """
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from haystack.dataclasses import ChatMessage
 
@@ -20,8 +22,17 @@ class Change:
 
     messages: list[NewMessage]
     context: list[int] | None
+    replaced_unread: tuple[int, ...]
     _live: list[ChatMessage] = field(repr=False)
-    _new: list[ChatMessage] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """An unread message that begins the turn. `body` is that which it had when it was given to the agent."""
+
+    id: int
+    message: ChatMessage
+    body: dict[str, Any]
 
 
 class Conversation:
@@ -29,7 +40,7 @@ class Conversation:
         self._seen: list[ChatMessage] = []
         self._positions: list[int] = []
         self._since: list[tuple[int, ChatMessage]] = []
-        self._unread: dict[int, tuple[int, ChatMessage]] = {}
+        self._unread: list[_Unread] = []
 
     def start_from(self, messages: Sequence[ChatMessage], positions: Sequence[int]) -> None:
         """Take what the model saw at a checkpoint as known."""
@@ -40,27 +51,31 @@ class Conversation:
         self._since.append((position, message))
 
     def from_unread(self, message: ChatMessage, unread_id: int) -> None:
-        """Note that this is the unread message of that id: storing it means reading it."""
-        self._unread[id(message)] = (unread_id, message)
+        """Note that this is the unread message of that id: the next commit reads it, whatever hooks have made of it."""
+        self._unread.append(_Unread(unread_id, message, message_body(message)))
 
     def change(self, live: list[ChatMessage]) -> Change:
         """What of `live` has to be stored, and what the model sees from here on."""
         known = len(self._seen)
-        if live[:known] == self._seen:
-            added = live[known:]
-            positions = self._stored_positions(added, self._since)
-            stored_since = [position for position, _ in self._since]
-            if positions == stored_since + [None] * (len(added) - len(stored_since)):
-                new = added[len(stored_since) :]
-                return Change(self._new_messages(new), None, live, new)
-            positions = [*self._positions, *positions]
+        unread = self._unread_among(live)
+        if live[:known] == self._seen and all(index >= known for index in unread):
+            positions: list[int | None] = [
+                *self._positions,
+                *self._stored_positions(live, range(known, len(live)), unread, self._since),
+            ]
         else:
             stored = [*zip(self._positions, self._seen, strict=True), *self._since]
-            positions = self._stored_positions(live, stored)
-        new = [message for message, position in zip(live, positions, strict=True) if position is None]
-        numbers = iter(range(-1, -len(new) - 1, -1))
-        context = [next(numbers) if position is None else position for position in positions]
-        return Change(self._new_messages(new), context, live, new)
+            positions = self._stored_positions(live, range(len(live)), unread, stored)
+        new = [index for index, position in enumerate(positions) if position is None]
+        messages = [_new_message(live[index], unread.get(index)) for index in new]
+        read = {item.id for item in unread.values()}
+        replaced = tuple(item.id for item in self._unread if item.id not in read)
+        in_order = [*self._positions, *(position for position, _ in self._since)]
+        context = None
+        if positions != [*in_order, *([None] * len(new))]:
+            numbers = iter(range(-1, -len(new) - 1, -1))
+            context = [next(numbers) if position is None else position for position in positions]
+        return Change(messages, context, replaced, live)
 
     def committed(
         self, change: Change, positions: Sequence[int], read: Iterable[tuple[int, ChatMessage]] = ()
@@ -74,15 +89,34 @@ class Conversation:
             self._positions += [position for position, _ in self._since] + list(positions)
         else:
             self._positions = [positions[-p - 1] if p < 0 else p for p in change.context]
-        self._seen, self._since = list(change._live), []
-        for message in change._new:
-            self._unread.pop(id(message), None)
+        self._seen, self._since, self._unread = list(change._live), [], []
         for position, message in read:
             self._seen.append(message)
             self._positions.append(position)
 
+    def _unread_among(self, live: Sequence[ChatMessage]) -> dict[int, _Unread]:
+        """The unread messages that the conversation has, by their index: as the same object, else as an equal one.
+
+        `State.get` gives copies. Unread messages come last, so equal ones are looked for from the end.
+        """
+        among: dict[int, _Unread] = {}
+        missing = list(self._unread)
+        for is_same in (operator.is_, operator.eq):
+            for index in reversed(range(len(live))):
+                if not missing:
+                    return among
+                item = next((item for item in reversed(missing) if is_same(item.message, live[index])), None)
+                if item is not None and index not in among:
+                    among[index] = item
+                    missing.remove(item)
+        return among
+
     def _stored_positions(
-        self, messages: Sequence[ChatMessage], stored: Sequence[tuple[int, ChatMessage]]
+        self,
+        live: Sequence[ChatMessage],
+        indexes: Sequence[int],
+        unread: Container[int],
+        stored: Sequence[tuple[int, ChatMessage]],
     ) -> list[int | None]:
         """The stored position of each message: that of the same object, else of an equal one; None for a new one.
 
@@ -92,20 +126,19 @@ class Conversation:
         for position, message in reversed(stored):
             by_id.setdefault(id(message), []).append(position)
         positions: list[int | None] = [
-            by_id[id(message)].pop() if by_id.get(id(message)) else None for message in messages
+            by_id[id(live[index])].pop() if by_id.get(id(live[index])) else None for index in indexes
         ]
         used = set(positions)
-        for index, message in enumerate(messages):
-            if positions[index] is None and id(message) not in self._unread:
-                equal = next((p for p, other in stored if p not in used and other == message), None)
-                positions[index] = equal
+        for number, index in enumerate(indexes):
+            if positions[number] is None and index not in unread:
+                equal = next((p for p, other in stored if p not in used and other == live[index]), None)
+                positions[number] = equal
                 used.add(equal)
         return positions
 
-    def _new_messages(self, messages: Iterable[ChatMessage]) -> list[NewMessage]:
-        return [
-            NewMessage(unread_id=self._unread[id(message)][0])
-            if id(message) in self._unread
-            else NewMessage(message_body(message))
-            for message in messages
-        ]
+
+def _new_message(message: ChatMessage, unread: _Unread | None) -> NewMessage:
+    body = message_body(message)
+    if unread is None:
+        return NewMessage(body)
+    return NewMessage(None if body == unread.body else body, unread.id)
