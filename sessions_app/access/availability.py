@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sessions_app.access.masking import Mask
 from sessions_app.models import (
     Approval,
     Branch,
@@ -80,11 +81,13 @@ def pause(facts: Facts) -> str:
 
 
 def agent_cannot_run(session: Session) -> str:
-    """Why the session's agent cannot run at all, "" if it can. Reads ``session.registered_agent``."""
+    """Why the session's agent cannot run at all, "" if it can, masked. Reads ``session.registered_agent``."""
     agent = session.registered_agent
     if agent is None:
         return f"Its agent cannot run: no worker has an agent “{session.agent}”."
-    return f"Its agent cannot be built: {agent.problem.rstrip('.')}." if agent.problem else POSSIBLE
+    if not agent.problem:
+        return POSSIBLE
+    return f"Its agent cannot be built: {Mask.configured().text(agent.problem).rstrip('.')}."
 
 
 def resume(facts: Facts) -> str:

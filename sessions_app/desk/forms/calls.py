@@ -109,7 +109,6 @@ class RejectForm(CallForm):
 
 
 class DecideForm(ContinuingForm, CallForm):
-    decides = True
     details = "session/_dialog_decide.html"
     button_if_changed = "Decide and continue with the new definition"
 

@@ -25,6 +25,8 @@ from sessions_app.desk.forms.session import ActionForm, ReasonForm
 from sessions_app.desk.pages.session import repairs, state
 from sessions_app.models import Session
 
+NAME_IS_HIDDEN = "A part of the name of this key is hidden, so its value cannot be changed here."
+
 
 class MemoryForm(ReasonForm):
     """The plan is one step a line; a completed step begins with ``[x]``. An empty line separates two notes."""
@@ -68,14 +70,16 @@ class StateForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         key = str(self["key"].value() or "")
-        self.present = repairs.value(self.session.current_branch, key)
-        # A pattern may hide the key itself, so the one value is not looked up by it.
+        [shown_key] = self.context.mask.json({key: None})
+        if shown_key != key:
+            # No page names such a key, so its name has been guessed.
+            self.impossible = NAME_IS_HIDDEN
+        self.present = None if self.impossible else repairs.value(self.session.current_branch, key)
         [value] = self.context.mask.json({key: self.present}).values()
         type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
         field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
-        label = Mask.configured().text(key) or "Value"
-        self.fields["value"] = field_class(label=label, required=field_class is not LongText)
+        self.fields["value"] = field_class(label=shown_key or "Value", required=field_class is not LongText)
         if field_class is Json:
             self.fields["value"].help_text = (
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
@@ -84,6 +88,11 @@ class StateForm(ReasonForm):
             "value", value if field_class is LongText else json.dumps(value, ensure_ascii=False, indent=2)
         )
         self.order_fields(["version", "key", "value", "reason"])
+
+    def clean(self) -> dict[str, Any]:
+        if self.impossible:
+            self.add_error(None, self.impossible)
+        return super().clean() or {}
 
     def perform(self, **arguments: Any) -> Session:
         key = arguments.pop("key")

@@ -227,18 +227,23 @@ def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> Sequence[tuple[str, i
 
 
 def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask, compared: Mask) -> list[Key]:
-    shown = mask.json(left), mask.json(right)
     left, right = compared.json(left), compared.json(right)
     rows = []
     for name in sorted(left.keys() | right.keys()):
-        texts = [readable(values[name]).text if name in values else "" for values in shown]
+        [shown_name] = mask.json({name: None})
+        shown = [mask.json({name: values.get(name)}) for values in (left, right)]
+        texts = [
+            readable(value).text if name in values else ""
+            for values, masked in zip((left, right), shown, strict=True)
+            for value in masked.values()
+        ]
         if name not in left:
             kind = ADDED
         elif name not in right:
             kind = REMOVED
         else:
             kind = SAME if left[name] == right[name] else CHANGED
-        rows.append(Key(kind, name, *texts))
+        rows.append(Key(kind, shown_name, *texts))
     return rows
 
 

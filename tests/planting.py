@@ -1,0 +1,205 @@
+"""Sessions in all states whose every text and JSON field holds the secrets of `tests.corpora.secrets`.
+
+The fields are those of the models: a new one is planted by itself, unless `UNPLANTED` says why it holds no free text.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import models
+from django.utils import timezone
+
+from agentstate.names import TYPE_TAG
+from sessions_app import actions
+from sessions_app.finding import search_index
+from sessions_app.models import (
+    Allowance,
+    BulkAction,
+    BulkItem,
+    Checkpoint,
+    InboxMessage,
+    Message,
+    SavedView,
+    Session,
+    StateValue,
+    ToolResult,
+    Worker,
+)
+from tests import builders
+from tests.corpora import secrets
+
+NAME_IN_CODE = "a name that the developers of the agent gave"
+NAME_OF_STAFF = "the name of one of the staff, of a command or of a process"
+MACHINERY = "a key or a fingerprint that the machinery made; no text"
+NUMBERS = "positions, numbers and names that the engine counts"
+UNPLANTED = {
+    "registeredagent.key": NAME_IN_CODE,
+    "registeredagent.title": NAME_IN_CODE,
+    "registeredagent.description": NAME_IN_CODE,
+    "registeredagent.model": NAME_IN_CODE,
+    "registeredagent.tools": NAME_IN_CODE,
+    "registeredagent.definition": MACHINERY,
+    "session.agent": NAME_IN_CODE,
+    "session.worker": NAME_OF_STAFF,
+    "session.definition": MACHINERY,
+    "session.totals": NUMBERS,
+    "branch.lineage": NUMBERS,
+    "toolcall.call_id": MACHINERY,
+    "toolcall.tool": NAME_IN_CODE,
+    "toolcall.idempotency_key": MACHINERY,
+    "toolcall.decided_by": NAME_OF_STAFF,
+    "approval.earlier": NUMBERS,
+    "approval.fingerprint": "shown by no page: see tests/test_desk_acts.py",
+    "approval.decided_by": NAME_OF_STAFF,
+    "checkpoint.context": NUMBERS,
+    "checkpoint.keys": "the names of state keys: one with a secret is planted below",
+    "checkpoint.counters": NUMBERS,
+    "checkpoint.tools": NAME_IN_CODE,
+    "checkpoint.totals": NUMBERS,
+    "checkpoint.definition": MACHINERY,
+    "statevalue.key": "one with a secret is planted below, and named by its checkpoint",
+    "demouser.password_digest": MACHINERY,
+    "allowance.tool": NAME_IN_CODE,
+    "allowance.granted_by": NAME_OF_STAFF,
+    "savedview.query": "a query string: one with a secret is planted below",
+    "bulkaction.kind": MACHINERY,
+    "bulkaction.query": "a query string: one with a secret is planted below",
+    "bulkaction.actor_name": NAME_OF_STAFF,
+    "bulkaction.stopped_by": NAME_OF_STAFF,
+    "event.kind": MACHINERY,
+    "event.actor_name": NAME_OF_STAFF,
+    "message.author": NAME_OF_STAFF,
+    "modelcall.name": NAME_IN_CODE,
+    "modelcall.model": NAME_IN_CODE,
+    "toolresult.key": MACHINERY,
+    "worker.name": NAME_OF_STAFF,
+}
+
+
+def fields() -> Iterator[tuple[type[models.Model], "models.Field[Any, Any]"]]:
+    """The fields of the app's models that may hold a free text."""
+    for model in apps.get_app_config("sessions_app").get_models():
+        for field in model._meta.concrete_fields:
+            is_text = isinstance(field, models.CharField | models.TextField | models.JSONField)
+            if is_text and not field.choices and f"{model._meta.model_name}.{field.name}" not in UNPLANTED:
+                yield model, field
+
+
+def plant_everywhere() -> None:
+    """Put the secrets into each of the fields: beside what a row holds; where none holds anything, into all rows."""
+    for model, field in fields():
+        rows = list(model._default_manager.all())
+        filled = [row for row in rows if getattr(row, field.name)] or rows
+        for row in filled:
+            setattr(row, field.name, planted(field, getattr(row, field.name)))
+        model._default_manager.bulk_update(filled, [field.name])
+
+
+def planted(field: "models.Field[Any, Any]", value: Any) -> Any:
+    if isinstance(field, models.JSONField):
+        return in_json(value)
+    for text in (f"{value}\n{secrets.TEXT}", f"{value} {secrets.SHORT}"):
+        if field.max_length is None or len(text) <= field.max_length:
+            return text.strip()
+    return secrets.SHORT
+
+
+def in_json(value: Any) -> Any:
+    """The value with the secrets in each of its objects, so that its readers still know it."""
+    if isinstance(value, dict) and TYPE_TAG not in value:
+        return {name: in_json(item) for name, item in value.items()} | secrets.OBJECT
+    if isinstance(value, list):
+        return [in_json(item) for item in value]
+    if value is None:
+        return secrets.OBJECT
+    return value
+
+
+def desk(owner: User) -> dict[str, Session]:
+    """A desk full of secrets, by the names of the sessions' states. The index knows them all."""
+    sessions = {name: build(title=name, tags=["glass"]) for name, build in builders.STATES.items()}
+    sessions["rich"] = rich()
+    builders.agent("broken", title="Broken", problem="ImportError: no such module")
+    sessions["broken"] = builders.waiting_for_approval(agent_key="broken", title="broken")
+    bulk = BulkAction.objects.create(
+        kind="pause",
+        reason="Rain",
+        actor=owner,
+        actor_name="olga",
+        query="queue=all&customer=DE89370400440532013000",
+    )
+    for session in (sessions["rich"], sessions["done"]):
+        BulkItem.objects.create(
+            bulk_action=bulk, session=session, outcome="refused", why="No", done_at=session.created_at
+        )
+    SavedView.objects.create(owner=owner, name="Filter", query="customer=078-05-1120&tag=glass", shared=True)
+    SavedView.objects.create(owner=owner, name="Name", query="queue=all", shared=True)
+    Allowance.objects.create(session=sessions["rich"], tool="send_letter", granted_by="olga")
+    Worker.objects.create(name="tests")
+    ToolResult.objects.create(key="tool:cache:x", value={"paid": True}, expires_at=timezone.now())
+    plant_everywhere()
+    while search_index.update():
+        pass
+    return sessions
+
+
+def rich() -> Session:
+    """A session that has been through all: a repair, a rewind, failures, notes; it waits for two approvals."""
+    history = builders.asked(title="rich", tags=["glass"])
+    key = "account DE89370400440532013000"
+    start = history.last_checkpoint
+    for name, value in (
+        (key, "x"),
+        ("password", secrets.BY_KEY["password"]),
+        ("note", secrets.TEXT),
+        (
+            "working_memory",
+            {"goal": secrets.TEXT, "plan": [secrets.SHORT], "completed": [], "notes": [secrets.TEXT]},
+        ),
+    ):
+        StateValue.objects.create(branch=history.branch, position=start.position, key=name, value=value)
+        start.keys[name] = start.position
+    start.save()
+    history.lookup()
+    history.reply("I write to her.", [("send_letter", {"text": secrets.TEXT})])
+    history.finish(history.calls[-1], error="No letter was sent")
+    step = history.checkpoint("step", keys=start.keys)
+    history.model_fails()
+    history.event("noted", reason="She called", text=secrets.TEXT)
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    before = history.finish(history.calls[-1], "paid")
+    history.checkpoint("step", keys=start.keys)
+    history.checkpoint(
+        "end", keys=start.keys, outcome={"final_answer": secrets.TEXT, "exit_reason": secrets.SHORT}
+    )
+    history.save(why=secrets.TEXT, error=secrets.TEXT, final_answer=secrets.TEXT, exit_reason=secrets.SHORT)
+    session = history.rest("paused")
+    actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=step.pk, reason="Wrong")
+    result = Message.objects.filter(branch__session=session, role="tool").earliest("position")
+    actions.replace_message(
+        actor=builders.SYSTEM,
+        session_id=session.pk,
+        position=result.position,
+        text="Suspended",
+        reason="Lapsed",
+    )
+    history.session.refresh_from_db()
+    InboxMessage.objects.create(session=session, text="Hurry")
+    history.reply(
+        "Both again.",
+        calls=[
+            ("issue_refund", {"claim": "CLM-1042", "amount": 120}),
+            ("send_letter", {"text": "Dear Greta"}),
+        ],
+    )
+    history.ask(history.calls[-2], repeats=before, earlier=[before.pk])
+    history.ask(history.calls[-1], edited={"text": "Dear Greta L."})
+    return history.rest("waiting", waiting_for="approval", why="Waits")
+
+
+def checkpoints_of(session: Session) -> list[int]:
+    return list(
+        Checkpoint.objects.filter(branch__session=session).order_by("position").values_list("pk", flat=True)
+    )

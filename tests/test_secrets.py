@@ -1,0 +1,334 @@
+"""No page, part, file or page of the admin shows a value that is hidden, whoever looks, until it is revealed.
+
+The addresses are those of the URL table and the fields those of the models, so that a new page and a new field are
+tried by themselves; see `tests.planting`. Which parameters a page reads is observed while it answers, and each is given
+the values of `parameters`; a parameter that is not known there fails the test.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from itertools import islice, product
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.access.masking import HIDDEN
+from sessions_app.action_list import ACTIONS
+from sessions_app.models import BulkAction, Message, SavedView, Session, ToolCall
+from tests import builders, planting
+from tests.corpora import secrets
+from tests.test_malformed_requests import PARAMETER, ROUTES, recorded, send
+
+pytestmark = pytest.mark.django_db
+
+PAGES = [route for route in ROUTES if not route.startswith("admin/")]
+ADMIN = [route for route in ROUTES if route.startswith("admin/")]
+# Tabs that a POST reveals; who may not reveal gets 403.
+REVEALING = ("", "conversation/", "state/", "audit/", "json/", "calls/<int:call_id>/")
+CHANGING = re.compile(r'(csrfmiddlewaretoken" value="|[?&;]key=)[^"&]*')
+FEW = ("rich", "in_doubt", "failed", "running")
+
+
+@pytest.fixture
+def olga() -> User:
+    return builders.user("operator", "olga")
+
+
+@pytest.fixture
+def sessions(settings, olga) -> dict[str, Session]:
+    settings.AGENTSTATE_MASK_KEYS = secrets.KEYS
+    settings.AGENTSTATE_MASK_PATTERNS = secrets.PATTERNS
+    return planting.desk(olga)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch) -> None:
+    """Two answers differ in no time."""
+    now = timezone.now()
+    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
+
+
+def staff_viewer() -> User:
+    """A viewer who may enter the admin, and look at every table of it."""
+    user = builders.user("viewer", "stan")
+    user.is_staff = True
+    user.save()
+    user.user_permissions.add(*Permission.objects.filter(codename__startswith="view_"))
+    return User.objects.get(pk=user.pk)
+
+
+def shown(response: Any) -> str:
+    """The whole answer, in each way in which its reader may take it."""
+    body = b"".join(response) if response.streaming else response.content
+    text = f"{response.headers}\n{body.decode()}"
+    plain = text.encode().decode("unicode_escape", "replace") if "\\u" in text else ""
+    return "\n".join([text, unescape(text), unquote_plus(text), plain])
+
+
+def check(response: Any, where: Any) -> bool:
+    """That the answer shows none of the secrets. Returns whether it shows that something is hidden."""
+    text = shown(response)
+    for value in secrets.VALUES:
+        place = text.find(value)
+        assert place < 0, f"{where}: {text[max(0, place - 300) : place + 60]}"
+    return HIDDEN in text
+
+
+def values_of(session: Session) -> dict[str, list[Any]]:
+    """What the parameters of a session's addresses may be."""
+    return {
+        "session_id": [session.pk],
+        "call_id": list(ToolCall.objects.filter(branch__session=session).values_list("pk", flat=True)) or [1],
+        "branch_number": list(session.branches.values_list("number", flat=True)),
+    }
+
+
+def addresses(route: str, chosen: list[Session]) -> Iterator[str]:
+    """The addresses of a route, with the keys of rows that exist."""
+    others: dict[str, list[Any]] = {
+        "key": ["claims", "broken"],
+        "view_id": list(SavedView.objects.values_list("pk", flat=True)),
+        "bulk_id": list(BulkAction.objects.values_list("pk", flat=True)),
+    }
+    if match := re.match(r"admin/(\w+)/(\w+)/<", route):
+        rows = apps.get_model(match[1], match[2])._default_manager.order_by("pk")
+        keys = list(rows.values_list("pk", flat=True))
+        others["object_id"] = others["id"] = list(dict.fromkeys([*keys[:2], *keys[-2:]]))
+    names = [parameter[1] for parameter in PARAMETER.finditer(route)]
+    for session in chosen if "session_id" in names else [None]:
+        values = others | (values_of(session) if session is not None else {})
+        for each in product(*(values.get(name, [1]) for name in names)):
+            path = route
+            for key in each:
+                path = PARAMETER.sub(str(key), path, count=1)
+            yield f"/{path}"
+
+
+def parameters(session: Session) -> dict[str, list[Any]]:
+    """The values that are tried for each parameter of a query string."""
+    calls = values_of(session)["call_id"]
+    checkpoints = planting.checkpoints_of(session)
+    messages = Message.objects.filter(branch__session=session).exclude(role="system")
+    positions = list(messages.values_list("position", flat=True))
+    return {
+        "call": calls,
+        "checkpoint": [*checkpoints[:1], *checkpoints[-2:]],
+        "position": positions,
+        "replace": positions,
+        "before": [session.position, 4],
+        "at": [session.position, 4],
+        **{name: ["0"] for name in ("after", "from", "shown", "seen", "branch")},
+        "key": ["password", "note", "account DE89370400440532013000", "nothing"],
+        "raw": ["1"],
+        "gaps": ["hide"],
+        "show": ["errors", "tools", "people"],
+        "tool": ["issue_refund"],
+        "phase": ["executing"],
+        "edge": ["planning-executing"],
+        "kind": [action.key for action in ACTIONS.values() if action.bulk],
+        "queue": ["all", "attention"],
+        "q": ["windscreen", "planted", "account"],
+        "agent": ["claims"],
+        "status": ["waiting"],
+        "assignee": ["nobody"],
+        "tag": ["glass"],
+        "customer": ["Ada"],
+        "since": ["30d"],
+        "next": ["/"],
+        "back": ["approvals"],
+    }
+
+
+def queries(client: Client, address: str, session: Session, most: int) -> Iterator[dict[str, Any]]:
+    """Query strings for an address: none, and ``most`` values for each parameter that its view reads."""
+    known = parameters(session)
+    if address == "/compare/":
+        ends = known["checkpoint"][:most]
+        yield from ({"a": a, "b": b} for a in ends for b in known["checkpoint"])
+        return
+    with recorded() as names:
+        send(client, "GET", address)
+    yield {}
+    for name in names:
+        assert name in known, f"{address} reads {name}: say in `parameters` what it may be."
+    if most == 1 and re.search(rf"/({'|'.join(ACTIONS)})/$", address):
+        # A dialog takes what it needs.
+        yield {name: known[name][-1] for name in names}
+    else:
+        yield from ({name: value} for name in names for value in known[name][-most:])
+
+
+def look_at_all(
+    client: Client, routes: list[str], chosen: list[Session], *, most: int = 1, parts: bool = False
+) -> int:
+    """Fetch each address with each query. Returns how many answers show that something is hidden."""
+    hidden = 0
+    for route in routes:
+        for address in addresses(route, chosen):
+            session = next((each for each in chosen if str(each.pk) in address), chosen[0])
+            asked = [{}] if route.startswith("admin/") else queries(client, address, session, most)
+            for query in asked:
+                for headers in ({}, {"HX-Request": "true"}) if parts else ({},):
+                    answer = send(client, "GET", address, data=query, headers=headers)
+                    # What was typed into the address is in the answer.
+                    if "DE89" not in str(query):
+                        hidden += check(answer, (address, query, headers))
+    return hidden
+
+
+def send_all(client: Client, routes: list[str], chosen: list[Session]) -> None:
+    """Send each form empty, and with no more than a reason: what is refused is shown again."""
+    for route in routes:
+        for address in addresses(route, chosen):
+            session = next((each for each in chosen if str(each.pk) in address), chosen[0])
+            for fields in ({}, {"reason": "Rain", "version": session.version}):
+                check(send(client, "POST", address, data=fields, follow=True), (address, fields))
+
+
+def forms_for(role: str) -> list[str]:
+    """The addresses to which a form may be sent without revealing what is hidden."""
+    reveals = [route for route in PAGES if route.removeprefix("sessions/<uuid:session_id>/") in REVEALING]
+    return [route for route in PAGES if role != "supervisor" or route not in reveals]
+
+
+def same(client: Client, address: str, name: str, guesses: tuple[str, str], session: Session) -> None:
+    """That the answers to a right and a wrong guess differ in nothing but what was typed."""
+    texts = []
+    for guess in guesses:
+        answer = send(client, "GET", address, data={name: guess}, follow=True)
+        text = CHANGING.sub("", f"{answer.status_code}{answer.content.decode()}")
+        texts.append(
+            re.sub(re.escape(guess).replace("\\ ", "(?: |\\+|%20)"), "GUESS", text, flags=re.IGNORECASE)
+        )
+    assert texts[0] == texts[1], (address, name, guesses)
+
+
+def guess(client: Client, chosen: list[Session], guesses: list[tuple[str, str]], routes: list[str]) -> int:
+    """Try the guesses in each parameter that takes a text. Returns how many parameters were tried."""
+    tried = 0
+    numbers = {
+        "call",
+        "checkpoint",
+        "position",
+        "replace",
+        "before",
+        "at",
+        "after",
+        "from",
+        "shown",
+        "a",
+        "b",
+    }
+    for route in routes:
+        for address in islice(addresses(route, chosen), 1):
+            with recorded() as names:
+                send(client, "GET", address)
+            for name in names.keys() - numbers:
+                for pair in guesses:
+                    same(client, address, name, pair, chosen[0])
+                tried += 1
+    return tried
+
+
+def test_the_secrets_are_there_to_be_found_where_nothing_is_masked(client, sessions, olga, settings):
+    settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
+    client.force_login(olga)
+    here = f"/sessions/{sessions['rich'].pk}/"
+    everything = "".join(
+        shown(client.get(address))
+        for address in (
+            "/?queue=all",
+            here,
+            *(f"{here}{tab}/" for tab in ("conversation", "state", "json", "audit")),
+        )
+    )
+    assert [value for value in secrets.VALUES if value not in everything] == []
+
+
+def test_every_field_that_may_hold_a_text_is_planted(sessions):
+    for model, field in planting.fields():
+        rows = model._default_manager.values_list(field.name, flat=True)
+        assert any(secrets.SHORT.split()[1] in str(value) for value in rows), (model, field.name)
+
+
+def test_no_page_shows_a_secret(client, sessions):
+    client.force_login(builders.user("supervisor"))
+    assert look_at_all(client, PAGES, [sessions["rich"]]) > 100
+
+
+def test_no_page_of_the_admin_shows_a_secret(client, sessions):
+    client.force_login(staff_viewer())
+    look_at_all(client, ADMIN, [sessions["rich"]])
+    page = client.get("/admin/sessions_app/session/", {"q": str(sessions["rich"].pk)[:8]})
+    assert check(page, "the search of the admin")
+
+
+def test_no_refused_form_shows_a_secret(client, sessions):
+    client.force_login(builders.user("operator"))
+    send_all(client, forms_for("operator"), [sessions["rich"]])
+
+
+def test_a_right_guess_is_answered_like_a_wrong_one(client, sessions, stopped_clock):
+    client.force_login(builders.user("viewer"))
+    routes = [
+        "",
+        *(f"sessions/<uuid:session_id>/{name}/" for name in ("find", "state-value")),
+        "bulk/",
+        "views/",
+    ]
+    assert guess(client, [sessions["rich"]], [("DE8937", "DE8938")], routes) > 20
+
+
+def test_a_right_guess_tells_nothing_in_the_admin(client, sessions, stopped_clock):
+    client.force_login(staff_viewer())
+    for table in ("session", "toolcall", "message", "event"):
+        for name in ("title__startswith", "customer__contains", "text", "reason", "q", "o"):
+            address = f"/admin/sessions_app/{table}/"
+            same(client, address, name, ("DE8937", "DE8938"), sessions["rich"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
+@pytest.mark.parametrize("state", FEW)
+def test_no_page_in_any_state_shows_a_secret_to_any_role(client, sessions, role, state):
+    client.force_login(builders.user(role))
+    look_at_all(client, PAGES, [sessions[state]], most=10, parts=True)
+    send_all(client, forms_for(role), [sessions[state]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [*builders.STATES, "broken"])
+def test_no_page_of_any_state_shows_a_secret(client, sessions, state):
+    client.force_login(builders.user("supervisor"))
+    look_at_all(client, [route for route in PAGES if "session_id" in route], [sessions[state]])
+
+
+@pytest.mark.slow
+def test_no_right_guess_tells_on_any_page(client, sessions, stopped_clock):
+    client.force_login(builders.user("viewer"))
+    assert (
+        guess(
+            client, [sessions["rich"]], [("DE8937", "DE8938"), (secrets.SHORT, wrong(secrets.SHORT))], PAGES
+        )
+        > 50
+    )
+
+
+@pytest.mark.slow
+def test_no_right_guess_of_any_secret_tells(client, sessions, stopped_clock):
+    client.force_login(builders.user("viewer"))
+    guesses = [
+        (value[:length], wrong(value[:length])) for value in secrets.VALUES for length in (4, len(value))
+    ]
+    guess(client, [sessions["rich"]], guesses, ["", "sessions/<uuid:session_id>/find/"])
+
+
+def wrong(right: str) -> str:
+    """Another value of the same form."""
+    return right[:-1] + ("7" if right[-1] != "7" else "3")
