@@ -185,8 +185,8 @@ OUTPUT = {"type": "object", "properties": {"paid": {"type": "number", "maximum":
     [
         (OUTPUT, {"result": '{"paid": 120}'}, {"paid": 120}, ""),
         (OUTPUT, {"result": "paid on Monday"}, None, "an object: enter its result as JSON"),
-        (OUTPUT, {"result": '{"paid": 777}'}, None, "paid must satisfy maximum 500"),
-        (OUTPUT, {"result": '{"amount": 1}'}, None, "it must satisfy required"),
+        (OUTPUT, {"result": '{"paid": 777}'}, None, "paid must be at most 500"),
+        (OUTPUT, {"result": '{"amount": 1}'}, None, "it lacks paid"),
         (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot hold a key"),
         (OUTPUT, {"result": "[" * 100_000}, None, "enter its result as JSON"),
         (OUTPUT, {"result": '{"paid": NaN}'}, None, "NaN is not a number"),
@@ -400,9 +400,9 @@ def test_arguments_that_were_opened_but_not_changed_are_no_edit() -> None:
 @pytest.mark.parametrize(
     "edited, message",
     [
-        ({"claim": "CLM-1042", "amount": 501}, "amount: 501 is greater than the maximum of 500"),
-        ({"claim": "CLM-1042", "amount": "all"}, "amount: 'all' is not of type 'number'"),
-        ({"claim": "CLM-1042"}, "'amount' is a required property"),
+        ({"claim": "CLM-1042", "amount": 501}, "amount must be at most 500"),
+        ({"claim": "CLM-1042", "amount": "all"}, "amount must be a number"),
+        ({"claim": "CLM-1042"}, "it lacks amount"),
         ({"claim": "CLM-1042", "amount": 1, "to": "me"}, "issue_refund has no argument to"),
         ({"claim": "CLM\x00", "amount": 1}, "NUL"),
         ({"claim": "CLM-1042", "amount": float("nan")}, "NaN"),

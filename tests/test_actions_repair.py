@@ -495,6 +495,13 @@ def test_several_keys_are_changed_at_once_and_those_given_as_they_were_are_not()
         ("due", "2026-04-01", "due must be a date, not text"),
         ("account", {"$type": "document", "value": {}}, "account must be an object, not a document"),
         ("offers", [{"$type": "gun", "value": 1}], "holds nothing of the type 'gun'"),
+        (
+            "due",
+            {"$type": "date"},
+            "due holds what is no valid date: write it in the form of the present value",
+        ),
+        ("due", {"$type": "date", "value": "soon"}, "no valid date"),
+        ("due", {"$type": "date", "value": "2026-04-01", "more": 1}, "no valid date"),
         ("colour", "red", "There is no state key 'colour'. There are: account, customer"),
         ("customer", "A\x00da", "NUL"),
         ("limit", float("nan"), "NaN"),

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from agentstate.durable.state.encoding import decode
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN
 from sessions_app.access.roles import Actor
@@ -344,3 +345,29 @@ def test_the_command_line_and_the_actions_see_everything():
     assigned = actions.assign(actor=Actor.system("x"), session_id=session.pk, assignee=None)
     assert SECRET in assigned.title
     assert timezone.now() > assigned.created_at
+
+
+def test_an_error_about_a_hidden_argument_names_the_place_and_the_rule(supervisor, settings):
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    session = confidential()
+    approval = Approval.objects.get(session=session)
+    Approval.objects.update(arguments=approval.arguments | {"amount": 471_199}, repeats=None)
+    page = supervisor.get(f"/sessions/{session.pk}/approve/?call={approval.call_id}").content.decode()
+    fields = dict(re.findall(r'<input type="hidden" name="([\w]+)" value="([^"]*)"', page))
+    fields |= {"call_id": str(approval.call_id), "arg-amount": f'"{HIDDEN}"', "arg-claim": '"CLM-1"'}
+    answer = supervisor.post(f"/sessions/{session.pk}/approve/", fields)
+    assert answer.status_code == 400
+    text = answer.content.decode()
+    assert "amount must be at most 500" in text
+    assert "471199" not in text
+
+
+def test_what_is_typed_in_json_with_a_type_tag_is_plain_data(supervisor):
+    session = confidential()
+    approval = Approval.objects.get(session=session)
+    state = {"account": {"$type": "dict"}, "x": [{"$type": "decimal", "value": "zz"}]}
+    started = actions.start(actor=builders.SYSTEM, agent=session.agent, message="Hello", state=state)
+    assert decode(started.inputs["state"]) == state
+    refused = edit(supervisor, session, "state-value", key="account", value='{"$type": "dict"}')
+    assert refused.status_code in (302, 400)
+    assert approval.decision == ""

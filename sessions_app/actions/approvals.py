@@ -7,7 +7,6 @@ same call at once, the decision of one counts, and the other is told who was fir
 from typing import Any
 from uuid import UUID
 
-import jsonschema
 from django.utils import timezone
 
 from sessions_app.access.availability import already_decided
@@ -27,6 +26,7 @@ from sessions_app.actions.base import (
 )
 from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import require_shown_definition
+from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
 
 
@@ -217,13 +217,8 @@ def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any
     if unknown:
         raise Invalid(f"{name} has no argument {', '.join(sorted(unknown))}.")
     try:
-        jsonschema.validate(edited, schema)
-    except jsonschema.ValidationError as error:
-        where = ".".join(str(part) for part in error.absolute_path)
-        raise Invalid(
-            f"The arguments do not fit {name}: {f'{where}: ' if where else ''}{error.message}"
-        ) from None
-    except jsonschema.SchemaError as error:
-        raise Invalid(
-            f"The arguments of {name} cannot be changed: its schema is wrong: {error.message}"
-        ) from None
+        problem = broken_rule(edited, schema)
+    except WrongSchemaError as error:
+        raise Invalid(f"The arguments of {name} cannot be changed: its schema is wrong: {error}.") from None
+    if problem is not None:
+        raise Invalid(f"The arguments do not fit {name}: {problem}.")

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS
@@ -52,7 +53,7 @@ def start(
 
     :param title: The first 80 characters of the message, if none is given.
     :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
-    :param state: Values for the agent's state keys.
+    :param state: Values for the agent's state keys, as plain JSON: a key `$type` in one is a key like others.
     :raises Invalid: for an unknown agent, naming the known ones, and for values that cannot be stored.
     :raises Refused: for an agent that cannot be built.
     """
@@ -63,8 +64,8 @@ def start(
     if len(names) > MOST_TAGS:
         raise Invalid(f"There are {len(names)} tags; at most {MOST_TAGS} fit.")
     inputs = {
-        "state": json_object("The state", state),
-        "generation_kwargs": json_object("The generation kwargs", generation_kwargs),
+        "state": as_plain_data(json_object("The state", state)),
+        "generation_kwargs": as_plain_data(json_object("The generation kwargs", generation_kwargs)),
     }
     registered = RegisteredAgent.objects.filter(key=agent).first()
     if registered is None:

@@ -8,12 +8,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jsonschema
-
 from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.access.typed import read_json
 from sessions_app.actions.base import json_object, optional_result, required_text
+from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import RegisteredAgent, Session
 
 Json = Any
@@ -76,17 +75,11 @@ def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
 
 
 def _problem(value: Json, schema: dict[str, Json]) -> str | None:
-    """Where the value breaks which rule of the schema, without the value itself; None if it is valid."""
+    """Where the value breaks which rule of the schema; None if it is valid, or if the schema is not."""
     try:
-        jsonschema.validate(value, schema)
-    except jsonschema.ValidationError as error:
-        where = ".".join(str(part) for part in error.absolute_path) or "it"
-        return (
-            f"{where} must satisfy {error.validator} {json.dumps(error.validator_value, default=str)[:100]}"
-        )
-    except jsonschema.SchemaError:
+        return broken_rule(value, schema)
+    except WrongSchemaError:
         return None
-    return None
 
 
 def _kind(schema: dict[str, Json]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from agentstate.durable.state.tags import is_well_formed, shape, tagged_values
 from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
@@ -51,10 +52,7 @@ def edit_state(
         before = present.get(key)
         if before is not None and value_type(before) != value_type(value):
             raise Invalid(f"{key} must be {value_type(before)}, not {value_type(value)}.")
-        if new_types := _type_tags(value) - _type_tags(before):
-            raise Invalid(
-                f"{key} holds nothing of the type {min(new_types)!r} now, so its new value cannot either."
-            )
+        _check_tags(key, value, before)
     draft.state = {key: value for key, value in values.items() if present.get(key) != value}
     if not draft.state:
         raise Invalid("Nothing was changed.")
@@ -190,15 +188,19 @@ def answer_step(
     return draft.commit("step", {"calls": sorted(calls), "step": draft.checkpoint.step + 1})
 
 
-def _type_tags(value: Json) -> set[str]:
-    """The type tags, other than plain JSON, of everything in the encoded value."""
-    if isinstance(value, list):
-        return {tag for item in value for tag in _type_tags(item)}
-    if not isinstance(value, dict):
-        return set()
-    return {tag for item in value.values() for tag in _type_tags(item)} | (
-        {str(value[TYPE_TAG])} if TYPE_TAG in value else set()
-    )
+def _check_tags(key: str, value: Json, before: Json) -> None:
+    """Check that an agent can read the tagged values in a new value, as it can those in the present one.
+
+    :raises Invalid: for a tag that the present value does not have, and for one with what is no value of its type.
+    """
+    types = {str(tagged[TYPE_TAG]) for tagged in tagged_values(before)}
+    shapes = {shape(tagged) for tagged in tagged_values(before)}
+    for tagged in tagged_values(value):
+        tag = str(tagged[TYPE_TAG])
+        if tag not in types:
+            raise Invalid(f"{key} holds nothing of the type {tag!r} now, so its new value cannot either.")
+        if not is_well_formed(tagged, shapes):
+            raise Invalid(f"{key} holds what is no valid {tag}: write it in the form of the present value.")
 
 
 def value_type(value: Json) -> str:

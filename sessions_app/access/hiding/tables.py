@@ -4,8 +4,8 @@ A line is the head of a table if it has at least two cells that all read like na
 lines below, down to a blank one or one without the delimiter, the cells of hidden columns are hidden; where a line has
 more or fewer cells than the head, all from the first hidden column on. Quoted cells may hold delimiters and line ends.
 In a line that begins with a hidden name, the cells after it are hidden if there is only one, or if the line stands
-below another one of a table with tabs or pipes. Below a line that is nothing but the name of a hidden key, all lines
-down to a blank one are hidden.
+below another one of a table with tabs or pipes. Below a line that is nothing but a hidden key, or a hidden name of one
+word such as a path, all lines down to a blank one are hidden.
 """
 
 import re
@@ -41,7 +41,8 @@ def in_tables(text: str, keys: list[Span], names: HiddenNames) -> Iterator[Span]
         if line_end - line > _LONGEST_HEAD:
             continue
         only = _ONLY_WORDS.fullmatch(text, line, line_end)
-        if only and line >= below_end and names.is_key(only[1]):
+        is_only = only and (names.is_key(only[1]) or (" " not in only[1] and names.hides(only[1])))
+        if is_only and line >= below_end:
             below_end = _BLANK_LINE.search(text, line_end).start()  # type: ignore[union-attr]
             yield line_end, below_end
         for delimiter in _CELLS:

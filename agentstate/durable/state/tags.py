@@ -1,0 +1,130 @@
+"""Stored values without building them: plain data that has type tags, and whether tagged values are well-formed.
+
+Unlike `encoding`, this module does not import Haystack, so web processes can use it.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Hashable, Iterator, Set
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from agentstate.names import TYPE_TAG
+
+Json = Any
+
+
+def as_plain_data(value: Json) -> Json:
+    """The encoded form of plain JSON: what `decode` returns for it is the value itself, also if it has type tags."""
+    if isinstance(value, list):
+        return [as_plain_data(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TYPE_TAG in value:
+        return {TYPE_TAG: "dict", "value": [[key, as_plain_data(item)] for key, item in value.items()]}
+    return {key: as_plain_data(item) for key, item in value.items()}
+
+
+def tagged_values(value: Json) -> Iterator[dict[str, Json]]:
+    """All tagged values in an encoded value, from the outside inwards."""
+    if isinstance(value, list):
+        for item in value:
+            yield from tagged_values(item)
+    elif isinstance(value, dict):
+        if TYPE_TAG in value:
+            yield value
+        for item in value.values():
+            yield from tagged_values(item)
+
+
+def is_well_formed(tagged: dict[str, Json], shapes: Set[Hashable]) -> bool:
+    """Whether `decode` can read this tagged value, not looking at the values in it.
+
+    :param shapes: The `shape` of tagged values that can be read. An object of Haystack must have one of them.
+    """
+    tag, value = tagged[TYPE_TAG], tagged.get("value")
+    if not isinstance(tag, str) or tagged.keys() != {
+        TYPE_TAG,
+        "value",
+        *(["keys"] if tag == "ordered" else []),
+    }:
+        return False
+    if tag in _SCALARS:
+        return _is_read_by(_SCALARS[tag], value)
+    if tag in _CONTAINERS:
+        return _CONTAINERS[tag](tagged)
+    return shape(tagged) in shapes
+
+
+def shape(tagged: dict[str, Json]) -> Hashable:
+    """The type of a tagged value, and the names and types of its fields if it is an object."""
+    value = tagged.get("value")
+    fields = value.items() if isinstance(value, dict) else ()
+    return str(tagged[TYPE_TAG]), frozenset((name, type(item)) for name, item in fields)
+
+
+def _is_read_by(read: Callable[[Any], Any], value: Json) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        read(value)
+    except (ValueError, ArithmeticError):
+        return False
+    return True
+
+
+def _is_timedelta(tagged: dict[str, Json]) -> bool:
+    value = tagged["value"]
+    parts = value if isinstance(value, list) and len(value) <= 3 else [0, value]
+    try:
+        timedelta(*parts)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_ordered(tagged: dict[str, Json]) -> bool:
+    keys, value = tagged["keys"], tagged["value"]
+    if not isinstance(keys, list) or not isinstance(value, dict):
+        return False
+    return all(isinstance(key, str) for key in keys) and len(keys) == len(value) and set(keys) == value.keys()
+
+
+def _is_dict(tagged: dict[str, Json]) -> bool:
+    pairs = tagged["value"]
+    return isinstance(pairs, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and _is_hashable(pair[0]) for pair in pairs
+    )
+
+
+def _is_set(tagged: dict[str, Json]) -> bool:
+    return isinstance(tagged["value"], list) and all(map(_is_hashable, tagged["value"]))
+
+
+def _is_hashable(value: Json) -> bool:
+    if isinstance(value, dict):
+        tag = value.get(TYPE_TAG)
+        members = value.get("value") if tag in ("tuple", "frozenset") else []
+        is_known = tag in _SCALARS or tag in ("timedelta", "tuple", "frozenset")
+        return is_known and isinstance(members, list) and all(map(_is_hashable, members))
+    return not isinstance(value, list)
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "int": lambda text: int(text, 16),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "decimal": Decimal,
+    "uuid": UUID,
+    "bytes": b64decode,
+}
+_CONTAINERS: dict[str, Callable[[dict[str, Json]], bool]] = {
+    "timedelta": _is_timedelta,
+    "ordered": _is_ordered,
+    "dict": _is_dict,
+    "tuple": lambda tagged: isinstance(tagged["value"], list),
+    "set": _is_set,
+    "frozenset": _is_set,
+}

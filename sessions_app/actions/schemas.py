@@ -1,0 +1,88 @@
+"""Whether values are valid for a tool's JSON schema.
+
+What is said of a value names the place and the rule, never the value, which the desk may hide from the reader.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import jsonschema
+from referencing.exceptions import Unresolvable
+
+Json = Any
+_TYPES = {
+    "string": "text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_RULES = {
+    "maxLength": "is longer than {} characters",
+    "minLength": "is shorter than {} characters",
+    "maximum": "must be at most {}",
+    "minimum": "must be at least {}",
+    "exclusiveMaximum": "must be less than {}",
+    "exclusiveMinimum": "must be more than {}",
+    "multipleOf": "must be a multiple of {}",
+    "maxItems": "has more than {} items",
+    "minItems": "has fewer than {} items",
+    "maxProperties": "has more than {} fields",
+    "minProperties": "has fewer than {} fields",
+    "uniqueItems": "has the same item twice",
+    "enum": "must be one of {}",
+    "const": "must be {}",
+    "pattern": "must match the regular expression {}",
+    "format": "must be of the format {}",
+    "additionalProperties": "has fields that the schema does not name",
+    "unevaluatedProperties": "has fields that the schema does not name",
+    "not": "must not match {}",
+}
+_CUT = 100
+
+
+class WrongSchemaError(ValueError):
+    """A schema that is not a valid JSON schema. The message says why."""
+
+
+def broken_rule(value: Json, schema: Json) -> str | None:
+    """Where the value breaks which rule of the schema, such as ``claim.amount must be a number``; None if it is valid.
+
+    :raises WrongSchemaError: for a schema that is not one.
+    """
+    try:
+        jsonschema.validate(value, schema)
+    except jsonschema.ValidationError as error:
+        return f"{_place(error)} {_rule(error)}"
+    except jsonschema.SchemaError as error:
+        raise WrongSchemaError(error.message) from None
+    except Unresolvable as error:
+        raise WrongSchemaError(f"it refers to {error.ref!r}, which it does not have") from None
+    return None
+
+
+def _place(error: jsonschema.ValidationError) -> str:
+    """The path in the value. A key that the schema does not name is part of the value, so it is left out."""
+    declared = set(error.absolute_schema_path)
+    parts = [str(part) if isinstance(part, int) or part in declared else "…" for part in error.absolute_path]
+    return ".".join(parts) or "it"
+
+
+def _rule(error: jsonschema.ValidationError) -> str:
+    rule = str(error.validator)
+    limit: Any = error.validator_value
+    if rule == "type":
+        return f"must be {_types(limit if isinstance(limit, list) else [limit])}"
+    if rule == "required" and isinstance(error.instance, dict):
+        return f"lacks {', '.join(name for name in limit if name not in error.instance)}"
+    if rule in ("anyOf", "oneOf") and all(isinstance(option.get("type"), str) for option in limit):
+        return f"must be {_types(option['type'] for option in limit)}"
+    text = json.dumps(limit, ensure_ascii=False, default=str)[:_CUT]
+    return _RULES.get(rule, f"must satisfy {rule} {{}}").format(text)
+
+
+def _types(names: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(_TYPES.get(name, name) for name in names))
