@@ -12,8 +12,9 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
 from agentstate.demo import agents
-from agentstate.durable.agent import fingerprint, make_durable
+from agentstate.durable.agent import make_durable
 from agentstate.durable.approvals import JournalConfirmationStrategy
+from agentstate.durable.definition import fingerprint
 from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 from tests import sample_agents
 

@@ -41,7 +41,7 @@ def test_each_is_registered_and_can_be_built(key):
 
 @pytest.mark.parametrize("key", ["claims", "research", "letters"])
 def test_the_same_agent_has_the_same_definition_each_time_it_is_built(key):
-    from agentstate.durable.agent import fingerprint
+    from agentstate.durable.definition import fingerprint
 
     factory = registry.get(key).factory
     assert fingerprint(factory()) == fingerprint(factory())

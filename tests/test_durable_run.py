@@ -14,6 +14,7 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate import ToolPolicy
 from agentstate.durable.agent import DurableAgent, make_durable
+from agentstate.durable.definition import tools_of
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, Outcome, run
 from agentstate.durable.state.encoding import decode, encode_lossy, message_from
@@ -175,9 +176,7 @@ def test_killed_at_any_write_it_ends_the_same_and_no_committed_reply_is_requeste
 
 
 def _tools(durable: DurableAgent) -> list[Any]:
-    from agentstate.durable.agent import _tools
-
-    return list(_tools(durable.agent))
+    return list(tools_of(durable.agent))
 
 
 def test_killed_while_tools_run_it_never_runs_one_twice_that_is_not_idempotent():

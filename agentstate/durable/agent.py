@@ -1,21 +1,27 @@
-"""Builds durable agents from registrations, and describes them for the dashboard.
+"""Builds durable agents, of registrations or of any Haystack agent.
 
-The fingerprint of an agent's definition is taken before the agent is wrapped: the wrapping is not part of it.
+Whatever fails while an agent is built or described is a problem of that agent alone.
 """
 
-import json
+import copy
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, get_type_hints
+from typing import Any
 
 from haystack.components.agents import Agent
 from haystack.hooks.human_in_the_loop import ConfirmationHook
-from haystack.tools import Tool, Toolset
-from pydantic import TypeAdapter
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
+from agentstate.durable.definition import (
+    describe_tool,
+    finds_tools_at_run_time,
+    fingerprint,
+    model_name,
+    tool_items,
+    tools_of,
+)
 from agentstate.durable.hooks import (
     CheckPendingCalls,
     CommitPreparedContext,
@@ -29,6 +35,7 @@ from agentstate.durable.hooks import (
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import Policies
 from agentstate.durable.registry import AgentBuildFailed, Registration
+from agentstate.durable.state.encoding import clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +79,31 @@ def build(registration: Registration) -> DurableAgent:
         if cached is not None and cached[0] is registration:
             return cached[1]
         agent = _call_factory(registration)
-        durable = make_durable(agent, key=registration.key, policies=registration.policies)
+        try:
+            durable = make_durable(agent, key=registration.key, policies=registration.policies)
+        except AgentBuildFailed:
+            raise
+        except (
+            Exception
+        ) as error:  # an agent's own code may fail in any way; the other agents must still work
+            raise AgentBuildFailed(
+                f"The agent {registration.key!r} cannot be made durable: {type(error).__name__}: {error}"
+            ) from error
         _built[registration.key] = (registration, durable)
         return durable
 
 
 def describe(registration: Registration) -> Description:
-    """The agent's metadata; never raises for an agent that cannot be built."""
+    """The agent's metadata; never raises for an agent that cannot be built or described."""
     try:
         durable = build(registration)
+        tools = [describe_tool(tool, registration) for tool in tools_of(durable.agent)]
+        return Description(definition=durable.definition, model=model_name(durable.agent), tools=tools)
     except AgentBuildFailed as error:
-        return Description(problem=str(error))
-    tools = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "policy": registration.policy(tool.name).to_dict(),
-            "takes_state": _takes_state(tool),
-            **({} if (output := _output(tool)) is None else {"output": output}),
-        }
-        for tool in _tools(durable.agent)
-    ]
-    return Description(definition=durable.definition, model=_model(durable.agent), tools=tools)
+        return Description(problem=clean_text(str(error)))
+    except Exception as error:  # its toolsets may fail in any way
+        why = f"The agent {registration.key!r} cannot be described: {type(error).__name__}: {error}"
+        return Description(problem=clean_text(why))
 
 
 def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None = None) -> DurableAgent:
@@ -109,36 +118,13 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
     _check_policies(agent, key, policies)
     _check_identities(agent, key, policies)
     definition = fingerprint(agent)
-    hooks = {point: list(of_point) for point, of_point in agent.hooks.items()}
+    hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
     for hook in [hook for of_point in hooks.values() for hook in of_point]:
-        _journal_generators(hook)
-    before_llm = [GuardedHook(hook, "before_llm") for hook in hooks.get("before_llm", [])]
-    wrapped = agent.clone(
-        chat_generator=ReplayChatGenerator(agent.chat_generator),
-        hooks={
-            **hooks,
-            "before_run": [
-                RestoreCheckpoint(),
-                *(GuardedHook(hook, "before_run") for hook in hooks.get("before_run", [])),
-                CommitTurnStart(),
-            ],
-            "before_llm": [
-                CommitStepStart(),
-                *before_llm,
-                *([CommitPreparedContext()] if before_llm else []),
-            ],
-            "before_tool": [
-                *_before_tool(hooks.get("before_tool", [])),
-                PlanAddedCalls(),
-                ApprovalHook(),
-                CheckPendingCalls(),
-            ],
-            "after_run": [
-                *(GuardedHook(hook, "after_run") for hook in hooks.get("after_run", [])),
-                CommitTurnEnd(),
-            ],
-        },
-    )
+        _journal_generators(hook, key)
+    # A copy, since `Agent.clone` needs every option to be a parameter of the constructor, which a subclass may lack.
+    wrapped = copy.copy(agent)
+    wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator)
+    wrapped.hooks = _durable_hooks(hooks)
     return DurableAgent(
         agent=wrapped,
         key=key,
@@ -146,28 +132,6 @@ def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None 
         definition=definition,
         may_defer_checkpoints=not hooks.get("before_llm") and not hooks.get("after_tool"),
     )
-
-
-def fingerprint(agent: Agent) -> str:
-    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, the parts of it that have a text."""
-    try:
-        definition: Any = agent.to_dict()
-        text = json.dumps(definition, sort_keys=True, default=str)
-    except Exception:
-        definition = {
-            "generator": f"{type(agent.chat_generator).__module__}.{type(agent.chat_generator).__qualname__}",
-            "model": _model(agent),
-            "prompts": [agent.system_prompt, agent.user_prompt],
-            "exit_conditions": agent.exit_conditions,
-            "max_agent_steps": agent.max_agent_steps,
-            "state": sorted(agent.state_schema),
-            "tools": [[tool.name, tool.description, tool.parameters] for tool in _tools(agent)],
-            "hooks": {
-                point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
-            },
-        }
-        text = json.dumps(definition, sort_keys=True, default=str)
-    return sha256(text.encode()).hexdigest()
 
 
 def _call_factory(registration: Registration) -> Agent:
@@ -185,11 +149,11 @@ def _call_factory(registration: Registration) -> Agent:
 
 
 def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
-    if any(_finds_tools_at_run_time(item) for item in _tool_items(agent)):
+    if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
         return  # not all of its tools are known yet
-    lacking = sorted(set(policies) - {tool.name for tool in _tools(agent)})
+    lacking = sorted(set(policies) - {tool.name for tool in tools_of(agent)})
     if lacking:
-        has = ", ".join(sorted(tool.name for tool in _tools(agent))) or "none"
+        has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
         raise AgentBuildFailed(
             f"The agent {key!r} has policies for tools that it lacks: {', '.join(lacking)}. It has: {has}."
         )
@@ -197,7 +161,7 @@ def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
 
 def _check_identities(agent: Agent, key: str, policies: Policies) -> None:
     """The arguments that identify an effect must be in the tool's schema, where that is known before a run."""
-    for tool in _tools(agent, at_run_time=False):
+    for tool in tools_of(agent, at_run_time=False):
         policy, properties = policies.get(tool.name), tool.parameters.get("properties")
         if policy is None or policy.identity is None or not isinstance(properties, dict):
             continue
@@ -208,6 +172,34 @@ def _check_identities(agent: Agent, key: str, policies: Policies) -> None:
             )
 
 
+def _durable_hooks(hooks: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+    """The user's hooks by point, with those around them that make the agent's loop durable."""
+    before_llm = [GuardedHook(hook, "before_llm") for hook in hooks.get("before_llm", [])]
+    return {
+        **hooks,
+        "before_run": [
+            RestoreCheckpoint(),
+            *(GuardedHook(hook, "before_run") for hook in hooks.get("before_run", [])),
+            CommitTurnStart(),
+        ],
+        "before_llm": [
+            CommitStepStart(),
+            *before_llm,
+            *([CommitPreparedContext()] if before_llm else []),
+        ],
+        "before_tool": [
+            *_before_tool(hooks.get("before_tool", [])),
+            PlanAddedCalls(),
+            ApprovalHook(),
+            CheckPendingCalls(),
+        ],
+        "after_run": [
+            *(GuardedHook(hook, "after_run") for hook in hooks.get("after_run", [])),
+            CommitTurnEnd(),
+        ],
+    }
+
+
 def _before_tool(hooks: Iterable[Any]) -> Iterator[Any]:
     """The user's hooks. One that asks for confirmation is preceded by the record of the calls that it asks about."""
     for hook in hooks:
@@ -216,55 +208,24 @@ def _before_tool(hooks: Iterable[Any]) -> Iterator[Any]:
         yield with_journal_strategies(hook)
 
 
-def _journal_generators(hook: Any) -> None:
-    """Journal the replies of a generator that the hook itself uses, such as a summariser's."""
+def _journal_generators(hook: Any, key: str) -> None:
+    """Journal the replies of a generator that the hook itself uses, such as a summariser's.
+
+    :raises AgentBuildFailed: if the generator cannot be replaced: its replies would be requested again after a restart.
+    """
     for number, holder in enumerate((hook, getattr(hook, "compactor", None))):
         inner = getattr(holder, "chat_generator", None)
-        if holder is not None and inner is not None and not isinstance(inner, ReplayChatGenerator):
-            holder.chat_generator = ReplayChatGenerator(inner, name=f"{type(holder).__name__}:{number}")
-
-
-def _tool_items(agent: Agent) -> list[Tool | Toolset]:
-    return [agent.tools] if isinstance(agent.tools, Toolset) else list(agent.tools)
-
-
-def _finds_tools_at_run_time(item: Tool | Toolset) -> bool:
-    return isinstance(item, Toolset) and type(item) is not Toolset
-
-
-def _tools(agent: Agent, *, at_run_time: bool = True) -> Iterable[Tool]:
-    """The agent's tools, with or without those of toolsets that find their tools at run time."""
-    for item in _tool_items(agent):
-        if not at_run_time and _finds_tools_at_run_time(item):
+        if holder is None or inner is None or isinstance(inner, ReplayChatGenerator):
             continue
-        if isinstance(item, Toolset):
-            yield from item.get_selectable_tools()
-        else:
-            yield item
-
-
-def _takes_state(tool: Tool) -> bool:
-    from haystack.components.agents.state import State
-
-    target = tool.function or tool.async_function
-    annotations = getattr(target, "__annotations__", {}) if target is not None else {}
-    return any(kind is State or kind == "State" for kind in annotations.values())
-
-
-def _output(tool: Tool) -> dict[str, Any] | None:
-    """The JSON schema of what the tool's function says it returns; None unless that is plain JSON."""
-    target = tool.function or tool.async_function
-    try:
-        returned = get_type_hints(target, include_extras=True)["return"]
-        schema = TypeAdapter(returned).json_schema()
-    except Exception:  # no annotation, one that cannot be resolved, or a type that is not JSON
-        return None
-    plain = schema and not any(word in json.dumps(schema) for word in ('"$ref"', '"format"'))
-    return schema if plain else None
-
-
-def _model(agent: Agent) -> str:
-    generator = agent.chat_generator
-    if isinstance(generator, ReplayChatGenerator):
-        generator = generator.chat_generator
-    return str(getattr(generator, "model", "") or type(generator).__name__)
+        kind = type(holder).__name__
+        wrapped = ReplayChatGenerator(inner, name=f"{kind}:{number}")
+        # A read-only property mostly returns an attribute; that of a frozen dataclass is set as its constructor does.
+        attributes = [name for name, value in getattr(holder, "__dict__", {}).items() if value is inner]
+        for name in dict.fromkeys(["chat_generator", *attributes]):
+            with suppress(AttributeError, TypeError):
+                object.__setattr__(holder, name, wrapped)
+        if holder.chat_generator is not wrapped:
+            raise AgentBuildFailed(
+                f"The agent {key!r} has a {kind} whose chat_generator cannot be replaced, so its replies could not be "
+                "recorded. Keep the generator in an attribute of the object."
+            )
