@@ -10,6 +10,7 @@ from haystack.components.agents.state import State
 from haystack.components.generators.chat import LLM, MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import Tool, Toolset
+from pytest_django import Settings
 
 from agentstate import agent
 from agentstate.durable.agent import make_durable
@@ -174,9 +175,10 @@ def odd_schema() -> Agent:
 
 @pytest.mark.django_db
 def test_an_agent_that_fails_in_any_way_is_published_with_its_problem_and_the_others_work(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     monkeypatch.setattr(registry, "_by_key", {})
+    settings.AGENTSTATE_AGENTS = []
     agent("shop")(lambda: Shop("Ulm"))
     registry.add(Registration("unreadable", "Unreadable", lambda: Unreadable(chat_generator=scripted("."))))
     forgetful = Agent(chat_generator=scripted("."), hooks={"before_llm": [Forgetful()]})
