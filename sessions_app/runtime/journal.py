@@ -34,15 +34,9 @@ from agentstate.durable.records import (
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
 from agentstate.names import ENDED_CALL_STATES, CallState
 from sessions_app.history import restore
-from sessions_app.models import (
-    Branch,
-    Checkpoint,
-    InboxMessage,
-    ModelCall,
-    Session,
-    ToolCall,
-)
+from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
 from sessions_app.runtime import statements, step_rows
+from sessions_app.runtime.checkpoint_rows import CheckpointRows
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import end_run, progress_fields
@@ -60,11 +54,7 @@ class OrmJournal:
         self._session: Session
         self._branch: Branch
         self._guard: EffectGuard
-        # Of the last checkpoint: the position of each state key's last whole value, the position of the checkpoint
-        # whose context holds, and the names of the tools.
-        self._keys: dict[str, int] = {}
-        self._context_at = 0
-        self._tools: tuple[str, ...] = ()
+        self._checkpoints: CheckpointRows
         # Of the unfinished step: the results that are plain strings, by call id, and the id of the call at a position.
         self._results: dict[str, tuple[int, str]] = {}
         self._call_ids: dict[int, str] = {}
@@ -83,8 +73,7 @@ class OrmJournal:
             restored = restore.read(session.branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
             unread = tuple(UnreadMessage(row.pk, _user_body(row.text)) for row in session.inbox.all())
-        self._keys, self._context_at = dict(restored.keys), restored.context_at
-        self._tools = restored.checkpoint.tools if restored.checkpoint else ()
+        self._checkpoints = CheckpointRows(session.branch, restored)
         self._remember_calls(restored.calls)
         return Snapshot(
             inputs=session.inputs,
@@ -223,7 +212,7 @@ class OrmJournal:
         positions = tuple(range(first, first + len(new.messages)))
         self._store_messages(new, positions, now)
         read = self._read(unread, first + len(new.messages))
-        self._store_checkpoint(new, positions, read, position, now)
+        self._checkpoints.insert(new, position, positions, [message.position for message in read], now)
         for answered in new.answered:
             self._unended_call(answered.position).update(
                 status=answered.status, error=answered.error, ended_at=now
@@ -265,49 +254,6 @@ class OrmJournal:
             self._insert([(message.position, message.body, _author(row))], row.created_at)
             row.delete()
         return read
-
-    def _store_checkpoint(
-        self,
-        new: NewCheckpoint,
-        positions: Sequence[int],
-        read: Sequence[StoredMessage],
-        position: int,
-        now: datetime,
-    ) -> None:
-        context = None
-        if new.context is not None:
-            seen = [positions[-p - 1] if p < 0 else p for p in new.context] + [m.position for m in read]
-            context, self._context_at = restore.ranges(seen), position
-        for key, change in new.state.items():
-            if "set" in change:
-                self._keys[key] = position
-        step_rows.state_values(self._branch, position, new.state)
-        tools = list(new.tools) if new.tools != self._tools or new.kind == "start" else None
-        self._tools = new.tools
-        outcome = None
-        if new.kind == "end" and isinstance(new.run_end, Finished):
-            outcome = {"final_answer": new.run_end.final_answer, "exit_reason": new.run_end.exit_reason}
-        statements.insert(
-            Checkpoint,
-            [
-                {
-                    "branch_id": self._branch.pk,
-                    "position": position,
-                    "kind": new.kind,
-                    "step": new.step,
-                    "phase": new.progress.phase,
-                    "context": context,
-                    "context_at": self._context_at,
-                    "keys": self._keys,
-                    "counters": new.counters,
-                    "tools": tools,
-                    "outcome": outcome,
-                    "totals": new.progress.totals,
-                    "definition": new.definition,
-                    "created_at": now,
-                }
-            ],
-        )
 
     def _plan(self, calls: Sequence[NewCall], first: int, at: datetime) -> tuple[CallRecord, ...]:
         records = tuple(

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentstate.durable.records import CallRecord, NewReply
 from sessions_app.history.message_rows import pack
-from sessions_app.models import Branch, Message, ModelCall, StateValue, ToolCall
+from sessions_app.models import Branch, Message, ModelCall, ToolCall
 from sessions_app.runtime import statements
 
 Json = Any
@@ -85,22 +85,5 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "asked_at": at,
             }
             for record in records
-        ],
-    )
-
-
-def state_values(branch: Branch, position: int, changes: Mapping[str, Mapping[str, Json]]) -> None:
-    """The changed state keys of a checkpoint: ``{"set": value}`` or ``{"extend": items}``."""
-    statements.insert(
-        StateValue,
-        [
-            {
-                "branch_id": branch.pk,
-                "position": position,
-                "key": key,
-                "extends": "extend" in change,
-                "value": change["extend"] if "extend" in change else change["set"],
-            }
-            for key, change in changes.items()
         ],
     )
