@@ -3,7 +3,7 @@
 from sessions_app.action_list import Action
 from sessions_app.actions import BY_REASON
 from sessions_app.desk.forms import calls, repair, session
-from sessions_app.desk.forms.session import ActionForm, ReasonForm
+from sessions_app.desk.forms.base import ActionForm, ReasonForm
 
 FORMS = session.FORMS | calls.FORMS | repair.FORMS
 

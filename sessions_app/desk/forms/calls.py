@@ -10,9 +10,9 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
+from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
-from sessions_app.desk.forms.session import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.arguments import PREFIX

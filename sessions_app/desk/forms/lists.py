@@ -9,8 +9,9 @@ from django.db.models import QuerySet
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ASSIGN, NOT_ALLOWED, Action
+from sessions_app.desk.forms.base import ReasonForm
 from sessions_app.desk.forms.fields import Key
-from sessions_app.desk.forms.session import AssignForm, ReasonForm
+from sessions_app.desk.forms.session import AssignForm
 from sessions_app.models import BulkAction, SavedView, Session
 
 

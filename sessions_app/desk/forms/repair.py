@@ -19,9 +19,9 @@ from sessions_app.action_list import (
     Action,
 )
 from sessions_app.actions.repair import value_type
+from sessions_app.desk.forms.base import ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
 from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo
-from sessions_app.desk.forms.session import ActionForm, ReasonForm
 from sessions_app.desk.pages.session import repairs, state
 from sessions_app.models import Session
 

@@ -27,7 +27,7 @@ from sessions_app.desk.context import (
     wants_part,
 )
 from sessions_app.desk.forms import form_of, repair
-from sessions_app.desk.forms.session import ActionForm
+from sessions_app.desk.forms.base import ActionForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.session import checkpoints, repairs

@@ -1,0 +1,101 @@
+"""What the forms of the actions have in common: each reads what a person typed, and calls one function of the actions.
+
+`run` may raise any `ActionError`; the view shows it on the same form, so nothing that was typed is lost.
+"""
+
+from typing import Any
+
+from django import forms
+
+from sessions_app import actions
+from sessions_app.action_list import NOT_ALLOWED, Action
+from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.models import Session
+
+# What an action may be about besides the session: the names of `Action.impossible`.
+TARGETS = ("checkpoint", "call", "approval")
+
+
+class ActionForm(forms.Form):
+    """An action on one session, as the person sees it. ``version`` is that of the session as the page showed it.
+
+    ``details`` is the template of what the dialog shows above the fields: the values that `read_details` returns.
+    ``heading`` and ``button`` may be others than the action's where the form does more.
+    """
+
+    details = ""
+    impossible = ""  # why there is nothing to do, where the action's rule cannot tell
+
+    version = Key()
+
+    def __init__(self, *args: Any, action: Action, context: SessionContext, **kwargs: Any) -> None:
+        self.action = action
+        self.context = context
+        self.session = context.session_row
+        self.heading, self.button = action.title, action.button
+        super().__init__(*args, **kwargs)
+
+    @property
+    def required_action(self) -> Action:
+        """The action whose permission and rule decide whether the form can be sent."""
+        return self.action
+
+    def read_details(self) -> dict[str, Any]:
+        """The values of ``details``. Among them are the rows that the action's rule asks about: see `TARGETS`.
+
+        :raises Http404: if what the form is about does not exist.
+        """
+        return {}
+
+    def why_not(self, details: dict[str, Any]) -> str:
+        """Why this person cannot send the form now, "" if they can."""
+        action = self.required_action
+        if not self.context.actor.may(action.permission):
+            return NOT_ALLOWED
+        targets = {name: details[name] for name in TARGETS if name in details}
+        reason = action.impossible(self.session, now=self.context.now, **targets) or self.impossible
+        return self.context.mask.text(reason)
+
+    def run(self) -> Session:
+        data = dict(self.cleaned_data)
+        return self.perform(
+            actor=self.context.actor,
+            session_id=self.session.pk,
+            expected_version=data.pop("version"),
+            **data,
+        )
+
+    def perform(self, **arguments: Any) -> Session:
+        raise NotImplementedError
+
+
+class ReasonForm(ActionForm):
+    """For an action that asks for nothing but a reason, and as the base of those that ask for more."""
+
+    reason = forms.CharField(
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Kept in the audit trail.",
+        error_messages={"required": "Say why: the reason is kept in the audit trail."},
+    )
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.BY_REASON[self.action](**arguments)
+
+
+class ContinuingForm(ActionForm):
+    """For an action after which the agent continues.
+
+    ``definition`` is the agent's new definition, where the page showed that it has changed. The button then says that
+    the agent continues with it.
+    """
+
+    button_if_changed = ""
+
+    definition = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.session.new_definition:
+            self.button = self.button_if_changed
