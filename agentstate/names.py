@@ -10,6 +10,9 @@ from typing import Final
 TYPE_TAG: Final = "$type"
 """The key that marks an encoded value which is not plain JSON: ``{"$type": name, "value": ...}``."""
 
+OUTPUTS_TAG: Final = "outputs"
+"""The tag of a tool's result that could not be stored as it is, with what the model was shown of it as ``outputs``."""
+
 WORKING_MEMORY_KEY: Final = "working_memory"
 """The state key in which an agent keeps its working memory."""
 

@@ -124,6 +124,8 @@ class RunContext:
         self.calls: dict[str, CallRecord] = {call.call_id: call for call in snapshot.calls}
         self.unmatched_calls: list[CallRecord] = []
         self.approval_requests: list[ApprovalRequest] = []
+        # Results whose recorded outputs the model gets, by their identity: see `agentstate.durable.tool_outputs`.
+        self.delivered: dict[int, tuple[Any, dict[str, Any]]] = {}
 
     # Model replies
 
@@ -268,7 +270,7 @@ class RunContext:
         )
         if kind != "prepared":
             self._replies, self._next_seq, self.calls = {}, {}, {}
-            self.unmatched_calls, self.approval_requests = [], []
+            self.unmatched_calls, self.approval_requests, self.delivered = [], [], {}
         return _Draft(new, state, change, changed_keys)
 
     def _committed(self, draft: _Draft, committed: CommittedCheckpoint) -> None:

@@ -17,7 +17,7 @@ from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import effects, run_context
+from agentstate.durable import effects, run_context, tool_outputs
 from agentstate.durable.cache import cache_key
 from agentstate.durable.idempotency import current_key
 from agentstate.durable.policy import ToolPolicy
@@ -25,7 +25,7 @@ from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
-from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, encode_result
+from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy
 from agentstate.durable.state.keys import apply, difference
 from agentstate.names import ENDED_CALL_STATES, CallState
 
@@ -53,6 +53,7 @@ def attach(tool: Tool) -> None:
             if threading.get_ident() != run.thread:
                 run.journal.thread_done()
 
+    tool_outputs.attach(tool)
     invoke.ledger = True  # type: ignore[attr-defined]
     tool.invoke = invoke  # type: ignore[method-assign]
 
@@ -136,7 +137,7 @@ def _invoke(
         current_key.reset(key_token)
         run_context.current_run.reset(run_token)
 
-    data, lossy = encode_result(result)
+    data, lossy = tool_outputs.encode_outputs(tool, result)
     changes = _state_changes(run, state, before)
     _record_end(
         run, record, CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, state=changes), started
@@ -144,7 +145,7 @@ def _invoke(
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
     # The rest of this run must see what a resumed run would see.
-    return decode(data) if lossy else result
+    return tool_outputs.deliver(run, tool, data) if lossy else result
 
 
 def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[str, Any]) -> str | None:
@@ -163,7 +164,7 @@ def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None
         for name, change in record.state.items():
             state.set(name, decode(apply(known.get(name), change)), handler_override=replace_values)
     if record.status == CallState.DONE:
-        return decode(record.result)
+        return tool_outputs.deliver(run, tool, record.result)
     raise ToolInvocationError(record.error, tool_name=tool.name)
 
 

@@ -14,9 +14,22 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from haystack.dataclasses import ByteStream, ChatMessage, Document, GeneratedAnswer
+from haystack.dataclasses import (
+    ByteStream,
+    ChatMessage,
+    Document,
+    ExtractedAnswer,
+    FileContent,
+    GeneratedAnswer,
+    ImageContent,
+    ReasoningContent,
+    SparseEmbedding,
+    TextContent,
+    ToolCall,
+    ToolCallResult,
+)
 
-from agentstate.names import TYPE_TAG
+from agentstate.names import OUTPUTS_TAG, TYPE_TAG
 
 Json = Any
 MAX_DEPTH = 100
@@ -39,9 +52,17 @@ _TAGGED: dict[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = 
     "message": (ChatMessage, ChatMessage.to_dict, ChatMessage.from_dict),
     "bytestream": (ByteStream, ByteStream.to_dict, ByteStream.from_dict),
     "answer": (GeneratedAnswer, GeneratedAnswer.to_dict, GeneratedAnswer.from_dict),
+    "extracted_answer": (ExtractedAnswer, ExtractedAnswer.to_dict, ExtractedAnswer.from_dict),
+    "text_content": (TextContent, TextContent.to_dict, TextContent.from_dict),
+    "image_content": (ImageContent, ImageContent.to_dict, ImageContent.from_dict),
+    "file_content": (FileContent, FileContent.to_dict, FileContent.from_dict),
+    "reasoning": (ReasoningContent, ReasoningContent.to_dict, ReasoningContent.from_dict),
+    "sparse_embedding": (SparseEmbedding, SparseEmbedding.to_dict, SparseEmbedding.from_dict),
+    "tool_call": (ToolCall, ToolCall.to_dict, ToolCall.from_dict),
+    "tool_call_result": (ToolCallResult, ToolCallResult.to_dict, ToolCallResult.from_dict),
 }
 _TAG_OF = {kind: tag for tag, (kind, _, _) in _TAGGED.items()}
-_NESTED = {"document", "message", "bytestream", "answer"}
+_NESTED = {tag for tag, (kind, _, _) in _TAGGED.items() if hasattr(kind, "from_dict")}
 
 
 class NotStorable(TypeError):
@@ -105,6 +126,8 @@ def decode(data: Json) -> Any:
         return float(value)
     if tag == "int":
         return int(value, 16)
+    if tag == OUTPUTS_TAG:
+        return decode(value)
     if tag == "ordered":
         return {key: decode(value[key]) for key in data["keys"]}
     if tag == "dict":

@@ -1,0 +1,170 @@
+"""What the model and the State get of a tool's result whose type cannot be stored.
+
+Such a result is stored as its text or its plain data. What the tool's `outputs_to_string` makes of the live object is
+recorded with it, so that the model sees what it would see of a plain agent, also when the call is replayed. The State
+gets the stored form, since it has to be stored there too.
+"""
+
+import functools
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from haystack.tools import Tool
+
+from agentstate.durable import run_context
+from agentstate.durable.failures import describe
+from agentstate.durable.run_context import RunContext
+from agentstate.durable.state.encoding import clean_text, decode, encode_result
+from agentstate.names import OUTPUTS_TAG, TYPE_TAG
+
+Json = Any
+Handler = Callable[[Any], Any]
+# The key of the only output, where a tool does not name several.
+_ONLY = ""
+
+
+class OutputHandlerFailed(Exception):
+    """A tool's output handler failed when the call ended: it is not called again."""
+
+
+class _Text(str):
+    """A text that is no other object's: the outputs that belong to a delivered value are known by its identity."""
+
+
+def attach(tool: Tool) -> None:
+    """Let the tool's output handlers return what is on record for a value that `deliver` has delivered."""
+    if not tool.outputs_to_string:
+        return
+    configs = {
+        key: {**config, "handler": _recorded_or_called(config["handler"], key)}
+        if config.get("handler") is not None
+        else config
+        for key, config in _configs(tool).items()
+    }
+    tool.outputs_to_string = configs.get(_ONLY, configs)
+
+
+def encode_outputs(tool: Tool, result: Any) -> tuple[Json, bool]:
+    """The result as it is stored, and whether anything of it was lost. If so, the tool's handlers are called here."""
+    data, lossy = encode_result(result)
+    if not lossy:
+        return data, False
+    outputs = {key: _output(config, result) for key, config in _configs(tool).items()}
+    if outputs == {_ONLY: {"text": _as_text(decode(data))}}:
+        return data, True
+    return {TYPE_TAG: OUTPUTS_TAG, "value": data, "outputs": outputs}, True
+
+
+def deliver(run: RunContext, tool: Tool, data: Json) -> Any:
+    """The value for Haystack to take as the tool's result, from its stored form."""
+    value = decode(data)
+    if not isinstance(data, dict) or data.get(TYPE_TAG) != OUTPUTS_TAG:
+        return value
+    outputs: dict[str, dict[str, Json]] = data["outputs"]
+    configs = _configs(tool)
+    sources = {config.get("source") for config in configs.values()}
+    state_sources = {config.get("source") for config in (tool.outputs_to_state or {}).values()}
+    if not isinstance(value, dict) or (sources == {None} and not state_sources):
+        return _delivered(run, value, configs, outputs)
+    for source in sources - {None}:
+        if source in value:
+            of_source = {key: config for key, config in configs.items() if config.get("source") == source}
+            is_in_state = not state_sources.isdisjoint({source, None})
+            value[source] = _delivered(run, value[source], of_source, outputs, keep=is_in_state)
+    if None in sources:
+        run.delivered[id(value)] = (value, outputs)
+    return value
+
+
+def _delivered(
+    run: RunContext,
+    value: Any,
+    configs: Mapping[str, Mapping[str, Any]],
+    outputs: dict[str, dict[str, Json]],
+    keep: bool = False,
+) -> Any:
+    """The value, or its text where nothing but the message needs it."""
+    texts = [outputs[key]["text"] for key in configs if "text" in outputs.get(key, {})]
+    if isinstance(value, str):
+        value = _Text(value)
+    if texts and not keep:
+        value = _Text(texts[0])
+    run.delivered[id(value)] = (value, outputs)
+    return value
+
+
+def _configs(tool: Tool) -> dict[str, dict[str, Any]]:
+    """The configurations of the tool's outputs, by their key."""
+    configs = tool.outputs_to_string or {}
+    if not configs or any(name in configs for name in ("source", "handler", "raw_result")):
+        return {_ONLY: configs}
+    return configs
+
+
+def _output(config: Mapping[str, Any], result: Any) -> dict[str, Json]:
+    """What the model gets of the result: as text, or as what the handler returned, or that the handler failed."""
+    source, handler = config.get("source"), config.get("handler")
+    value = result.get(source) if source is not None and isinstance(result, dict) else result
+    if handler is None:
+        return {} if config.get("raw_result") else {"text": _as_text(value)}
+    try:
+        return {"value": encode_result(handler(value))[0], "text": _as_text(value)}
+    except Exception as error:  # Haystack then shows the model the value's text, or ends the run
+        return {"error": clean_text(describe(error)), "text": _as_text(value)}
+
+
+def _recorded_or_called(handler: Handler, key: str) -> Handler:
+    if hasattr(handler, "agentstate_key"):
+        return handler
+
+    def output(value: Any) -> tuple[bool, Any]:
+        run = run_context.current()
+        delivered = run.delivered.get(id(value)) if run is not None else None
+        recorded = delivered[1].get(key, {}) if delivered is not None and delivered[0] is value else {}
+        if "error" in recorded:
+            raise OutputHandlerFailed(recorded["error"])
+        return ("value" in recorded, decode(recorded.get("value")))
+
+    # The wrapper is serialised as the handler is: by name, or not at all if it is a method.
+    if inspect.ismethod(handler):
+
+        @functools.wraps(handler.__func__)
+        def method(self: Any, value: Any) -> Any:
+            is_recorded, recorded = output(value)
+            return recorded if is_recorded else handler(value)
+
+        method.agentstate_key = key  # type: ignore[attr-defined]
+        return types.MethodType(method, handler.__self__)
+
+    @functools.wraps(handler)
+    def function(value: Any) -> Any:
+        is_recorded, recorded = output(value)
+        return recorded if is_recorded else handler(value)
+
+    function.agentstate_key = key  # type: ignore[attr-defined]
+    return function
+
+
+def _as_text(value: Any) -> str:
+    """As Haystack shows the model a result that has no handler."""
+    if isinstance(value, str):
+        return clean_text(value)
+    try:
+        return clean_text(json.dumps(_with_dicts(value), ensure_ascii=False))
+    except Exception:  # a value's own code may fail in any way
+        try:
+            return clean_text(str(value))
+        except Exception:
+            return f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+def _with_dicts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_dicts(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_dicts(item) for key, item in value.items()}
+    as_dict = getattr(value, "to_dict", None)
+    return _with_dicts(as_dict()) if as_dict else value
