@@ -6,5 +6,17 @@ This is the public surface for agent authors. Importing it pulls in neither Djan
 from agentstate.durable.idempotency import idempotency_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import agent
+from agentstate.library import Answered, DurableAgent, Failed, PendingCall, RetryAt, TurnUnfinished, Waiting
 
-__all__ = ["ToolPolicy", "agent", "idempotency_key"]
+__all__ = [
+    "Answered",
+    "DurableAgent",
+    "Failed",
+    "PendingCall",
+    "RetryAt",
+    "ToolPolicy",
+    "TurnUnfinished",
+    "Waiting",
+    "agent",
+    "idempotency_key",
+]

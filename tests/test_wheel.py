@@ -2,10 +2,15 @@
 
 import json
 import re
+import signal
 import subprocess
+import threading
 import tomllib
 import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -92,16 +97,105 @@ def test_the_extra_valkey_brings_the_client_and_nothing_of_the_desk(wheel: Path,
     assert importable(python, "redis", "django", "celery") == ["redis"]
 
 
+class Model(BaseHTTPRequestHandler):
+    """A chat model's server: it asks for the tool that the question is about, and then answers with its result."""
+
+    asked: list[str] = []
+    kill_at = 0
+    kill: Callable[[], None]
+
+    def do_POST(self) -> None:
+        messages = json.loads(self.rfile.read(int(self.headers["content-length"])))["messages"]
+        last = messages[-1]
+        self.asked.append(last["role"])
+        if len(self.asked) == self.kill_at:
+            type(self).kill()
+            return
+        message: dict[str, Any] = {"role": "assistant", "content": f"Done: {last['content']}"}
+        if last["role"] == "user":
+            pays = "Pay" in str(last["content"])
+            name = "find_order"
+            arguments: dict[str, Any] = {"number": "1042"}
+            if pays:
+                name, arguments = "pay_back", {"number": "1042", "amount": 5}
+            function = {"name": name, "arguments": json.dumps(arguments)}
+            call = {"id": f"call-{name}", "type": "function", "function": function}
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        body = {"id": "1", "object": "chat.completion", "created": 1, "model": "test", "choices": [choice]}
+        answer = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def model() -> Iterator[dict[str, str]]:
+    """The environment for a process that talks to `Model`."""
+    Model.asked, Model.kill_at = [], 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield environment(
+            OPENAI_BASE_URL=f"http://127.0.0.1:{server.server_port}",
+            OPENAI_API_KEY="none",
+            HAYSTACK_TELEMETRY_ENABLED="false",
+            no_proxy="127.0.0.1",
+        )
+        server.shutdown()
+        thread.join()
+
+
+def write_examples(folder: Path) -> None:
+    """The files that README shows, as they stand."""
+    files = re.findall(
+        r"^```python\n# (\S+\.py)\n(.*?)^```", (PROJECT / "README.md").read_text(), re.M | re.S
+    )
+    assert [name for name, _ in files] == ["shop/tools.py", "shop/agents.py", "script.py"]
+    (folder / "shop").mkdir(parents=True)
+    for name, code in files:
+        (folder / name).write_text(code)
+
+
+@pytest.mark.parametrize("kill_at", range(1, 5))
+def test_the_script_of_the_readme_runs_as_it_stands_also_when_it_is_killed(
+    library: Path, model: dict[str, str], tmp_path: Path, kill_at: int
+) -> None:
+    write_examples(tmp_path)
+    command = (str(library), "script.py")
+    Model.kill_at = kill_at
+    with running(command, model, tmp_path) as script:
+        Model.kill = script.kill
+        assert script.wait() == -signal.SIGKILL, script.output
+    done = run(command, model, tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Done: Order 1042 was sent on Monday."), (
+        done.stderr
+    )
+    assert re.fullmatch(r"Done: Paid back 5\.00 for order 1042, reference \S+", done.stdout.splitlines()[-1])
+    # The reply that was lost is asked for again, and no other.
+    assert sorted(Model.asked) == sorted(["user", "tool"] * 2 + [["user", "tool"][(kill_at - 1) % 2]])
+    again = run(command, model, tmp_path)
+    assert again.stdout.splitlines()[0] == done.stdout.splitlines()[0]
+    assert len(Model.asked) == 5
+
+
 def test_the_extra_desk_starts_the_desk_outside_a_clone(wheel: Path, tmp_path: Path) -> None:
     python = make_environment(tmp_path / "desk", wheel, "desk")
     folder = tmp_path / "here"
-    (folder / "shop").mkdir(parents=True)
-    (folder / "shop" / "agents.py").write_text("")
+    write_examples(folder)
     up = (str(python.parent / "agentstate"), "desk", "up", "--port", "0", "--no-demo")
-    with running(up, environment(AGENTSTATE_AGENTS="shop.agents"), folder) as desk:
+    env = environment(AGENTSTATE_AGENTS="shop.agents", OPENAI_API_KEY="none")
+    with running(up, env, folder) as desk:
         address = desk.wait_for_output(r"AgentState is at (http://[\d.:]+)/")[1]
         page = httpx.get(f"{address}/login/").raise_for_status().text
         style = re.search(r'href="(/static/desk/desk\.[0-9a-f]+\.css)"', page)
         assert style
         assert httpx.get(address + style[1]).raise_for_status().headers["content-type"].startswith("text/css")
+        listed = run((*up[:2], "agent", "list"), env, folder)
+        assert "shop" in listed.stdout, listed.stderr
     assert {path.name for path in folder.iterdir()} >= {".secret_key", "db.sqlite3", "staticfiles"}

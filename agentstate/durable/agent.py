@@ -34,7 +34,7 @@ from agentstate.durable.hooks import (
 )
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import Policies
-from agentstate.durable.registry import AgentBuildFailed, Registration
+from agentstate.durable.registry import AgentBuildFailed, Registration, registration_of
 from agentstate.durable.state.encoding import clean_text
 
 
@@ -106,15 +106,20 @@ def describe(registration: Registration) -> Description:
         return Description(problem=clean_text(why))
 
 
-def make_durable(agent: Agent, *, key: str = "agent", policies: Policies | None = None) -> DurableAgent:
+def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = None) -> DurableAgent:
     """Wrap any Haystack agent: for use with `agentstate.durable.run` and a journal.
+
+    An agent that a registered factory has built has the key and the policies of its registration; `policies` add to
+    them.
 
     The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
     outside a durable run.
 
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
     """
-    policies = dict(policies or {})
+    registered = registration_of(agent)
+    key = key or (registered.key if registered else "agent")
+    policies = {**(registered.policies if registered else {}), **(policies or {})}
     _check_policies(agent, key, policies)
     _check_identities(agent, key, policies)
     definition = fingerprint(agent)

@@ -4,12 +4,15 @@ An agent is registered by one decorated function. The setting `AGENTSTATE_AGENTS
 no code is ever named by stored data. Needs no Haystack until a factory is called.
 """
 
+import functools
 import importlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from agentstate.durable.policy import DEFAULT, ToolPolicy
 
@@ -101,6 +104,7 @@ class Registry:
 
 
 registry = Registry()
+_registration_of: WeakKeyDictionary[object, Registration] = WeakKeyDictionary()
 
 
 def agent(
@@ -119,18 +123,32 @@ def agent(
     """
 
     def register(factory: Factory) -> Factory:
-        registry.add(
-            Registration(
-                key=key,
-                title=title or key,
-                factory=factory,
-                policies=dict(policies or {}),
-                description=description or (factory.__doc__ or "").strip(),
-            )
+        @functools.wraps(factory)
+        def build(*args: Any, **kwargs: Any) -> Any:
+            built = factory(*args, **kwargs)
+            with suppress(TypeError):  # no weak reference, so no agent: `build` of the worker says what it is
+                _registration_of[built] = registration
+            return built
+
+        registration = Registration(
+            key=key,
+            title=title or key,
+            factory=build,
+            policies=dict(policies or {}),
+            description=description or (factory.__doc__ or "").strip(),
         )
-        return factory
+        registry.add(registration)
+        return cast(Factory, build)
 
     return register
+
+
+def registration_of(agent: object) -> Registration | None:
+    """The registration whose factory built this agent: its policies hold wherever the agent runs."""
+    try:
+        return _registration_of.get(agent)
+    except TypeError:  # not hashable, or no weak reference
+        return None
 
 
 def _origin(registration: Registration) -> str:

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class FileStore(Store):
         super().__init__(path.stem)
         self.path = path
         self._file = file
-        self._operations["format"] = self._check_format
+        self._operations["format"] = partial(_check_format, path)
 
     def write(self, record: Record) -> None:
         """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
@@ -46,13 +47,6 @@ class FileStore(Store):
                 self._file.truncate(end)
             raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
         self._apply(record)
-
-    def _check_format(self, record: Record) -> None:
-        if record.get("version") != FORMAT:
-            raise JournalFileError(
-                f"{self.path} is a journal of version {record.get('version')}; this program reads {FORMAT}. "
-                "Update AgentState."
-            )
 
     def close(self) -> None:
         with self.lock:
@@ -92,6 +86,22 @@ class FileJournal(MemoryJournal):
         self.close()
 
 
+def load(path: str | os.PathLike[str]) -> Store:
+    """The session in a file as it is at this moment; another process may be running it. The file is not changed.
+
+    :raises JournalFileError: for a file that is not there, or is not a journal.
+    """
+    journal_path = Path(path)
+    store = Store(journal_path.stem)
+    try:
+        data = journal_path.read_bytes()
+    except OSError as error:
+        raise JournalFileError(f"{journal_path} cannot be read: {error.strerror}.") from error
+    store._operations["format"] = partial(_check_format, journal_path)
+    _apply_lines(journal_path, data, store)
+    return store
+
+
 def _open_locked(path: Path) -> FileIO:
     try:
         # Unbuffered: a write is in the file when it returns, or fails.
@@ -111,6 +121,17 @@ def _open_locked(path: Path) -> FileIO:
 def _read(path: Path, file: FileIO) -> FileStore:
     store = FileStore(path, file)
     data = path.read_bytes()
+    complete = _apply_lines(path, data, store)
+    if complete < len(data):
+        file.truncate(complete)
+    if complete == 0:
+        _sync_folder(path)
+        store.write({"op": "format", "version": FORMAT})
+    return store
+
+
+def _apply_lines(path: Path, data: bytes, store: Store) -> int:
+    """Apply the complete lines, and return their length in bytes."""
     complete = data.rfind(b"\n") + 1
     first_line = _line({"op": "format", "version": FORMAT})
     if complete == 0 and not first_line.startswith(data):
@@ -123,12 +144,15 @@ def _read(path: Path, file: FileIO) -> FileStore:
             store._apply(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(path, number) from error
-    if complete < len(data):
-        file.truncate(complete)
-    if complete == 0:
-        _sync_folder(path)
-        store.write({"op": "format", "version": FORMAT})
-    return store
+    return complete
+
+
+def _check_format(path: Path, record: Record) -> None:
+    if record.get("version") != FORMAT:
+        raise JournalFileError(
+            f"{path} is a journal of version {record.get('version')}; this program reads {FORMAT}. "
+            "Update AgentState."
+        )
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

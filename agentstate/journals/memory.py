@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from typing import Self
 
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
@@ -55,6 +56,14 @@ class MemoryJournal:
     ) -> "MemoryJournal":
         store = store or Store(session_id)
         return cls(store, begin_epoch(store, say, inputs))
+
+    @property
+    def session_id(self) -> str:
+        return self.store.session_id
+
+    def next_epoch(self) -> Self:
+        """The session's journal at its next epoch, in this process; the present one can write no more."""
+        return type(self)(self.store, begin_epoch(self.store, "", None))
 
     # What a person does
 

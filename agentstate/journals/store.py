@@ -7,6 +7,7 @@ The operations and keys of the records are those of the file format, version 1, 
 the words used in the code:
 
     say, adopt, stopped     operations: add an unread message; accept an agent that has changed; end the run
+    ask                     operation: add the unread messages of a turn, with its key and its inputs, at once
     taken, settled, stop    of a checkpoint: the ids of the messages that it read; the calls answered without running;
                             the end of the run
     aside                   of a reply: it is one to a side call
@@ -14,13 +15,14 @@ the words used in the code:
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import ApprovalRecord, CallRecord, ReplyRecord, StoredMessage, UnreadMessage
+from agentstate.journals.turns import Turns
 from agentstate.names import ENDED_CALL_STATES, CallState, RunEvent
 
 Json = Any
@@ -47,11 +49,14 @@ class Store:
         self.last_end: Record = {}
         self.outcome: Record = {}
         self.context: list[int] = []
+        self.turns = Turns()
+        self.failed_attempts = 0
         self.accepts_any_agent = False
         self._step_began_at = 0
         self._operations: dict[str, Callable[[Record], None]] = {
             "open": self._apply_open,
             "say": self._apply_say,
+            "ask": self._apply_ask,
             "inputs": self._apply_inputs,
             "adopt": self._apply_adopt,
             "reply": self._apply_reply,
@@ -84,6 +89,12 @@ class Store:
 
     def _apply_say(self, record: Record) -> None:
         self.unread.append(UnreadMessage(record["id"], record["body"]))
+        self.turns.said(record["body"])
+
+    def _apply_ask(self, record: Record) -> None:
+        self.unread += [UnreadMessage(message["id"], message["body"]) for message in record["messages"]]
+        self.inputs = record["inputs"]
+        self.turns.asked(record["key"], [message["body"] for message in record["messages"]])
 
     def _apply_inputs(self, record: Record) -> None:
         self.inputs = record["inputs"]
@@ -92,6 +103,7 @@ class Store:
         self.accepts_any_agent = True
 
     def _apply_reply(self, record: Record) -> None:
+        self.failed_attempts = 0
         stored = tuple(StoredMessage(m["position"], m["body"]) for m in record["messages"])
         self.replies.append(ReplyRecord(record["name"], record["seq"], stored))
         if not record["aside"]:
@@ -111,6 +123,9 @@ class Store:
 
     def _apply_checkpoint(self, record: Record) -> None:
         self.accepts_any_agent = False
+        self.failed_attempts = 0
+        if record["kind"] == "start":
+            self.turns.began()
         for message in record["messages"]:
             self.messages[message["position"]] = message["body"]
         read = set(record["taken"])
@@ -129,12 +144,23 @@ class Store:
         if record["kind"] != "prepared":
             self.replies = []
             self._step_began_at = record["position"]
+        if record["kind"] == "end" and (turn := self.turns.unfinished):
+            turn.context, turn.state, turn.counters = (
+                tuple(self.context),
+                dict(self.state),
+                record["counters"],
+            )
 
     def _apply_end_alone(self, record: Record) -> None:
         """The end of a run without a checkpoint: `_apply` does all of it."""
 
     def _apply_end(self, end: Record) -> None:
         self.status, self.last_end = end["status"], end
+        self.turns.ended(end, self.unread)
+        if end["event"] == RunEvent.RETRY:
+            self.failed_attempts += 1
+        elif end["event"] == RunEvent.GAVE_UP:
+            self.failed_attempts = 0  # whoever runs it again has decided to try again
         if end["event"] == RunEvent.FINISHED:
             self.outcome = {key: end[key] for key in ("final_answer", "exit_reason")}
         for position in end["doubts"]:
@@ -180,6 +206,14 @@ def say(store: Store, text: str) -> None:
     body: Record = {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
     position = store.position + 1
     store.write({"op": "say", "position": position, "id": position, "body": body})
+
+
+def ask(store: Store, messages: Sequence[Record], *, key: str = "", inputs: Record | None = None) -> None:
+    """Add the messages (their bodies) of the next turn, with its key and the inputs of its run."""
+    first = store.position + 1
+    numbered = [{"id": first + i, "body": body} for i, body in enumerate(messages)]
+    position = store.position + len(numbered)
+    store.write({"op": "ask", "position": position, "key": key, "messages": numbered, "inputs": inputs or {}})
 
 
 def _now() -> datetime:

@@ -1,0 +1,76 @@
+"""The turns of a session: what was asked, under which key, and how each ended.
+
+A `Turns` follows the records of a `Store` and holds what a script needs to know that is killed and run again: which
+turn is unfinished, and what an earlier one answered. It belongs to the store and is guarded by its lock.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentstate.durable.records import UnreadMessage
+from agentstate.names import RunEvent
+
+Json = Any
+Record = dict[str, Json]
+
+
+@dataclass(slots=True)
+class Turn:
+    """
+    :param messages: The bodies of the messages that began it.
+    :param end: How it ended (the record of the end of its run), or failed; empty until then.
+    :param context: The positions of the messages that the model has seen at its end.
+    """
+
+    key: str
+    messages: list[Record]
+    begun: bool = False
+    end: Record = field(default_factory=dict)
+    context: tuple[int, ...] = ()
+    state: Record = field(default_factory=dict)
+    counters: Record = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.end) and self.end["event"] == RunEvent.FINISHED
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.end) and not self.finished
+
+
+class Turns:
+    def __init__(self) -> None:
+        self.all: list[Turn] = []
+
+    def by_key(self, key: str) -> Turn | None:
+        return next((turn for turn in self.all if turn.key == key), None)
+
+    @property
+    def unfinished(self) -> Turn | None:
+        """The turn that goes on when the session runs next; a failed one is tried again."""
+        return self.all[-1] if self.all and not self.all[-1].finished else None
+
+    def asked(self, key: str, messages: list[Record]) -> None:
+        self.all.append(Turn(key, messages))
+
+    def said(self, message: Record) -> None:
+        """A message without a turn of its own begins one, unless a turn is going on that will read it."""
+        turn = self.unfinished
+        if turn is None:
+            self.asked("", [message])
+        elif not turn.begun:
+            turn.messages.append(message)
+
+    def began(self) -> None:
+        if turn := self.unfinished:
+            turn.begun = True
+
+    def ended(self, end: Record, unread: list[UnreadMessage]) -> None:
+        """The turn ended by this record. What is unread then begins the next one."""
+        turn = self.unfinished
+        if turn is None or end["event"] not in (RunEvent.FINISHED, RunEvent.FAILED):
+            return
+        turn.end = end
+        if turn.finished and unread:
+            self.asked("", [message.body for message in unread])

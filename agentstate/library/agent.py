@@ -1,0 +1,282 @@
+"""The front door for scripts: any Haystack agent, and the journal of one session.
+
+    shop = DurableAgent(agent, "session.jsonl", policies={"pay_back": ToolPolicy(approval=True)})
+    print(shop.run("Where is my order 1042?").text)
+
+The script may be killed at any moment and run again. Importing this needs no Haystack; making a `DurableAgent` does.
+"""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentstate.durable.cache import MemoryToolCache, ToolCache
+from agentstate.durable.policy import DEFAULT, ToolPolicy
+from agentstate.durable.registry import AgentNotRegistered, Registration, registry
+from agentstate.library.outcomes import Answered, Failed, Outcome, PendingCall, RetryAt, Waiting
+from agentstate.names import CallState, RunEvent
+
+if TYPE_CHECKING:
+    from haystack.components.agents import Agent
+    from haystack.dataclasses import ChatMessage
+
+    from agentstate.durable import agent as wrapping
+    from agentstate.journals import MemoryJournal
+    from agentstate.journals.store import Store
+    from agentstate.journals.turns import Turn
+    from agentstate.library.places import Place
+
+Record = dict[str, Any]
+
+
+class DurableAgent:
+    """An agent in one session, which outlives its processes.
+
+    :param agent: Any Haystack agent. One that a registered factory built brings the policies of its registration.
+    :param journal: Where the session is kept: the path of a file, or a journal.
+    :param policies: By tool; they add to those of the registration.
+    :param cache: For tools with a `cache_ttl`; without one, results are reused as long as this object lives.
+    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
+    """
+
+    def __init__(
+        self,
+        agent: "Agent",
+        journal: "str | os.PathLike[str] | MemoryJournal | Place",
+        *,
+        policies: Mapping[str, ToolPolicy] | None = None,
+        cache: ToolCache | None = None,
+    ) -> None:
+        from agentstate.durable.agent import make_durable
+
+        self._begin(make_durable(agent, policies=policies), journal, cache)
+
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        journal: "str | os.PathLike[str] | MemoryJournal | Place",
+        *,
+        cache: ToolCache | None = None,
+    ) -> "DurableAgent":
+        """The agent registered as `key`, with its policies: by a module that is imported, or in AGENTSTATE_AGENTS.
+
+        :raises AgentNotRegistered: for an unknown key.
+        :raises AgentBuildFailed: if it cannot be built.
+        """
+        from agentstate.durable.agent import build
+
+        durable = cls.__new__(cls)
+        durable._begin(build(_registration(key)), journal, cache)
+        return durable
+
+    def _begin(self, wrapped: "wrapping.DurableAgent", journal: Any, cache: ToolCache | None) -> None:
+        from agentstate.library.places import place_of
+
+        self._wrapped = wrapped
+        self._place = place_of(journal)
+        self._cache = cache or MemoryToolCache()
+        self._lock = threading.Lock()
+
+    @property
+    def session_id(self) -> str:
+        return self._place.session_id
+
+    # Running
+
+    def run(
+        self,
+        messages: "str | ChatMessage | Sequence[ChatMessage]",
+        *,
+        key: str = "",
+        generation_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[str] | None = None,
+        **state: Any,
+    ) -> Outcome:
+        """Ask the agent, or go on where an earlier process stopped, until the turn ends or a person is needed.
+
+        An unfinished turn that began with equal messages is resumed. One with other messages is resumed first, and
+        these are the next turn. Without a `key` messages are asked again once their turn has ended. With one they are
+        asked once: later calls return the answer on record.
+
+        :param key: A name for this turn in the session.
+        :param state: Values of the agent's state, as for `Agent.run`.
+        :raises ValueError: without a message, or if `key` stands for other messages.
+        :raises NotStorable: for a value that cannot be stored.
+        """
+        bodies = _bodies(messages)
+        inputs = _inputs(generation_kwargs, tools, state)
+        with self._lock, self._place.open() as journal:
+            store = journal.store
+            asked = store.turns.by_key(key) if key else None
+            if asked is not None:
+                if asked.messages != bodies:
+                    raise ValueError(f"The key {key!r} stands for other messages in this session.")
+                if asked is not store.turns.unfinished:
+                    return self._on_record(store, asked)
+                return self._drive(journal)
+            unfinished = store.turns.unfinished
+            if unfinished is not None and not key and unfinished.messages == bodies:
+                return self._drive(journal)
+            if unfinished is not None and not unfinished.failed:
+                earlier = self._drive(journal, accepted=False)
+                if not earlier.finished:
+                    return earlier
+            _ask(store, bodies, key, inputs)
+            return self._drive(journal)
+
+    def resume(self) -> Outcome:
+        """Go on with the unfinished turn; where it waits because the agent has changed, with the agent as it is now.
+
+        Returns the answer on record if the last turn has ended.
+
+        :raises LookupError: if nothing was asked yet.
+        """
+        with self._lock, self._place.open() as journal:
+            turns = journal.store.turns
+            if turns.unfinished is None:
+                if not turns.all:
+                    raise LookupError("Nothing was asked in this session yet.")
+                return self._on_record(journal.store, turns.all[-1])
+            if journal.store.last_end.get("waiting_for") == "changed":
+                journal.resume()
+            return self._drive(journal)
+
+    def decide(
+        self,
+        call_id: str,
+        *,
+        approve: bool | None = None,
+        arguments: dict[str, Any] | None = None,
+        result: Any = None,
+        again: bool = False,
+        skip: str = "",
+        message: str = "",
+    ) -> None:
+        """Decide about a pending call, for the next `resume`.
+
+        For one that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for the
+        model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model.
+
+        :raises LookupError: if no such call waits.
+        """
+        with self._lock, self._place.open() as journal:
+            journal.decide(
+                call_id,
+                approve=approve,
+                arguments=arguments,
+                result=result,
+                again=again,
+                skip=skip,
+                message=message,
+            )
+
+    # Reading
+
+    def pending(self) -> list[PendingCall]:
+        """The calls about which a person has to decide before the session goes on."""
+        return self._pending(self._place.read())
+
+    def history(self) -> "list[ChatMessage]":
+        """The conversation as the model sees it."""
+        from agentstate.durable.state.encoding import message_from
+
+        store = self._place.read()
+        return [message_from(store.messages[position]) for position in store.context]
+
+    def _pending(self, store: "Store") -> list[PendingCall]:
+        pending = []
+        for call in store.step_calls():
+            is_open = call.approval is not None and call.approval.decision == ""
+            if not is_open and call.status != CallState.DOUBT:
+                continue
+            effect = self._wrapped.policies.get(call.tool, DEFAULT).effect
+            waits_for: Literal["approval", "doubt"] = "approval" if is_open else "doubt"
+            pending.append(PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect))
+        return pending
+
+    def _drive(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
+        """Run until no turn is unfinished, or a person is needed. Unread messages behind a turn begin another one."""
+        from agentstate.durable.run import Options, run
+
+        store = journal.store
+        while True:
+            options = Options(cache=self._cache, attempt=store.failed_attempts + 1)
+            result = run(self._wrapped, journal, options).result
+            end = store.last_end
+            if end["event"] != RunEvent.FINISHED:
+                return self._unfinished(store, end, accepted)
+            if store.turns.unfinished is None:
+                return Answered(result) if result is not None else self._on_record(store, store.turns.all[-1])
+
+    def _unfinished(self, store: "Store", end: Record, accepted: bool) -> Outcome:
+        why = end["why"] or end["error"]
+        if end["event"] == RunEvent.RETRY:
+            return RetryAt(why=why, accepted=accepted, at=datetime.now(UTC) + timedelta(seconds=end["delay"]))
+        if end["waiting_for"]:
+            pending = tuple(self._pending(store))
+            return Waiting(why=why, accepted=accepted, waiting_for=end["waiting_for"], pending=pending)
+        return Failed(why=why or "The run ended without an answer.", accepted=accepted)
+
+    def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
+        """What `Agent.run` returned at the end of this turn, from the journal."""
+        from agentstate.durable.state.encoding import decode, message_from
+
+        if not turn.finished:
+            return self._unfinished(store, turn.end, accepted=True)
+        messages = [message_from(store.messages[position]) for position in turn.context]
+        counters = decode(turn.counters)
+        return Answered(
+            {
+                **decode(turn.state),
+                **{name: counters[name] for name in ("step_count", "token_usage", "tool_call_counts")},
+                "exit_reason": turn.end["exit_reason"],
+                "messages": messages,
+                "last_message": messages[-1] if messages else None,
+            }
+        )
+
+
+def _registration(key: str) -> Registration:
+    try:
+        return registry.get(key)
+    except AgentNotRegistered:
+        modules = [name.strip() for name in os.environ.get("AGENTSTATE_AGENTS", "").split(",")]
+        registry.load(name for name in modules if name)
+        return registry.get(key)
+
+
+def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage]") -> list[Record]:
+    from haystack.dataclasses import ChatMessage
+
+    from agentstate.durable.state.encoding import message_body
+
+    if isinstance(messages, str):
+        messages = [ChatMessage.from_user(messages)] if messages else []
+    elif isinstance(messages, ChatMessage):
+        messages = [messages]
+    if not messages:
+        raise ValueError("There is no message to run the agent with.")
+    return [message_body(message) for message in messages]
+
+
+def _inputs(
+    generation_kwargs: Mapping[str, Any] | None, tools: Sequence[str] | None, state: Mapping[str, Any]
+) -> Record:
+    from agentstate.durable.state.encoding import encode
+
+    inputs = {
+        "state": {name: encode(value, f"the value of {name!r}") for name, value in state.items()},
+        "generation_kwargs": encode(dict(generation_kwargs or {}), "generation_kwargs"),
+        "tools": list(tools or ()),
+    }
+    return {name: value for name, value in inputs.items() if value}
+
+
+def _ask(store: "Store", bodies: list[Record], key: str, inputs: Record) -> None:
+    from agentstate.journals.store import ask
+
+    with store.lock:
+        ask(store, bodies, key=key, inputs=inputs)

@@ -1,0 +1,415 @@
+"""`DurableAgent`: a script is killed anywhere and run again, and says and does everything once."""
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage, ToolCall
+
+from agentstate import Answered, DurableAgent, Failed, RetryAt, ToolPolicy, TurnUnfinished, Waiting, agent
+from agentstate.durable.agent import make_durable
+from agentstate.durable.registry import AgentNotRegistered
+from agentstate.durable.run import run
+from agentstate.journals import FileJournal, MemoryJournal
+from agentstate.journals.file import FileStore
+from agentstate.journals.store import Store
+from tests import sample_agents
+from tests.driving import unregister
+from tests.sample_agents import effects
+from tests.test_durable_run import comparable, plainly
+from tools import processes
+
+KEY = "front-door"
+REAL_WRITE = FileStore.write
+IDEMPOTENT = {"fast": ToolPolicy(idempotent=True)}
+
+
+class Died(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    effects.clear()
+    yield
+    unregister(KEY)
+    effects.clear()
+
+
+@pytest.fixture(params=["memory", "file", "opened file"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Where a session is kept, to be given to each `DurableAgent` of a test."""
+    path = tmp_path / "anna.jsonl"
+    if request.param == "file":
+        yield path
+    elif request.param == "memory":
+        yield MemoryJournal.open(session_id="anna")
+    else:
+        with FileJournal.open(path) as opened:
+            yield opened
+
+
+def turns(store: Store) -> list[str]:
+    """The texts of the user messages that were read, in order."""
+    bodies = [body for _, body in sorted(store.messages.items()) if body["role"] == "user"]
+    return [body["content"][0]["text"] for body in bodies]
+
+
+def long_run(journal: Any, **options: Any) -> DurableAgent:
+    return DurableAgent(sample_agents.long_run(2), journal, policies=IDEMPOTENT, **options)
+
+
+def asked(durable: DurableAgent) -> list[str]:
+    return [message.text or "" for message in durable.history() if message.is_from("user")]
+
+
+# Turns
+
+
+def test_a_run_gives_what_the_plain_agent_gives(journal: Any) -> None:
+    plain = plainly(sample_agents.everything, {"who": "Ann"})
+    outcome = DurableAgent(sample_agents.everything(), journal).run("hi", who="Ann")
+    assert isinstance(outcome, Answered)
+    assert comparable(outcome.result) == plain.result
+    assert Counter(effects) == plain.effects
+
+
+def test_calling_again_after_the_end_is_the_next_turn_of_the_same_conversation(journal: Any) -> None:
+    for _ in range(2):
+        assert long_run(journal).run("hi").text == "Long done."
+    assert asked(long_run(journal)) == ["hi", "hi"]
+    assert long_run(journal).session_id == "anna"
+
+
+def test_several_messages_and_earlier_history_begin_a_turn_like_in_a_plain_run(journal: Any) -> None:
+    messages = [
+        ChatMessage.from_user("first"),
+        ChatMessage.from_assistant("yes?"),
+        ChatMessage.from_user("hi"),
+    ]
+    plain = sample_agents.plain_talk().run(messages)
+    outcome = DurableAgent(sample_agents.plain_talk(), journal).run(messages)
+    assert comparable(outcome.result) == comparable(plain)
+
+
+def test_a_run_without_a_message_is_refused(journal: Any) -> None:
+    with pytest.raises(ValueError, match="There is no message to run the agent with"):
+        long_run(journal).run([])
+
+
+def test_a_journal_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="needs a journal or the path of its file, not a int"):
+        DurableAgent(sample_agents.plain_talk(), 7)  # type: ignore[arg-type]
+
+
+# Keys
+
+
+def test_with_a_key_a_message_is_asked_once_and_its_answer_stays_on_record(journal: Any) -> None:
+    first = long_run(journal).run("hi", key="m1")
+    long_run(journal).run("again", key="m2")
+    effects.clear()
+    on_record = long_run(journal).run("hi", key="m1")
+    assert effects == []
+    assert comparable(on_record.result) == comparable(first.result)
+    assert on_record.result["last_message"].text == "Long done."
+    assert asked(long_run(journal)) == ["hi", "again"]
+
+
+def test_a_key_stands_for_one_message(journal: Any) -> None:
+    long_run(journal).run("hi", key="m1")
+    with pytest.raises(ValueError, match="The key 'm1' stands for other messages in this session"):
+        long_run(journal).run("ho", key="m1")
+
+
+# Killed and run again
+
+
+def killed_at_each_write(
+    script: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """The file of a session whose script was killed at its n-th write, before or after it, for each n."""
+    for committed in (False, True):
+        number = 0
+        while True:
+            number += 1
+            effects.clear()
+            path = tmp_path / f"{number}-{committed}.jsonl"
+            writes = 0
+
+            def write(
+                self: FileStore, record: Any, number: int = number, committed: bool = committed
+            ) -> None:
+                nonlocal writes
+                writes += 1
+                if writes < number:
+                    REAL_WRITE(self, record)
+                elif writes == number:
+                    if committed:
+                        REAL_WRITE(self, record)
+                    self.epoch += 1  # what still runs in this process may write no more
+                    raise Died
+                else:
+                    raise Died
+
+            with monkeypatch.context() as patch:
+                patch.setattr(FileStore, "write", write)
+                try:
+                    script(path)
+                except Died:
+                    pass
+                else:
+                    break
+            yield path
+
+
+def test_a_script_of_keyed_messages_that_is_killed_anywhere_and_run_again_is_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(path: Path) -> list[str]:
+        durable = long_run(path)
+        return [durable.run(text, key=text).text for text in ("one", "two")]
+
+    assert script(tmp_path / "plain.jsonl") == ["Long done.", "Long done."]
+    undisturbed = Counter(effect for effect in effects if effect.startswith("model"))
+    killed = 0
+    for path in killed_at_each_write(script, tmp_path, monkeypatch):
+        killed += 1
+        assert script(path) == ["Long done.", "Long done."]
+        assert asked(long_run(path)) == ["one", "two"]
+        models = Counter(effect for effect in effects if effect.startswith("model"))
+        # At most the one reply that was lost with the process is asked for again.
+        assert sum((models - undisturbed).values()) <= 1, path
+    assert killed >= 40
+
+
+def test_without_keys_a_killed_turn_is_resumed_by_equal_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = 0
+    for path in killed_at_each_write(lambda path: long_run(path).run("hi"), tmp_path, monkeypatch):
+        killed += 1
+        ended = path.exists() and b'"event":"finished"' in path.read_bytes()
+        assert long_run(path).run("hi").text == "Long done."
+        assert asked(long_run(path)) == (["hi", "hi"] if ended else ["hi"]), path
+    assert killed >= 20
+
+
+def test_other_messages_after_a_kill_are_the_turn_behind_the_unfinished_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in killed_at_each_write(lambda path: long_run(path).run("one"), tmp_path, monkeypatch):
+        was_asked = path.exists() and b'"op":"ask"' in path.read_bytes()
+        assert long_run(path).run("two").text == "Long done."
+        assert asked(long_run(path)) == (["one", "two"] if was_asked else ["two"]), path
+
+
+SCRIPT = """
+import json, os, signal, sys
+from agentstate import DurableAgent, ToolPolicy
+from tests import sample_agents
+
+if len(sys.argv) > 2:
+    sample_agents.effect = lambda what: what == "fast(q1)" and os.kill(os.getpid(), signal.SIGKILL)
+shop = DurableAgent(sample_agents.long_run(2), sys.argv[1], policies={"fast": ToolPolicy(idempotent=True)})
+print(json.dumps([shop.run(text, key=text).text for text in ("one", "two")]))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_in_a_tool_goes_on_when_it_is_started_again(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", SCRIPT, str(tmp_path / "session.jsonl"))
+    env = processes.environment(HAYSTACK_TELEMETRY_ENABLED="false")
+    assert processes.run((*command, "die"), env).returncode == -signal.SIGKILL
+    again = processes.run(command, env)
+    assert json.loads(again.stdout) == ["Long done.", "Long done."], again.stderr
+    assert os.path.exists(tmp_path / "session.jsonl")
+
+
+# Policies of registered agents
+
+
+def registered() -> Callable[[], Agent]:
+    @agent(KEY, policies={"refund": ToolPolicy(approval=True, effect="moves money")})
+    def build() -> Agent:
+        return sample_agents.refunds()
+
+    return build
+
+
+def test_an_agent_that_a_registered_factory_built_brings_its_policies_wherever_it_runs(journal: Any) -> None:
+    outcome = run(make_durable(registered()()), MemoryJournal.open(say="hi"))
+    assert outcome.status == "waiting"
+    assert isinstance(DurableAgent(registered()(), journal).run("hi"), Waiting)
+    assert [effect for effect in effects if effect.startswith("refund")] == []
+
+
+def test_an_agent_can_be_named_by_its_key(journal: Any) -> None:
+    registered()
+    durable = DurableAgent.of(KEY, journal)
+    assert isinstance(durable.run("hi"), Waiting)
+    assert {call.effect for call in durable.pending()} == {"moves money"}
+
+
+def test_policies_that_are_given_add_to_those_of_the_registration(journal: Any) -> None:
+    durable = DurableAgent(registered()(), journal, policies=IDEMPOTENT)
+    assert [call.tool for call in durable.run("hi").pending] == ["refund", "refund"]  # type: ignore[union-attr]
+
+
+def test_the_modules_of_the_environment_are_imported_for_an_unknown_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "door_agents.py").write_text(
+        "from agentstate import agent\n"
+        "from tests import sample_agents\n"
+        f"agent({KEY!r})(sample_agents.plain_talk)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AgentNotRegistered):
+        DurableAgent.of(KEY, tmp_path / "a.jsonl")
+    monkeypatch.setenv("AGENTSTATE_AGENTS", "door_agents")
+    assert DurableAgent.of(KEY, tmp_path / "a.jsonl").run("hi").finished
+
+
+# Why a turn is unfinished
+
+
+def test_a_call_that_needs_approval_waits_and_goes_on_as_decided(journal: Any) -> None:
+    durable = DurableAgent(registered()(), journal)
+    outcome = durable.run("hi")
+    assert isinstance(outcome, Waiting)
+    assert outcome.waiting_for == "approval"
+    assert [(call.call_id, call.tool, call.arguments, call.waits_for) for call in outcome.pending] == [
+        ("r1", "refund", {"order": "A1", "amount": 100}, "approval"),
+        ("r2", "refund", {"order": "B2", "amount": 7}, "approval"),
+    ]
+    with pytest.raises(TurnUnfinished, match="refund needs a person's yes") as raised:
+        _ = outcome.result
+    assert raised.value.outcome is outcome
+
+    durable.decide("r1", approve=True, arguments={"order": "A1", "amount": 5})
+    assert [call.call_id for call in durable.pending()] == ["r2"]
+    durable.decide("r2", approve=False, message="Not that one.")
+    assert DurableAgent(registered()(), journal).resume().text == "Refund handled."
+    assert [effect for effect in effects if effect.startswith("refund")] == ["refund(A1,5)"]
+    assert durable.pending() == []
+
+
+def test_other_messages_are_not_taken_while_an_earlier_turn_waits_and_this_is_said(journal: Any) -> None:
+    durable = DurableAgent(registered()(), journal)
+    assert durable.run("hi", key="a").accepted  # type: ignore[union-attr]
+    outcome = durable.run("and now?", key="b")
+    assert isinstance(outcome, Waiting)
+    assert not outcome.accepted
+    assert asked(durable) == ["hi"]
+    for call in outcome.pending:
+        durable.decide(call.call_id, approve=False)
+    assert durable.run("and now?", key="b").finished is False  # its own refunds wait in turn
+    assert asked(durable) == ["hi", "and now?"]
+
+
+def test_a_call_in_doubt_waits_until_a_person_says_what_became_of_it(journal: Any) -> None:
+    def pay() -> str:
+        raise Died
+
+    paying = sample_agents.one_tool(pay)
+    with pytest.raises(Died):
+        DurableAgent(paying, journal).run("hi")
+    durable = DurableAgent(paying, journal)
+    outcome = durable.run("hi")
+    assert isinstance(outcome, Waiting)
+    assert (outcome.waiting_for, [call.waits_for for call in outcome.pending]) == ("doubt", ["doubt"])
+    with pytest.raises(LookupError, match="No call 'x9' waits"):
+        durable.decide("x9", result="paid")
+    durable.decide("x1", result="it was paid")
+    assert durable.resume().text == "Over."
+
+
+def test_a_model_that_fails_for_a_while_is_a_retry_with_its_time(journal: Any) -> None:
+    def overloaded(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        raise TimeoutError("overloaded")
+
+    failing = sample_agents.plain_talk()
+    failing.chat_generator.response_fn = overloaded  # type: ignore[attr-defined]
+    outcome = DurableAgent(failing, journal).run("hi")
+    assert isinstance(outcome, RetryAt)
+    assert timedelta() < outcome.at - datetime.now(UTC) < timedelta(minutes=1)
+    for _ in range(3):
+        assert isinstance(DurableAgent(failing, journal).resume(), RetryAt)
+    gave_up = DurableAgent(failing, journal).resume()
+    assert isinstance(gave_up, Waiting)
+    assert gave_up.waiting_for == "retries"
+    assert DurableAgent(sample_agents.plain_talk(), journal).run("hi").finished
+
+
+def test_a_turn_that_failed_says_why_and_is_tried_again(journal: Any) -> None:
+    def refuses(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        raise ValueError("no such model")
+
+    failing = sample_agents.plain_talk()
+    failing.chat_generator.response_fn = refuses  # type: ignore[attr-defined]
+    outcome = DurableAgent(failing, journal).run("hi")
+    assert isinstance(outcome, Failed)
+    assert "no such model" in outcome.why
+    with pytest.raises(TurnUnfinished, match="no such model"):
+        _ = outcome.text
+    assert DurableAgent(sample_agents.plain_talk(), journal).run("hi").finished
+    assert asked(DurableAgent(sample_agents.plain_talk(), journal)) == ["hi"]
+
+
+def test_an_agent_that_changed_waits_and_resume_goes_on_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+
+    def dies() -> str:
+        raise Died
+
+    idempotent = {"it": ToolPolicy(idempotent=True)}
+    with pytest.raises(Died):
+        DurableAgent(sample_agents.one_tool(dies), path, policies=idempotent).run("hi")
+    other = sample_agents.one_tool(lambda: "done").clone(system_prompt="Be brief.")
+    durable = DurableAgent(other, path, policies=idempotent)
+    outcome = durable.run("hi")
+    assert isinstance(outcome, Waiting)
+    assert outcome.waiting_for == "changed"
+    assert durable.resume().text == "Over."
+
+
+def test_resume_without_an_unfinished_turn_returns_the_answer_on_record(journal: Any) -> None:
+    durable = long_run(journal)
+    with pytest.raises(LookupError, match="Nothing was asked in this session yet"):
+        durable.resume()
+    durable.run("hi")
+    effects.clear()
+    assert durable.resume().text == "Long done."
+    assert effects == []
+
+
+# Reading
+
+
+def test_history_and_pending_can_be_read_while_the_session_runs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    seen: list[Any] = []
+
+    def look() -> str:
+        reader = DurableAgent(sample_agents.plain_talk(), path)
+        seen.append(([message.text for message in reader.history()][:1], reader.pending()))
+        return "seen"
+
+    DurableAgent(sample_agents.one_tool(look), path).run("hi")
+    assert seen == [(["hi"], [])]
+
+
+def test_a_cache_ttl_holds_without_a_cache_of_ones_own(journal: Any) -> None:
+    script = [[ToolCall("fast", {"q": "a"}, id=f"c{n}")] for n in range(2)]
+    caching = Agent(chat_generator=sample_agents.scripted(*script, "Done."), tools=[sample_agents.fast])
+    DurableAgent(caching, journal, policies={"fast": ToolPolicy(cache_ttl=60)}).run("hi")
+    assert [effect for effect in effects if effect.startswith("fast")] == ["fast(a)"]
