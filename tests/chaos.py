@@ -251,8 +251,8 @@ def see_through(
             agent, title = to_start.pop()
             started[start(agent, title)] = agent
         person.look()
-        for act in meanwhile:
-            act()
+        for callback in meanwhile:
+            callback()
         time.sleep(LOOK_SECONDS)
         return not pending.exists()
 

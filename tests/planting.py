@@ -51,7 +51,7 @@ UNPLANTED = {
     "toolcall.idempotency_key": MACHINERY,
     "toolcall.decided_by": NAME_OF_STAFF,
     "approval.earlier": NUMBERS,
-    "approval.fingerprint": "shown by no page: see tests/test_desk_acts.py",
+    "approval.fingerprint": "shown by no page: see tests/test_desk_dialogs.py",
     "approval.decided_by": NAME_OF_STAFF,
     "checkpoint.context": NUMBERS,
     "checkpoint.keys": "the names of state keys: one with a secret is planted below",

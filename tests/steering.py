@@ -134,9 +134,9 @@ def reply(messages: list[ChatMessage]) -> ChatMessage:
 
 
 def model(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
-    act, faults.meanwhile = faults.meanwhile, None
-    if act is not None:
-        act()
+    callback, faults.meanwhile = faults.meanwhile, None
+    if callback is not None:
+        callback()
     if faults.model_fails:
         faults.model_fails = False
         raise TimeoutError("slow")
@@ -181,11 +181,11 @@ def conversation_of(branch: Branch) -> list[tuple[int, ChatMessage]]:
     return [(message.position, message_from(unpack(message, results))) for message in messages]
 
 
-def why_refused(act: str, session: Session) -> bool:
-    """Whether the act is impossible: the rules once more, as briefly as possible."""
+def why_refused(action: str, session: Session) -> bool:
+    """Whether the action is impossible: the rules once more, as briefly as possible."""
     status, asked_to = session.status, session.stop_request
     failed = session.phase == "error"
-    match act:
+    match action:
         case "pause":
             return not (status == "queued" or (status == "running" and not asked_to))
         case "cancel":
@@ -199,7 +199,7 @@ def why_refused(act: str, session: Session) -> bool:
             late = session.next_run_at is not None and session.next_run_at > timezone.now()
             pausing = status == "running" and asked_to == "pause"
             return not (status == "paused" or waits or pausing or late or (status == "idle" and failed))
-    raise AssertionError(act)
+    raise AssertionError(action)
 
 
 class Steering(RuleBasedStateMachine):
@@ -509,19 +509,19 @@ class Steering(RuleBasedStateMachine):
             assert after.status == Status.RUNNING or committed
             assert after.status != Status.RUNNING or leases.claim(pk, "w2") is None
 
-    def drive_while(self, pk: UUID, act: str, choice: int) -> None:
+    def drive_while(self, pk: UUID, action: str, choice: int) -> None:
         """A person acts while the model is called."""
 
         def meanwhile() -> None:
             self.look_at(pk)
-            if act == "rewind":
+            if action == "rewind":
                 self._rewind(pk, choice, run=bool(choice % 2))
-            elif act == "message":
+            elif action == "message":
                 self.message(pk, WORDS[choice % 2])
-            elif act == "fork":
+            elif action == "fork":
                 self.fork(pk, choice, "")
-            elif act in ("pause", "cancel"):
-                getattr(self, act)(pk)
+            elif action in ("pause", "cancel"):
+                getattr(self, action)(pk)
             else:
                 faults.model_fails = True
 

@@ -272,15 +272,15 @@ def test_the_call_of_another_session_is_not_found() -> None:
         decide(mine, call, again=True)
 
 
-@pytest.mark.parametrize("act", ["decide", "approve", "reject"])
-def test_a_call_that_a_rewind_left_behind_cannot_be_decided(act: str) -> None:
+@pytest.mark.parametrize("action", ["decide", "approve", "reject"])
+def test_a_call_that_a_rewind_left_behind_cannot_be_decided(action: str) -> None:
     history = builders.refunding()
     call = history.calls[-1]
-    if act == "decide":
+    if action == "decide":
         history.doubt(call)
     else:
         history.ask(call)
-    session = history.rest("waiting", waiting_for="doubt" if act == "decide" else "approval")
+    session = history.rest("waiting", waiting_for="doubt" if action == "decide" else "approval")
     actions.rewind(
         actor=builders.SYSTEM,
         session_id=session.pk,
@@ -289,8 +289,8 @@ def test_a_call_that_a_rewind_left_behind_cannot_be_decided(act: str) -> None:
     )
     hows: dict[str, dict[str, Any]] = {"decide": {"again": True}, "approve": {}, "reject": {"message": "no"}}
     with pytest.raises(Refused, match="on a discarded branch"):
-        getattr(actions, act)(
-            actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="late", **hows[act]
+        getattr(actions, action)(
+            actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="late", **hows[action]
         )
 
 

@@ -151,9 +151,9 @@ def test_no_session_is_rewound_into_the_middle_of_a_step() -> None:
     history = builders.looked_up()
     inside = history.checkpoint("prepared")
     session = history.rest("paused")
-    for act in (rewind, fork):
+    for action in (rewind, fork):
         with pytest.raises(Refused, match="inside a step"):
-            act(session, inside)
+            action(session, inside)
 
 
 def test_a_session_goes_back_to_a_checkpoint_of_a_branch_it_has_left() -> None:
@@ -172,11 +172,11 @@ def test_a_session_goes_back_to_a_checkpoint_of_a_branch_it_has_left() -> None:
     )
 
 
-@pytest.mark.parametrize("act", [rewind, fork])
-def test_the_checkpoint_of_another_session_is_not_found(act: Callable[..., Session]) -> None:
+@pytest.mark.parametrize("action", [rewind, fork])
+def test_the_checkpoint_of_another_session_is_not_found(action: Callable[..., Session]) -> None:
     session, other = builders.done(), builders.done()
     with pytest.raises(NotFound, match="no checkpoint"):
-        act(session, checkpoints(other)[0])
+        action(session, checkpoints(other)[0])
 
 
 def test_a_fork_does_not_see_what_its_source_did_later() -> None:
@@ -335,8 +335,8 @@ def test_a_fork_of_a_fork_sees_the_whole_lineage() -> None:
     assert checkpoints(grandchild) == checkpoints(source)[:1]
 
 
-@pytest.mark.parametrize("act", [rewind, fork])
-def test_the_cost_does_not_depend_on_how_long_the_history_is(act: Callable[..., Session]) -> None:
+@pytest.mark.parametrize("action", [rewind, fork])
+def test_the_cost_does_not_depend_on_how_long_the_history_is(action: Callable[..., Session]) -> None:
     counts = []
     for steps in (1, 30):
         history = builders.asked()
@@ -347,7 +347,7 @@ def test_the_cost_does_not_depend_on_how_long_the_history_is(act: Callable[..., 
         with CaptureQueriesContext(
             connection,
         ) as queries:
-            act(session, checkpoint)
+            action(session, checkpoint)
         counts.append(len(queries))
     assert counts[0] == counts[1] < 20
 

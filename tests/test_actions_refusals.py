@@ -52,19 +52,19 @@ def everything() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def has_row(session: Session, act: str) -> bool:
+def has_row(session: Session, action: str) -> bool:
     """Whether the session has the checkpoint, call or approval that the action is about."""
     calls = ToolCall.objects.filter(branch=session.branch)
-    if act in ("rewind", "fork"):
+    if action in ("rewind", "fork"):
         return Checkpoint.objects.visible_on(session.current_branch).exists()
-    if act == "decide":
+    if action == "decide":
         return calls.exists()
-    if act in ("approve", "reject"):
+    if action in ("approve", "reject"):
         return Approval.objects.filter(call__in=calls).exists()
     return True
 
 
-def arguments(session: Session, act: str) -> dict[str, Any]:
+def arguments(session: Session, action: str) -> dict[str, Any]:
     call = ToolCall.objects.filter(branch=session.branch).last()
     checkpoint = Checkpoint.objects.visible_on(builders.branch_of(session)).first()
     given: dict[str, dict[str, Any]] = {
@@ -76,20 +76,20 @@ def arguments(session: Session, act: str) -> dict[str, Any]:
         "reject": {"call_id": call.pk if call else 0, "message": "Ask the branch office."},
         "assign": {"assignee": None},
     }
-    return given.get(act, {})
+    return given.get(action, {})
 
 
-def sentence(session: Session, act: str, state: str) -> str:
+def sentence(session: Session, action: str, state: str) -> str:
     """The refusal of the table; of a call that is not in doubt, what it is comes before what the session is."""
     call = ToolCall.objects.filter(branch=session.branch).last()
-    if act == "decide" and call is not None and call.status != "doubt":
+    if action == "decide" and call is not None and call.status != "doubt":
         label = {"planned": "asked for", "started": "running", "done": "done"}[call.status]
         return f"This call is not in doubt: it is {label}."
-    return refusal(act, state)
+    return refusal(action, state)
 
 
-def possible(state: str, act: str) -> bool:
-    return state in POSSIBLE[act] if act in POSSIBLE else refusal(act, state) == ""
+def possible(state: str, action: str) -> bool:
+    return state in POSSIBLE[action] if action in POSSIBLE else refusal(action, state) == ""
 
 
 # For the actions that are about a row that only these states have.
@@ -102,31 +102,31 @@ POSSIBLE = {
 }
 
 
-def in_a_possible_state(act: str) -> Session:
-    return builders.STATES[next(state for state in builders.STATES if possible(state, act))]()
+def in_a_possible_state(action: str) -> Session:
+    return builders.STATES[next(state for state in builders.STATES if possible(state, action))]()
 
 
-@pytest.mark.parametrize("act", VERBS)
+@pytest.mark.parametrize("action", VERBS)
 @pytest.mark.parametrize("state", builders.STATES)
-def test_an_action_is_refused_exactly_in_the_states_of_the_table(state: str, act: str) -> None:
+def test_an_action_is_refused_exactly_in_the_states_of_the_table(state: str, action: str) -> None:
     session = builders.STATES[state]()
     request = {
         "actor": builders.SYSTEM,
         "session_id": session.pk,
         "reason": "why not",
-        **arguments(session, act),
+        **arguments(session, action),
     }
     before = everything()
-    if possible(state, act):
-        VERBS[act](**request)
+    if possible(state, action):
+        VERBS[action](**request)
         assert everything() != before
-    elif not has_row(session, act):
+    elif not has_row(session, action):
         with pytest.raises(NotFound):
-            VERBS[act](**request)
+            VERBS[action](**request)
     else:
         with pytest.raises(Refused) as refused:
-            VERBS[act](**request)
-        assert str(refused.value) == sentence(session, act, state)
+            VERBS[action](**request)
+        assert str(refused.value) == sentence(session, action, state)
         assert refused.value.status == 409
         assert everything() == before
 
@@ -136,111 +136,123 @@ def test_every_action_is_called_in_every_state_where_it_may_be_refused() -> None
 
 
 @pytest.mark.parametrize(
-    "state, act", [(state, act) for act in REPAIRS for state in builders.STATES if refusal(act, state)]
+    "state, action",
+    [(state, action) for action in REPAIRS for state in builders.STATES if refusal(action, state)],
 )
-def test_a_repair_is_refused_in_the_states_of_the_table(state: str, act: str) -> None:
+def test_a_repair_is_refused_in_the_states_of_the_table(state: str, action: str) -> None:
     session = builders.STATES[state]()
-    function, given = REPAIRS[act]
+    function, given = REPAIRS[action]
     before = everything()
     with pytest.raises(Refused) as refused:
         function(actor=builders.SYSTEM, session_id=session.pk, reason="why not", **given)
-    assert str(refused.value) == refusal(act, state)
+    assert str(refused.value) == refusal(action, state)
     assert everything() == before
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_every_act_is_possible_in_some_state(act: str) -> None:
-    assert any(possible(state, act) for state in builders.STATES)
+@pytest.mark.parametrize("action", VERBS)
+def test_every_action_is_possible_in_some_state(action: str) -> None:
+    assert any(possible(state, action) for state in builders.STATES)
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_a_session_that_moved_since_it_was_seen_is_left_alone(act: str) -> None:
+@pytest.mark.parametrize("action", VERBS)
+def test_a_session_that_moved_since_it_was_seen_is_left_alone(action: str) -> None:
     session = builders.waiting_for_approval()
     before = everything()
     with pytest.raises(Moved, match="changed since") as refusal:
-        VERBS[act](
+        VERBS[action](
             actor=builders.SYSTEM,
             session_id=session.pk,
             reason="why not",
             expected_version=session.version - 1,
-            **arguments(session, act),
+            **arguments(session, action),
         )
     assert refusal.value.status == 409
     assert everything() == before
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_the_version_that_was_seen_is_accepted_and_then_over(act: str) -> None:
-    session = in_a_possible_state(act)
+@pytest.mark.parametrize("action", VERBS)
+def test_the_version_that_was_seen_is_accepted_and_then_over(action: str) -> None:
+    session = in_a_possible_state(action)
     seen = session.version
-    VERBS[act](
+    VERBS[action](
         actor=builders.SYSTEM,
         session_id=session.pk,
         reason="why not",
         expected_version=seen,
-        **arguments(session, act),
+        **arguments(session, action),
     )
     session.refresh_from_db()
     assert session.version == seen + 1
 
 
 @pytest.mark.parametrize("reason", ["", "  \n"])
-@pytest.mark.parametrize("act", sorted(set(VERBS) - WITHOUT_REASON))
-def test_a_missing_reason_is_refused(act: str, reason: str) -> None:
+@pytest.mark.parametrize("action", sorted(set(VERBS) - WITHOUT_REASON))
+def test_a_missing_reason_is_refused(action: str, reason: str) -> None:
     session = builders.paused()
     before = everything()
     with pytest.raises(Invalid, match="The reason is missing"):
-        VERBS[act](actor=builders.SYSTEM, session_id=session.pk, reason=reason, **arguments(session, act))
+        VERBS[action](
+            actor=builders.SYSTEM, session_id=session.pk, reason=reason, **arguments(session, action)
+        )
     assert everything() == before
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_a_viewer_may_do_nothing(act: str) -> None:
+@pytest.mark.parametrize("action", VERBS)
+def test_a_viewer_may_do_nothing(action: str) -> None:
     session = builders.waiting_for_approval()
     viewer = builders.actor("viewer")
     before = everything()
     with pytest.raises(Forbidden, match=viewer.name) as refusal:
-        VERBS[act](actor=viewer, session_id=session.pk, reason="why not", **arguments(session, act))
+        VERBS[action](actor=viewer, session_id=session.pk, reason="why not", **arguments(session, action))
     assert refusal.value.status == 403
     assert everything() == before
 
 
-@pytest.mark.parametrize("act", sorted(VERBS.keys() - {"release"}))
-def test_an_operator_may_do_every_act_but_release(act: str) -> None:
-    session = in_a_possible_state(act)
-    VERBS[act](
-        actor=builders.actor("operator"), session_id=session.pk, reason="why not", **arguments(session, act)
+@pytest.mark.parametrize("action", sorted(VERBS.keys() - {"release"}))
+def test_an_operator_may_do_every_action_but_release(action: str) -> None:
+    session = in_a_possible_state(action)
+    VERBS[action](
+        actor=builders.actor("operator"),
+        session_id=session.pk,
+        reason="why not",
+        **arguments(session, action),
     )
     assert Session.objects.get(pk=session.pk).version > session.version
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_what_a_permission_allows_nothing_else_does(act: str) -> None:
-    """Each act asks for its own permission: all others together do not do."""
+@pytest.mark.parametrize("action", VERBS)
+def test_what_a_permission_allows_nothing_else_does(action: str) -> None:
+    """Each action asks for its own permission: all others together do not do."""
     from django.contrib.auth.models import Permission
 
     user = builders.user(role=None)
-    user.user_permissions.set(Permission.objects.exclude(codename=PERMISSIONS[act]))
+    user.user_permissions.set(Permission.objects.exclude(codename=PERMISSIONS[action]))
     session = builders.waiting_for_approval()
     with pytest.raises(Forbidden):
-        VERBS[act](actor=Actor.of(user), session_id=session.pk, reason="why not", **arguments(session, act))
+        VERBS[action](
+            actor=Actor.of(user), session_id=session.pk, reason="why not", **arguments(session, action)
+        )
 
 
 @pytest.mark.parametrize("session_id", [uuid4(), "no uuid", ""])
-@pytest.mark.parametrize("act", VERBS)
-def test_an_unknown_session_is_not_found(act: str, session_id: object) -> None:
+@pytest.mark.parametrize("action", VERBS)
+def test_an_unknown_session_is_not_found(action: str, session_id: object) -> None:
     session = builders.paused()
     with pytest.raises(NotFound, match="There is no session") as refusal:
-        VERBS[act](actor=builders.SYSTEM, session_id=session_id, reason="why not", **arguments(session, act))
+        VERBS[action](
+            actor=builders.SYSTEM, session_id=session_id, reason="why not", **arguments(session, action)
+        )
     assert refusal.value.status == 404
 
 
-@pytest.mark.parametrize("act", VERBS)
-def test_every_act_leaves_one_event_that_says_who_and_why(act: str) -> None:
-    session = in_a_possible_state(act)
+@pytest.mark.parametrize("action", VERBS)
+def test_every_action_leaves_one_event_that_says_who_and_why(action: str) -> None:
+    session = in_a_possible_state(action)
     actor = builders.actor("supervisor")
     events = session.events.count()
-    VERBS[act](actor=actor, session_id=session.pk, reason="the customer asked", **arguments(session, act))
+    VERBS[action](
+        actor=actor, session_id=session.pk, reason="the customer asked", **arguments(session, action)
+    )
     session.refresh_from_db()
     event = session.events.last()
     assert session.events.count() == events + 1
@@ -250,7 +262,7 @@ def test_every_act_leaves_one_event_that_says_who_and_why(act: str) -> None:
     assert event.branch_id == session.branch_id
 
 
-def test_an_act_inside_another_transaction_is_a_mistake_of_the_programmer(transactional_db: None) -> None:
+def test_an_action_inside_another_transaction_is_a_mistake_of_the_programmer(transactional_db: None) -> None:
     from django.db import transaction
 
     session = builders.paused()

@@ -58,9 +58,9 @@ def told(desk: Desk, session: Session) -> list[str]:
 def test_a_session_that_there_is_not_is_nobodys_business(db: None) -> None:
     nobody = uuid4()
     assert drive(nobody, worker="w1") == "busy"
-    for act in (actions.pause, actions.resume, actions.cancel, actions.undo):
+    for action in (actions.pause, actions.resume, actions.cancel, actions.undo):
         with pytest.raises(NotFound, match=f"There is no session {nobody}"):
-            act(actor=SYSTEM, session_id=nobody, reason="x")
+            action(actor=SYSTEM, session_id=nobody, reason="x")
     with pytest.raises(NotFound):
         actions.send_message(actor=SYSTEM, session_id="no uuid at all", text="hello")
 

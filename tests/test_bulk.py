@@ -1,4 +1,4 @@
-"""A bulk act does each of its sessions once, as the single act would, whatever happens to the workers."""
+"""A bulk action does each of its sessions once, as the single action would, whatever happens to the workers."""
 
 import threading
 from datetime import timedelta
@@ -28,20 +28,20 @@ def actor():
 
 @pytest.fixture(autouse=True)
 def sent(monkeypatch):
-    """The acts that were sent to workers."""
-    acts: list[int] = []
-    monkeypatch.setattr(app, "send_task", lambda task, arguments, **options: acts.append(*arguments))
-    return acts
+    """The bulk actions that were sent to workers."""
+    bulk_actions: list[int] = []
+    monkeypatch.setattr(app, "send_task", lambda task, arguments, **options: bulk_actions.append(*arguments))
+    return bulk_actions
 
 
 def start(actor, kind="pause", **more):
     return actions.bulk_start(actor=actor, kind=kind, sessions=ALL, reason="Provider is down", **more)
 
 
-def work(act):
-    while bulk.step(act.pk):
+def work(bulk_action):
+    while bulk.step(bulk_action.pk):
         pass
-    return reading.progress(act)
+    return reading.progress(bulk_action)
 
 
 def late():
@@ -50,16 +50,20 @@ def late():
 
 def test_each_session_is_done_as_the_single_act_would_and_the_others_are_refused_with_the_reason(actor):
     queued, running, done = builders.queued(), builders.running(), builders.done()
-    act = start(actor, query="agent=claims")
-    assert work(act) == reading.Progress(done=2, refused=1)
+    bulk_action = start(actor, query="agent=claims")
+    assert work(bulk_action) == reading.Progress(done=2, refused=1)
     assert Session.objects.get(pk=queued.pk).status == "paused"
     assert Session.objects.get(pk=running.pk).stop_request == "pause"
-    (item,) = reading.failures(builders.page_context(), act).items
+    (item,) = reading.failures(builders.page_context(), bulk_action).items
     assert (item.session, item.why) == (done, "It is not running.")
     event = Event.objects.get(session=queued, kind="paused")
-    assert (event.actor, event.reason, event.data) == (actor.user, "Provider is down", {"bulk": act.pk})
+    assert (event.actor, event.reason, event.data) == (
+        actor.user,
+        "Provider is down",
+        {"bulk": bulk_action.pk},
+    )
     assert not Event.objects.filter(session=done, data__has_key="bulk").exists()
-    assert (act.query, act.actor_name) == ("agent=claims", actor.name)
+    assert (bulk_action.query, bulk_action.actor_name) == ("agent=claims", actor.name)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +81,9 @@ def test_every_kind_of_act(kind, state, status, actor):
 
 def test_which_sessions_are_meant_is_fixed_when_it_begins(actor):
     builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
     late_comer = builders.queued()
-    assert work(act) == reading.Progress(done=1)
+    assert work(bulk_action) == reading.Progress(done=1)
     late_comer.refresh_from_db()
     assert late_comer.status == "queued"
 
@@ -88,9 +92,11 @@ def test_a_session_that_a_filter_finds_twice_is_done_once(actor):
     builders.queued(tags=["a", "b"])
     twice = Session.objects.filter(tags__name__in=["a", "b"])
     assert twice.count() == 2
-    act = actions.bulk_start(actor=actor, kind="pause", sessions=twice, reason="Provider is down", expected=1)
+    bulk_action = actions.bulk_start(
+        actor=actor, kind="pause", sessions=twice, reason="Provider is down", expected=1
+    )
     assert actions.bulk_estimate(actor=actor, kind="resume", sessions=twice).total == 1
-    assert work(act) == reading.Progress(done=1)
+    assert work(bulk_action) == reading.Progress(done=1)
 
 
 def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, django_assert_num_queries):
@@ -108,8 +114,8 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     assert estimate.refused[0].examples == done[:5]
     assert estimate.refused[1].examples == [paused]
     assert not BulkAction.objects.exists()
-    act = start(actor, expected=estimate.total)
-    assert work(act).refused == sum(refusal.number for refusal in estimate.refused)
+    bulk_action = start(actor, expected=estimate.total)
+    assert work(bulk_action).refused == sum(refusal.number for refusal in estimate.refused)
 
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
@@ -133,9 +139,9 @@ def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
     monkeypatch.setattr(bulk, "MOST", 1)
     builders.queued()
     builders.queued()
-    for act in (start, lambda actor: actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)):
+    for function in (start, lambda actor: actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)):
         with pytest.raises(Invalid, match="More than 1 sessions are chosen"):
-            act(actor)
+            function(actor)
     assert not BulkAction.objects.exists()
 
 
@@ -160,19 +166,19 @@ def test_only_who_may_do_the_act_may_do_it_in_bulk():
 
 def test_rights_that_were_taken_away_meanwhile_are_gone(actor):
     session = builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
     actor.user.groups.clear()
-    assert work(act) == reading.Progress(refused=1)
+    assert work(bulk_action) == reading.Progress(refused=1)
     session.refresh_from_db()
     assert session.status == "queued"
-    assert "not allowed" in reading.failures(builders.page_context(), act).items[0].why
+    assert "not allowed" in reading.failures(builders.page_context(), bulk_action).items[0].why
 
 
 def test_when_the_account_is_gone_nothing_more_is_done(actor):
     session = builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
     actor.user.delete()
-    assert work(act) == reading.Progress(stopped=1)
+    assert work(bulk_action) == reading.Progress(stopped=1)
     session.refresh_from_db()
     assert session.status == "queued"
 
@@ -184,51 +190,51 @@ def test_it_is_worked_off_in_batches_that_let_others_in(
     for _ in range(5):
         builders.queued()
     with django_capture_on_commit_callbacks(execute=True):
-        act = start(actor)
-    assert sent == [act.pk]
+        bulk_action = start(actor)
+    assert sent == [bulk_action.pk]
     with django_capture_on_commit_callbacks(execute=True):
-        tasks.bulk_step(act.pk)
-    assert sent == [act.pk] * 2
-    assert reading.progress(act) == reading.Progress(done=2, pending=3)
+        tasks.bulk_step(bulk_action.pk)
+    assert sent == [bulk_action.pk] * 2
+    assert reading.progress(bulk_action) == reading.Progress(done=2, pending=3)
 
 
 def test_a_stopped_act_leaves_the_rest_alone(actor):
     for _ in range(3):
         builders.queued()
-    act = start(actor)
-    bulk.step(act.pk, limit=1)
-    stopped = actions.bulk_stop(actor=actor, bulk_id=act.pk)
+    bulk_action = start(actor)
+    bulk.step(bulk_action.pk, limit=1)
+    stopped = actions.bulk_stop(actor=actor, bulk_id=bulk_action.pk)
     assert stopped.stopped_by == actor.name
-    assert work(act) == reading.Progress(done=1, stopped=2)
+    assert work(bulk_action) == reading.Progress(done=1, stopped=2)
     assert Session.objects.filter(status="queued").count() == 2
     with pytest.raises(Refused, match=f"already stopped by {actor.name}"):
-        actions.bulk_stop(actor=actor, bulk_id=act.pk)
+        actions.bulk_stop(actor=actor, bulk_id=bulk_action.pk)
 
 
 def test_who_may_not_stop_and_what_cannot_be_stopped(actor):
     builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
     with pytest.raises(Forbidden):
-        actions.bulk_stop(actor=builders.actor("viewer"), bulk_id=act.pk)
+        actions.bulk_stop(actor=builders.actor("viewer"), bulk_id=bulk_action.pk)
     with pytest.raises(NotFound):
         actions.bulk_stop(actor=actor, bulk_id=0)
-    work(act)
+    work(bulk_action)
     with pytest.raises(Refused, match="finished"):
-        actions.bulk_stop(actor=actor, bulk_id=act.pk)
-    act.refresh_from_db()
-    assert act.stopped_at is None
+        actions.bulk_stop(actor=actor, bulk_id=bulk_action.pk)
+    bulk_action.refresh_from_db()
+    assert bulk_action.stopped_at is None
 
 
 def test_what_was_stopped_after_a_worker_took_it_up_is_not_done(actor, monkeypatch):
     session = builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
 
     def stop_first(**kwargs):
-        actions.bulk_stop(actor=actor, bulk_id=act.pk)
+        actions.bulk_stop(actor=actor, bulk_id=bulk_action.pk)
         return steer.pause(**kwargs)
 
     monkeypatch.setitem(BY_REASON, PAUSE, stop_first)
-    assert work(act) == reading.Progress(stopped=1)
+    assert work(bulk_action) == reading.Progress(stopped=1)
     session.refresh_from_db()
     assert session.status == "queued"
     assert not Event.objects.filter(session=session, kind="paused").exists()
@@ -237,19 +243,19 @@ def test_what_was_stopped_after_a_worker_took_it_up_is_not_done(actor, monkeypat
 def test_the_sweep_goes_on_with_what_a_killed_worker_left(actor, monkeypatch, sent):
     for _ in range(3):
         builders.queued()
-    act = start(actor)
-    bulk.step(act.pk, limit=1)
+    bulk_action = start(actor)
+    bulk.step(bulk_action.pk, limit=1)
     assert bulk.unattended() == []
-    assert bulk.unattended(late()) == [act.pk]
+    assert bulk.unattended(late()) == [bulk_action.pk]
     monkeypatch.setattr(bulk, "QUIET", timedelta(0))
     tasks.sweep()
-    assert reading.progress(act) == reading.Progress(done=3)
+    assert reading.progress(bulk_action) == reading.Progress(done=3)
     assert bulk.unattended(late()) == []
 
 
 def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
     builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
 
     def fail(**kwargs):
         raise OperationalError("server closed the connection")
@@ -257,13 +263,13 @@ def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(BY_REASON, PAUSE, fail)
         with pytest.raises(OperationalError):
-            bulk.step(act.pk)
-    assert work(act) == reading.Progress(done=1)
+            bulk.step(bulk_action.pk)
+    assert work(bulk_action) == reading.Progress(done=1)
 
 
 def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, caplog):
     troubled, _ = builders.queued(), builders.queued()
-    act = start(actor)
+    bulk_action = start(actor)
     pause = steer.pause
 
     def fail(*, session_id, **kwargs):
@@ -272,28 +278,30 @@ def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, 
         return pause(session_id=session_id, **kwargs)
 
     monkeypatch.setitem(BY_REASON, PAUSE, fail)
-    assert work(act) == reading.Progress(done=1, refused=1)
-    assert reading.failures(builders.page_context(), act).items[0].why == "It failed: TypeError: a bug"
+    assert work(bulk_action) == reading.Progress(done=1, refused=1)
+    assert (
+        reading.failures(builders.page_context(), bulk_action).items[0].why == "It failed: TypeError: a bug"
+    )
     assert "a bug" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True)
 def test_many_workers_do_each_session_once(actor):
     sessions = [builders.done() for _ in range(12)]
-    act = start(actor, "assign", assignee=actor.user)
-    workers = [threading.Thread(target=_work_in_thread, args=[act]) for _ in range(4)]
+    bulk_action = start(actor, "assign", assignee=actor.user)
+    workers = [threading.Thread(target=_work_in_thread, args=[bulk_action]) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert reading.progress(act) == reading.Progress(done=12)
+    assert reading.progress(bulk_action) == reading.Progress(done=12)
     for session in sessions:
         assert Event.objects.filter(session=session, kind="assigned").count() == 1
 
 
-def _work_in_thread(act):
+def _work_in_thread(bulk_action):
     try:
-        while bulk.step(act.pk, limit=3):
+        while bulk.step(bulk_action.pk, limit=3):
             pass
     finally:
         connection.close()
@@ -302,11 +310,11 @@ def _work_in_thread(act):
 def test_progress_of_many_acts_is_one_query(actor, django_assert_num_queries):
     builders.queued()
     builders.done()
-    acts = [start(actor), start(actor, "cancel")]
-    work(acts[0])
+    bulk_actions = [start(actor), start(actor, "cancel")]
+    work(bulk_actions[0])
     with django_assert_num_queries(2):
         listed = reading.bulk_actions(Mask.none())
-    assert [row.bulk for row in listed] == acts[::-1]
+    assert [row.bulk for row in listed] == bulk_actions[::-1]
     assert [(row.progress.total, row.progress.percent, row.progress.finished) for row in listed] == [
         (2, 0, False),
         (2, 100, True),
@@ -315,10 +323,10 @@ def test_progress_of_many_acts_is_one_query(actor, django_assert_num_queries):
 
 def test_failures_come_in_pages(actor):
     sessions = [builders.done() for _ in range(3)]
-    act = start(actor)
-    work(act)
-    first = reading.failures(builders.page_context(), act, limit=2)
+    bulk_action = start(actor)
+    work(bulk_action)
+    first = reading.failures(builders.page_context(), bulk_action, limit=2)
     assert first.next is not None
-    rest = reading.failures(builders.page_context(), act, after=first.next, limit=2)
+    rest = reading.failures(builders.page_context(), bulk_action, after=first.next, limit=2)
     assert [item.session for item in [*first.items, *rest.items]] == sessions
     assert rest.next is None

@@ -175,7 +175,7 @@ def test_an_unread_message_that_a_hook_changed_in_place_is_stored_as_it_is_now()
 
 
 texts = st.sampled_from(["a", "b", "c"])
-acts = st.one_of(
+operations = st.one_of(
     st.tuples(st.just("append"), texts),
     st.tuples(st.just("reply"), texts),
     st.tuples(st.just("fold"), texts),
@@ -189,16 +189,16 @@ acts = st.one_of(
 )
 
 
-@given(st.lists(acts, max_size=30))
+@given(st.lists(operations, max_size=30))
 def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
     script: list[tuple[str, object]],
 ) -> None:
     stored: Stored = Stored()
     live: list[ChatMessage] = []
     dirty = False
-    for number, (act, value) in enumerate(script):
+    for number, (operation, value) in enumerate(script):
         at = value % len(live) if isinstance(value, int) and live else None
-        match act:
+        match operation:
             case "append":
                 live.append(user(str(value)))
             case "reply":
@@ -226,8 +226,10 @@ def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
             case "restart":
                 stored.commit(live)
                 live = stored.restart()
-        dirty = act not in ("reply", "fold", "commit", "restart")
+        dirty = operation not in ("reply", "fold", "commit", "restart")
     if dirty:
         stored.commit(live)
     assert stored.seen() == live
-    assert stored.unread.keys() <= {number for number, (act, _) in enumerate(script) if act == "unread"}
+    assert stored.unread.keys() <= {
+        number for number, (operation, _) in enumerate(script) if operation == "unread"
+    }

@@ -1,4 +1,4 @@
-"""Every POST of the desk that `test_desk_acts` leaves out: method, login, permission, reason, stale version, state."""
+"""Every POST of the desk that is not a dialog: method, login, permission, reason, stale version, state."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from django.test import Client
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import Allowance, Event, Session, StateValue, ToolCall
 from tests import builders
-from tests.test_desk_acts import POSSIBLE
+from tests.test_desk_dialogs import POSSIBLE
 
 pytestmark = pytest.mark.django_db
 Fields = dict[str, Any]
@@ -122,7 +122,7 @@ POSTS = {
         event="noted",
     ),
 }
-act = pytest.mark.parametrize("name", POSTS)
+each_post = pytest.mark.parametrize("name", POSTS)
 
 
 def address(session: Session, name: str) -> str:
@@ -152,7 +152,7 @@ def test_every_act_of_the_desk_is_proven_here_or_there():
     assert POSTS.keys() | POSSIBLE.keys() == ACTIONS.keys()
 
 
-@act
+@each_post
 def test_it_is_done_and_audited(client, name):
     session = POSTS[name].possible()
     answer = logged_in(client, POSTS[name].role).post(address(session, name), typed(session, name))
@@ -163,7 +163,7 @@ def test_it_is_done_and_audited(client, name):
         assert event.reason == "Because of the rain"
 
 
-@act
+@each_post
 def test_it_needs_a_login(client, name):
     session = POSTS[name].possible()
     before = rows(session)
@@ -172,7 +172,7 @@ def test_it_needs_a_login(client, name):
     assert rows(session) == before
 
 
-@act
+@each_post
 def test_it_needs_the_permission(client, name):
     session = POSTS[name].possible()
     before = rows(session)
@@ -182,7 +182,7 @@ def test_it_needs_the_permission(client, name):
     assert rows(session) == before
 
 
-@act
+@each_post
 def test_other_methods_are_refused_and_forgeries_too(client, name):
     session = POSTS[name].possible()
     before = rows(session)

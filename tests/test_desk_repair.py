@@ -48,7 +48,7 @@ def remembering() -> Session:
     return history.rest("paused")
 
 
-def act(client: Client, session: Session, name: str, **fields: Any):
+def send(client: Client, session: Session, name: str, **fields: Any):
     session.refresh_from_db()
     fields = {"version": session.version, "reason": "It was wrong", **fields}
     return client.post(f"/sessions/{session.pk}/{name}/", fields)
@@ -72,7 +72,7 @@ def test_the_working_memory_is_changed_on_a_branch_of_its_own(supervisor):
     session = remembering()
     text = supervisor.get(f"/sessions/{session.pk}/memory/").content.decode()
     assert "[x] find the claim\npay" in text
-    answer = act(
+    answer = send(
         supervisor, session, "memory", goal="Pay half", plan="[x] find the claim\n[x] pay\nwrite", notes=""
     )
     assert answer.status_code == 302
@@ -91,11 +91,11 @@ def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     session = remembering()
     text = supervisor.get(f"/sessions/{session.pk}/state-value/?key=limit").content.decode()
     assert '<input type="number" name="value" value="500"' in text
-    wrong = act(supervisor, session, "state-value", key="limit", value="much")
+    wrong = send(supervisor, session, "state-value", key="limit", value="much")
     assert wrong.status_code == 400
     assert "Write a number, not “much”." in wrong.content.decode()
     assert 'value="much"' in wrong.content.decode()
-    assert act(supervisor, session, "state-value", key="limit", value="250").status_code == 302
+    assert send(supervisor, session, "state-value", key="limit", value="250").status_code == 302
     session.refresh_from_db()
     assert StateValue.objects.get(branch=session.branch, key="limit").value == 250
 
@@ -105,7 +105,7 @@ def test_a_message_is_replaced_for_the_model(supervisor):
     message = builders.branch_of(session).messages.get(role="user")
     text = supervisor.get(f"/sessions/{session.pk}/words/?position={message.position}").content.decode()
     assert "Is my windscreen covered by POL-7?</textarea>" in text
-    answer = act(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
+    answer = send(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
     assert answer.status_code == 302
     message.refresh_from_db()
     assert message.text == "Is my windscreen covered by POL-7?"
@@ -115,7 +115,7 @@ def test_a_message_is_replaced_for_the_model(supervisor):
 def test_a_person_answers_for_a_tool(supervisor):
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
-    answer = act(supervisor, session, "answer", call_id=call.pk, answer="result", text="Paid by hand")
+    answer = send(supervisor, session, "answer", call_id=call.pk, answer="result", text="Paid by hand")
     assert answer.status_code == 302
     session.refresh_from_db()
     assert ToolCall.objects.get(branch=session.branch, tool="issue_refund").result == "Paid by hand"
@@ -136,7 +136,7 @@ def test_each_type_of_value_has_its_field(supervisor, key, field, typed, value):
     session = remembering()
     text = supervisor.get(f"/sessions/{session.pk}/state-value/?key={key}").content.decode()
     assert field in text
-    assert act(supervisor, session, "state-value", key=key, value=typed).status_code == 302
+    assert send(supervisor, session, "state-value", key=key, value=typed).status_code == 302
     session.refresh_from_db()
     assert StateValue.objects.get(branch=session.branch, key=key).value == value
 
@@ -156,7 +156,7 @@ def test_each_type_of_value_has_its_field(supervisor, key, field, typed, value):
 )
 def test_a_wrong_value_is_refused_and_kept(supervisor, key, typed, said):
     session = remembering()
-    answer = act(supervisor, session, "state-value", key=key, value=typed)
+    answer = send(supervisor, session, "state-value", key=key, value=typed)
     assert answer.status_code == 400
     assert said in answer.content.decode().replace("&#x27;", "'")
     assert "It was wrong" in answer.content.decode()
@@ -173,7 +173,7 @@ def test_the_state_tab_leads_to_a_form_for_each_key(supervisor):
 def test_notes_of_several_lines_stay_as_they_are(supervisor):
     session = remembering()
     notes = "VIP\r\nsince 2019\r\n\r\nPays late"
-    answer = act(
+    answer = send(
         supervisor, session, "memory", goal="Pay back", plan="[x] find the claim\r\npay", notes=notes
     )
     assert answer.status_code == 302
@@ -187,7 +187,7 @@ def test_notes_of_several_lines_stay_as_they_are(supervisor):
 def test_what_the_model_reads_instead_is_shown_where_it_was_said(supervisor):
     session = remembering()
     message = builders.branch_of(session).messages.get(role="user")
-    act(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
+    send(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
     for tab in ("", "conversation/"):
         text = supervisor.get(f"/sessions/{session.pk}/{tab}").content.decode()
         assert text.count("Is POL-8 covered?") == 1
@@ -207,7 +207,7 @@ def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(super
     assert "&quot;status&quot;: &quot;active&quot;" in form
     place = re.search(r'name="position" value="(\d+)"', form)
     assert place
-    assert act(supervisor, session, "words", position=place[1], text="lapsed").status_code == 302
+    assert send(supervisor, session, "words", position=place[1], text="lapsed").status_code == 302
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert re.search(r"The model reads instead.*?sue.*?It was wrong.*?lapsed", page, re.DOTALL)
     assert "replaced the result of lookup_policy" in page
@@ -216,7 +216,7 @@ def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(super
 def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
-    act(supervisor, session, "answer", call_id=call.pk, answer="skip", text="Paid by hand")
+    send(supervisor, session, "answer", call_id=call.pk, answer="skip", text="Paid by hand")
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count('aria-label="Step 2"') == 1
     assert "What was before a repair by <b>sue</b>" in re.sub(r"\s+", " ", page)
@@ -226,7 +226,7 @@ def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
 def test_the_end_of_a_turn_that_was_repaired_is_shown_once(supervisor):
     session = builders.done()
     said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
-    assert act(supervisor, session, "words", position=said.position, text="No.").status_code == 302
+    assert send(supervisor, session, "words", position=said.position, text="No.").status_code == 302
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count("End of the turn") == 1
     assert re.search(r"Yes, POL-7 covers.*?The model reads instead.*?No\.", page, re.DOTALL)
@@ -243,10 +243,10 @@ def test_a_step_is_done_by_hand(supervisor):
     form = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
     assert "Result of send_letter" in form
     assert "Dear Bob" in form
-    half = act(supervisor, session, "step", **{f"result-{first.pk}": "sent"})
+    half = send(supervisor, session, "step", **{f"result-{first.pk}": "sent"})
     assert half.status_code == 400
     assert "sent</textarea>" in half.content.decode()
-    done = act(
+    done = send(
         supervisor, session, "step", **{f"result-{first.pk}": "sent", f"result-{second.pk}": "sent too"}
     )
     assert done.status_code == 302
@@ -262,7 +262,7 @@ def test_a_step_with_nothing_left_to_do_says_so(supervisor):
     text = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
     assert "there is nothing to do by hand" in text
     assert re.search(r'<button class="button first"\s+disabled', text)
-    assert act(supervisor, session, "step").status_code == 400
+    assert send(supervisor, session, "step").status_code == 400
 
 
 REPAIRS = ["memory", "state-value", "words", "answer", "step"]
@@ -297,7 +297,7 @@ def in_the_middle(status: str = "paused") -> Session:
 @pytest.mark.parametrize("name", REPAIRS)
 def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
     session = in_the_middle()
-    answer = act(supervisor, session, name, **typed(session, name))
+    answer = send(supervisor, session, name, **typed(session, name))
     assert answer.status_code == 302, answer.content.decode()
     event = Event.objects.get(session=session, kind="repaired")
     assert (event.actor_name, event.reason) == ("sue", "It was wrong")
@@ -305,7 +305,7 @@ def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
     assert "It was wrong" in page
     undo = supervisor.get(f"/sessions/{session.pk}/undo/").content.decode()
     assert undo.count("Undo the repair") >= 2
-    assert act(supervisor, session, "undo").status_code == 302
+    assert send(supervisor, session, "undo").status_code == 302
     session.refresh_from_db()
     assert builders.branch_of(session).number == 1
 
@@ -313,7 +313,7 @@ def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
 @pytest.mark.parametrize("name", REPAIRS)
 def test_a_repair_needs_a_login_and_refuses_other_methods(client, name):
     session = in_the_middle()
-    answer = act(client, session, name, **typed(session, name))
+    answer = send(client, session, name, **typed(session, name))
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login/")
     client.force_login(builders.user("supervisor"))
@@ -333,7 +333,7 @@ def test_what_runs_or_is_over_is_not_repaired_and_the_page_says_why(supervisor, 
     text = supervisor.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
     assert why in text
     assert re.search(r'<button class="button first"\s+disabled', text)
-    answer = act(supervisor, session, name, **form)
+    answer = send(supervisor, session, name, **form)
     assert answer.status_code == 409
     assert why in answer.content.decode()
     assert Branch.objects.filter(session=session).count() == 1
@@ -345,12 +345,12 @@ def test_repairs_need_the_permission_a_reason_and_the_present_version(client, na
     fields = typed(session, name)
     query = {"call": fields.get("call_id", ""), "key": "limit"}
     client.force_login(builders.user("operator"))
-    assert act(client, session, name, **fields).status_code == 403
+    assert send(client, session, name, **fields).status_code == 403
     text = client.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
     assert "Your role does not allow this." in text
     client.force_login(builders.user("supervisor"))
-    assert act(client, session, name, **fields, reason="").status_code == 400
-    stale = act(client, session, name, **fields, version=session.version + 1)
+    assert send(client, session, name, **fields, reason="").status_code == 400
+    stale = send(client, session, name, **fields, version=session.version + 1)
     assert stale.status_code == 409
     assert "It was wrong" in stale.content.decode()
     assert Branch.objects.filter(session=session).count() == 1
@@ -361,7 +361,7 @@ def test_a_tool_is_allowed_for_the_rest_of_the_session(client):
     session = builders.waiting_for_approval()
     approval = Approval.objects.get(session=session)
     fields = {"call_id": approval.call_id, "fingerprint": shown_fingerprint(approval), "for_session": "on"}
-    assert act(client, session, "approve", **fields).status_code == 302
+    assert send(client, session, "approve", **fields).status_code == 302
     assert [(a.tool, a.granted_by) for a in Allowance.objects.filter(session=session)] == [
         ("issue_refund", "anna")
     ]
@@ -380,7 +380,7 @@ def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(cli
     assert re.search(r"Its result on record:\s+<code>refunded 120 EUR</code>", text)
     assert f'formaction="/sessions/{session.pk}/reuse/"' in text
     assert "Run it again" in text
-    assert act(client, session, "reuse", call_id=approval.call_id).status_code == 302
+    assert send(client, session, "reuse", call_id=approval.call_id).status_code == 302
     call = ToolCall.objects.get(pk=approval.call_id)
     assert (call.status, call.result) == ("done", "refunded 120 EUR")
     # Where the result came from is no session that the audit trail could lead to.
@@ -432,7 +432,7 @@ def test_without_a_result_on_record_none_is_offered(client, status, said):
     assert said in text
     assert "Use the recorded result" not in text
     call = Approval.objects.get(session=session).call_id
-    answer = act(client, session, "reuse", call_id=call)
+    answer = send(client, session, "reuse", call_id=call)
     assert answer.status_code == 400
     assert "There is no result on record" in answer.content.decode()
 
@@ -465,7 +465,7 @@ def test_a_held_repetition_is_decided(client, name, decision):
         "fingerprint": shown_fingerprint(approval),
         "message": "It is paid",
     }
-    assert act(client, session, name, **fields).status_code == 302
+    assert send(client, session, name, **fields).status_code == 302
     approval.refresh_from_db()
     assert (approval.decision, approval.decided_by) == (decision, "anna")
     session.refresh_from_db()
@@ -475,16 +475,16 @@ def test_a_held_repetition_is_decided(client, name, decision):
 def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(client):
     session = held()
     call = Approval.objects.get(session=session).call_id
-    assert act(client, session, "reuse", call_id=call)["Location"].startswith("/login/")
+    assert send(client, session, "reuse", call_id=call)["Location"].startswith("/login/")
     client.force_login(builders.user("viewer"))
-    assert act(client, session, "reuse", call_id=call).status_code == 403
+    assert send(client, session, "reuse", call_id=call).status_code == 403
     page = client.get(f"/sessions/{session.pk}/").content.decode()
     assert re.search(r'formaction="[^"]+/reuse/"\s+disabled title="Your role does not allow this."', page)
     client.force_login(builders.user("operator", "anna"))
     assert client.put(f"/sessions/{session.pk}/reuse/").status_code == 405
-    assert act(client, session, "reuse", call_id=call, version=0).status_code == 409
-    assert act(client, session, "reuse", call_id=call).status_code == 302
-    late = act(client, session, "reuse", call_id=call)
+    assert send(client, session, "reuse", call_id=call, version=0).status_code == 409
+    assert send(client, session, "reuse", call_id=call).status_code == 302
+    late = send(client, session, "reuse", call_id=call)
     assert late.status_code == 409
     assert "answered with the result on record by anna" in late.content.decode()
 
@@ -498,14 +498,14 @@ def test_allowances_are_listed_and_withdrawn(client):
     assert re.search(r"Allowed without being asked.*?issue_refund.*?by berta", text, re.DOTALL)
     form = client.get(f"/sessions/{session.pk}/withdraw/?tool=issue_refund").content.decode()
     assert 'name="tool" value="issue_refund"' in form
-    stale = act(client, session, "withdraw", tool="issue_refund", version=0)
+    stale = send(client, session, "withdraw", tool="issue_refund", version=0)
     assert stale.status_code == 409
     client.force_login(builders.user("viewer"))
-    assert act(client, session, "withdraw", tool="issue_refund").status_code == 403
+    assert send(client, session, "withdraw", tool="issue_refund").status_code == 403
     client.force_login(User.objects.get(username="anna"))
-    assert act(client, session, "withdraw", tool="issue_refund").status_code == 302
+    assert send(client, session, "withdraw", tool="issue_refund").status_code == 302
     assert not Allowance.objects.exists()
-    assert act(client, session, "withdraw", tool="issue_refund").status_code == 404
+    assert send(client, session, "withdraw", tool="issue_refund").status_code == 404
 
 
 def test_a_healthy_session_has_no_hints(supervisor):

@@ -307,15 +307,15 @@ def test_the_sweep_gives_up_after_too_many_attempts_without_progress() -> None:
 
 
 @pytest.mark.parametrize(
-    "act, status",
+    "action, status",
     [(actions.pause, Status.PAUSED), (actions.cancel, Status.CANCELLED)],
     ids=["pause", "cancel"],
 )
 def test_the_sweep_stops_a_lost_session_that_was_asked_to(
-    act: Callable[..., Session], status: Status
+    action: Callable[..., Session], status: Status
 ) -> None:
     session, _ = claimed()
-    act(actor=builders.SYSTEM, session_id=session.pk, reason="lunch")
+    action(actor=builders.SYSTEM, session_id=session.pk, reason="lunch")
     Session.objects.filter(pk=session.pk).update(attempt=3)
     assert leases.sweep(NOW + timedelta(seconds=13)) == []
     after = fresh(session)

@@ -26,7 +26,7 @@ from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import Approval, BulkAction, Session, ToolCall
-from tests import builders, test_desk_acts, test_desk_posts
+from tests import builders, test_desk_dialogs, test_desk_posts
 from tests.corpora import malformed
 
 pytestmark = pytest.mark.django_db
@@ -81,8 +81,8 @@ def session_for(action: str) -> tuple[Session, dict[str, Any]]:
     if action in test_desk_posts.POSTS:
         session = test_desk_posts.POSTS[action].possible()
         return session, test_desk_posts.typed(session, action)
-    session = builders.STATES[test_desk_acts.POSSIBLE[action][0]]()
-    return session, test_desk_acts.typed(session, action)
+    session = builders.STATES[test_desk_dialogs.POSSIBLE[action][0]]()
+    return session, test_desk_dialogs.typed(session, action)
 
 
 def address(route: str, user: User) -> Address:

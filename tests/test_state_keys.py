@@ -81,13 +81,13 @@ changes_in_place = st.sampled_from(
 
 
 @given(st.lists(changes_in_place, max_size=12))
-def test_a_list_that_is_changed_in_place_is_stored_as_it_is_then(acts: list[str]) -> None:
+def test_a_list_that_is_changed_in_place_is_stored_as_it_is_then(operations: list[str]) -> None:
     checkpoints = Checkpoints()
     live: dict[str, Any] = {"items": [{"n": 0}]}
-    for number, act in enumerate(acts):
+    for number, operation in enumerate(operations):
         checkpoints.commit(live)
         items = live["items"]
-        match act:
+        match operation:
             case "append":
                 items.append({"n": number})
             case "extend":

@@ -104,15 +104,15 @@ def test_the_file_grows_by_what_is_new_in_each_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("act", [actions.rewind, actions.fork])
-def test_going_back_adds_the_same_few_rows_to_any_history(act: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("action", [actions.rewind, actions.fork])
+def test_going_back_adds_the_same_few_rows_to_any_history(action: Callable[..., Any]) -> None:
     added = []
     for steps in (3, STEPS):
         adapter = OrmAdapter()
         run(make_durable(fetching(steps)), adapter.open(say="hi"))
         checkpoint = Checkpoint.objects.filter(branch=adapter.fresh().branch, step=2).latest("position")
         before = rows_in_all()
-        act(actor=SYSTEM, session_id=adapter.pk, checkpoint_id=checkpoint.pk, reason="another way")
+        action(actor=SYSTEM, session_id=adapter.pk, checkpoint_id=checkpoint.pk, reason="another way")
         added.append(rows_in_all() - before)
     assert added[0] == added[1]
     assert not any(model.__name__ in added[0] for model in HISTORY)

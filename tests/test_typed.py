@@ -91,14 +91,14 @@ def test_a_message_has_at_most_100_kb():
     fits, long = "ü" * 50 * 1024, "ü" * 50 * 1024 + "x"
     session = start(message=fits)
     actions.send_message(actor=SYSTEM, session_id=session.pk, text=fits)
-    for act in (
+    for action in (
         lambda: start(message=long),
         lambda: actions.send_message(actor=SYSTEM, session_id=session.pk, text=long),
         lambda: actions.note(actor=SYSTEM, session_id=session.pk, text="x" * 2001),
         lambda: actions.cancel(actor=SYSTEM, session_id=session.pk, reason=long),
     ):
         with pytest.raises(Invalid, match=r"at most (100 KB|2000) fit"):
-            act()
+            action()
 
 
 @pytest.mark.django_db
@@ -119,7 +119,7 @@ def test_a_message_has_at_most_100_kb():
 def test_json_beyond_the_limits_is_refused_wherever_it_is_given(value, problem):
     session, waiting = remembering(), builders.waiting_for_approval()
     approval = Approval.objects.get(session=waiting)
-    for act in (
+    for action in (
         lambda: start(state={"a": value}),
         lambda: start(generation_kwargs={"a": value}),
         lambda: actions.edit_state(
@@ -130,7 +130,7 @@ def test_json_beyond_the_limits_is_refused_wherever_it_is_given(value, problem):
         ),
     ):
         with pytest.raises(Invalid, match=problem):
-            act()
+            action()
 
 
 @pytest.mark.django_db

@@ -28,18 +28,18 @@ from sessions_app.runtime.worker import drive
 
 PERSON = Actor.system("after the upgrade")
 REASON = "after the upgrade"
-# No session needs so many acts until it rests.
+# No session needs so many actions until it rests.
 MOST = 40
 
 
 def act_on_all() -> dict[str, list[list[str]]]:
-    """Work off the bulk acts, then carry every session on, undo its last rewind, and send it a message.
+    """Work off the bulk actions, then carry every session on, undo its last rewind, and send it a message.
 
-    :returns: By the title of each session, for each act: its name, and the status, phase and answer after it.
+    :returns: By the title of each session, for each action: its name, and the status, phase and answer after it.
     :raises AssertionError: for a session that does not come to an end.
     """
-    for act in BulkAction.objects.order_by("pk"):
-        while bulk.step(act.pk):
+    for bulk_action in BulkAction.objects.order_by("pk"):
+        while bulk.step(bulk_action.pk):
             pass
     return {session.title: _act_on(session) for session in Session.objects.order_by("created_at", "id")}
 
@@ -137,5 +137,5 @@ def _last_checkpoint(session: Session) -> Checkpoint | None:
     return found
 
 
-def _told(act: str, session: Session) -> list[str]:
-    return [act, session.status, session.phase, session.final_answer]
+def _told(action: str, session: Session) -> list[str]:
+    return [action, session.status, session.phase, session.final_answer]

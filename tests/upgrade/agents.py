@@ -210,9 +210,9 @@ ARGUMENTS = {"pay": ("order", "amount"), "lend": ("order", "amount"), "count": (
 
 
 def _trouble() -> None:
-    act, faults.meanwhile = faults.meanwhile, None
-    if act is not None:
-        act()
+    callback, faults.meanwhile = faults.meanwhile, None
+    if callback is not None:
+        callback()
     passes("model")
     if faults.model_raises:
         raise faults.model_raises.pop(0)

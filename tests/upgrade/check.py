@@ -124,8 +124,8 @@ def _addresses() -> Iterator[str]:
         yield reverse("desk") + f"?{view.query}"
     for agent in Session.objects.order_by().values_list("agent", flat=True).distinct():
         yield reverse("agent", args=[agent])
-    for act in BulkAction.objects.all():
-        yield reverse("bulk_action", args=[act.pk])
+    for bulk_action in BulkAction.objects.all():
+        yield reverse("bulk_action", args=[bulk_action.pk])
     for name in ("approvals", "agents", "workers", "views", "bulk_actions"):
         yield reverse(name)
     for model in apps.get_app_config(APP).get_models():

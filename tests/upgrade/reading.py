@@ -98,7 +98,7 @@ def read_all() -> Json:
             [row.owner.get_username(), row.name, row.query, row.shared, _number(row.query, row.owner)]
             for row in SavedView.objects.select_related("owner").order_by("owner__username", "name")
         ],
-        "bulk acts": [_bulk(act) for act in BulkAction.objects.select_related("assignee").order_by("pk")],
+        "bulk actions": [_bulk(row) for row in BulkAction.objects.select_related("assignee").order_by("pk")],
         "kept results": [[row.key, row.value["result"]] for row in ToolResult.objects.order_by("key")],
         "search": {words: _titles(words) for words in WORDS},
         "sessions": {session.title: read_session(session, names) for session in sessions},
@@ -331,17 +331,18 @@ def _record(call: CallRecord, names: Mapping[str, str]) -> Json:
     ]
 
 
-def _bulk(act: BulkAction) -> Json:
+def _bulk(bulk_action: BulkAction) -> Json:
     return {
-        "kind": act.kind,
-        "query": act.query,
-        "reason": act.reason,
-        "assignee": act.assignee.get_username() if act.assignee else "",
-        "by": act.actor_name,
-        "stopped by": act.stopped_by,
-        "stopped": act.stopped_at is not None,
+        "kind": bulk_action.kind,
+        "query": bulk_action.query,
+        "reason": bulk_action.reason,
+        "assignee": bulk_action.assignee.get_username() if bulk_action.assignee else "",
+        "by": bulk_action.actor_name,
+        "stopped by": bulk_action.stopped_by,
+        "stopped": bulk_action.stopped_at is not None,
         "items": sorted(
-            [item.session.title, item.outcome, item.why] for item in act.items.select_related("session")
+            [item.session.title, item.outcome, item.why]
+            for item in bulk_action.items.select_related("session")
         ),
     }
 

@@ -123,9 +123,9 @@ def model_raises(*codes: int) -> Iterator[None]:
     assert not faults.model_raises, "the model was not asked often enough"
 
 
-def drive_meanwhile(session: Session, act: Callable[[Session], object]) -> Session:
-    """Let workers drive the session, and let somebody act on it while the first one waits for the model."""
-    faults.meanwhile = lambda: act(fresh(session))
+def drive_meanwhile(session: Session, action: Callable[[Session], object]) -> Session:
+    """Let workers drive the session, and let a person act on it while the first one waits for the model."""
+    faults.meanwhile = lambda: action(fresh(session))
     return drive_to_rest(session)
 
 
@@ -572,8 +572,8 @@ def bulk_acts() -> None:
             actor=actor("supervisor"), kind=kind, sessions=chosen, reason="A holiday", query=query, **how
         )
 
-    def done(act: BulkAction) -> None:
-        while bulk.step(act.pk):
+    def done(bulk_action: BulkAction) -> None:
+        while bulk.step(bulk_action.pk):
             pass
 
     for number in (1, 2):

@@ -1,4 +1,4 @@
-"""Taking a session from its worker, and noting something about it."""
+"""Releasing a session from its worker, and adding a note to it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Starting a session, and saying something to its agent."""
+"""Starting a session, and sending a message to its agent."""
 
 from typing import Any
 

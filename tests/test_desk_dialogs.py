@@ -1,4 +1,4 @@
-"""Every act on the desk: method, login, permission, missing reason, stale version, impossible state; and its effect."""
+"""Every dialog of the desk: method, login, permission, reason, stale version, impossible state; and its effect."""
 
 import re
 from datetime import timedelta
@@ -14,7 +14,7 @@ from tests import builders
 
 pytestmark = pytest.mark.django_db
 
-# For each act: a state in which it is possible, what is sent along, and a state in which it is impossible.
+# For each action: a state in which it is possible, what is sent along, and a state in which it is impossible.
 POSSIBLE: dict[str, tuple[str, str]] = {
     "pause": ("queued", "done"),
     "resume": ("paused", "running"),
@@ -37,30 +37,30 @@ def operator(client: Client) -> Client:
     return client
 
 
-def address(session: Session, act: str) -> str:
-    return f"/sessions/{session.pk}/{act}/"
+def address(session: Session, action: str) -> str:
+    return f"/sessions/{session.pk}/{action}/"
 
 
-def typed(session: Session, act: str, **changed: Any) -> dict[str, Any]:
-    """What the act's form sends when it is filled in rightly."""
+def typed(session: Session, action: str, **changed: Any) -> dict[str, Any]:
+    """What the action's form sends when it is filled in rightly."""
     fields: dict[str, Any] = {"version": session.version, "reason": "Because of the rain"}
-    if act in ("rewind", "fork"):
+    if action in ("rewind", "fork"):
         fields["checkpoint"] = Checkpoint.objects.filter(branch__session=session).earliest("position").pk
-    if act in ("approve", "reject", "decide"):
+    if action in ("approve", "reject", "decide"):
         fields["call_id"] = ToolCall.objects.filter(branch__session=session).latest("position").pk
-    if act == "approve":
+    if action == "approve":
         fields["fingerprint"] = shown_fingerprint(Approval.objects.get(session=session))
     fields |= {
         "message": {"text": "And my wing mirror?"},
         "assign": {"assignee": "anna"},
         "reject": {"message": "Too much money"},
         "decide": {"decision": "result", "text": "Refunded"},
-    }.get(act, {})
+    }.get(action, {})
     return {name: value for name, value in (fields | changed).items() if value is not None}
 
 
-def impossible(act: str) -> Session:
-    state = POSSIBLE[act][1]
+def impossible(action: str) -> Session:
+    state = POSSIBLE[action][1]
     if state == "approved":
         session = builders.waiting_for_approval()
         Approval.objects.update(decision="approved", decided_at=timezone.now(), decided_by="berta")
@@ -70,96 +70,96 @@ def impossible(act: str) -> Session:
     return builders.STATES[state]()
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_the_act_is_done_and_audited(operator, act):
-    session = builders.STATES[POSSIBLE[act][0]]()
-    answer = operator.post(address(session, act), typed(session, act))
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_the_action_is_done_and_audited(operator, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = operator.post(address(session, action), typed(session, action))
     assert answer.status_code == 302, answer.content.decode()
     event = Event.objects.filter(actor_name="anna").latest("pk")
-    if act in NEEDS_REASON:
+    if action in NEEDS_REASON:
         assert event.reason == "Because of the rain"
     told = operator.get(answer["Location"]).content.decode()
     assert '<p class="toast success">' in told
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_its_page_can_be_opened_and_sends_what_it_needs(operator, act):
-    """Without JavaScript: the page has a form with the version, and the form's own fields do the act."""
-    session = builders.STATES[POSSIBLE[act][0]]()
-    fields = typed(session, act)
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_its_page_can_be_opened_and_sends_what_it_needs(operator, action):
+    """Without JavaScript: the page has a form with the version, and the form's own fields do the action."""
+    session = builders.STATES[POSSIBLE[action][0]]()
+    fields = typed(session, action)
     query = {"checkpoint": fields.get("checkpoint", ""), "call": fields.get("call_id", "")}
-    text = operator.get(address(session, act), query).content.decode()
+    text = operator.get(address(session, action), query).content.decode()
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))
     assert hidden["version"] == str(session.version)
     for name in ("checkpoint", "call_id", "fingerprint"):
         assert hidden.get(name, "") == str(fields.get(name, ""))
-    part = operator.get(address(session, act), query, headers={"HX-Request": "true"}).content.decode()
+    part = operator.get(address(session, action), query, headers={"HX-Request": "true"}).content.decode()
     assert "<html" not in part
     assert "<form" in part
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_it_needs_a_login(client, act):
-    session = builders.STATES[POSSIBLE[act][0]]()
-    answer = client.post(address(session, act), typed(session, act))
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_it_needs_a_login(client, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = client.post(address(session, action), typed(session, action))
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login/")
     _unchanged(session)
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_it_needs_the_permission(client, act):
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_it_needs_the_permission(client, action):
     client.force_login(builders.user("viewer", "anna"))
-    session = builders.STATES[POSSIBLE[act][0]]()
-    answer = client.post(address(session, act), typed(session, act))
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = client.post(address(session, action), typed(session, action))
     assert answer.status_code == 403
     assert "not allowed" in answer.content.decode()
     _unchanged(session)
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_other_methods_are_refused(operator, act):
-    session = builders.STATES[POSSIBLE[act][0]]()
-    assert operator.put(address(session, act)).status_code == 405
-    assert operator.delete(address(session, act)).status_code == 405
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_other_methods_are_refused(operator, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    assert operator.put(address(session, action)).status_code == 405
+    assert operator.delete(address(session, action)).status_code == 405
 
 
-@pytest.mark.parametrize("act", POSSIBLE)
-def test_it_is_protected_against_forgery(act):
+@pytest.mark.parametrize("action", POSSIBLE)
+def test_it_is_protected_against_forgery(action):
     client = Client(enforce_csrf_checks=True)
     client.force_login(builders.user("operator"))
-    session = builders.STATES[POSSIBLE[act][0]]()
-    answer = client.post(address(session, act), typed(session, act))
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = client.post(address(session, action), typed(session, action))
     assert answer.status_code == 403
     assert "send it again" in answer.content.decode()
     _unchanged(session)
 
 
-@pytest.mark.parametrize("act", sorted(NEEDS_REASON))
+@pytest.mark.parametrize("action", sorted(NEEDS_REASON))
 @pytest.mark.parametrize("reason", [None, "", "   "])
-def test_it_needs_a_reason(operator, act, reason):
-    session = builders.STATES[POSSIBLE[act][0]]()
-    answer = operator.post(address(session, act), typed(session, act, reason=reason))
+def test_it_needs_a_reason(operator, action, reason):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    answer = operator.post(address(session, action), typed(session, action, reason=reason))
     assert answer.status_code == 400
     assert "Say why: the reason is kept in the audit trail." in answer.content.decode()
     _unchanged(session)
 
 
-@pytest.mark.parametrize("act", sorted(set(POSSIBLE) - {"message"}))
-def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(operator, act):
-    session = builders.STATES[POSSIBLE[act][0]]()
-    fields = typed(session, act)
+@pytest.mark.parametrize("action", sorted(set(POSSIBLE) - {"message"}))
+def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(operator, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
+    fields = typed(session, action)
     Session.objects.filter(pk=session.pk).update(version=session.version + 1)
-    answer = operator.post(address(session, act), fields)
+    answer = operator.post(address(session, action), fields)
     text = answer.content.decode()
     assert answer.status_code == 409
     assert "has changed since this page was drawn" in text
-    if act in NEEDS_REASON:
+    if action in NEEDS_REASON:
         assert "Because of the rain" in text
     _unchanged(session)
     # The person has been told, and sends the same form again: that holds.
     again = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text))
-    assert operator.post(address(session, act), fields | {"version": again["version"]}).status_code == 302
+    assert operator.post(address(session, action), fields | {"version": again["version"]}).status_code == 302
 
 
 def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
@@ -169,43 +169,45 @@ def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
     assert InboxMessage.objects.get(session=session).text == "Hurry"
 
 
-@pytest.mark.parametrize("act", [act for act, (_, state) in POSSIBLE.items() if state])
-def test_an_impossible_act_is_a_conflict_and_says_why(operator, act):
-    session = impossible(act)
+@pytest.mark.parametrize("action", [action for action, (_, state) in POSSIBLE.items() if state])
+def test_an_impossible_action_is_a_conflict_and_says_why(operator, action):
+    session = impossible(action)
     before = Event.objects.count()
-    answer = operator.post(address(session, act), typed(session, act))
+    answer = operator.post(address(session, action), typed(session, action))
     assert answer.status_code == 409
     assert 'role="alert"' in answer.content.decode()
     assert Event.objects.count() == before
 
 
-@pytest.mark.parametrize("act", [act for act, (_, state) in POSSIBLE.items() if state])
-def test_an_impossible_act_is_shown_with_its_reason_and_without_a_working_button(operator, act):
-    session = impossible(act)
-    query = {"call": typed(session, act).get("call_id", "")}
-    text = operator.get(address(session, act), query).content.decode()
+@pytest.mark.parametrize("action", [action for action, (_, state) in POSSIBLE.items() if state])
+def test_an_impossible_action_is_shown_with_its_reason_and_without_a_working_button(operator, action):
+    session = impossible(action)
+    query = {"call": typed(session, action).get("call_id", "")}
+    text = operator.get(address(session, action), query).content.decode()
     assert re.search(r'<button class="button first"\s+disabled', text)
 
 
-@pytest.mark.parametrize("act", ["rewind", "fork"])
-def test_a_checkpoint_of_another_session_is_not_found(operator, act):
+@pytest.mark.parametrize("action", ["rewind", "fork"])
+def test_a_checkpoint_of_another_session_is_not_found(operator, action):
     session, other = builders.done(), builders.done()
     theirs = Checkpoint.objects.filter(branch__session=other).latest("position").pk
-    assert operator.get(address(session, act), {"checkpoint": theirs}).status_code == 404
-    assert operator.post(address(session, act), typed(session, act, checkpoint=theirs)).status_code == 404
+    assert operator.get(address(session, action), {"checkpoint": theirs}).status_code == 404
+    assert (
+        operator.post(address(session, action), typed(session, action, checkpoint=theirs)).status_code == 404
+    )
     _unchanged(session)
 
 
-@pytest.mark.parametrize("act", ["approve", "reject", "decide"])
-def test_a_call_of_another_session_is_not_found(operator, act):
-    session = builders.STATES[POSSIBLE[act][0]]()
+@pytest.mark.parametrize("action", ["approve", "reject", "decide"])
+def test_a_call_of_another_session_is_not_found(operator, action):
+    session = builders.STATES[POSSIBLE[action][0]]()
     other = builders.refunding()
-    fields = typed(session, act, call_id=other.calls[-1].pk)
-    assert operator.post(address(session, act), fields).status_code == 404
+    fields = typed(session, action, call_id=other.calls[-1].pk)
+    assert operator.post(address(session, action), fields).status_code == 404
     _unchanged(session)
 
 
-def test_an_unknown_act_is_not_found(operator):
+def test_an_unknown_action_is_not_found(operator):
     assert operator.post(address(builders.done(), "explode")).status_code == 404
 
 

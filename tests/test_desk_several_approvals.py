@@ -1,4 +1,4 @@
-"""Several like approvals decided at once: one decision wins for each, and what became of each is told."""
+"""Several like approvals decided at once: one decision wins for each, and the page says what became of each."""
 
 import re
 

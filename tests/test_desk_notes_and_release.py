@@ -1,4 +1,4 @@
-"""Small things on the desk: notes, releasing, comparing a fork with its source, where one stands in a queue."""
+"""Notes and releases on the desk, the comparison of a fork with its source, and the place of a session in its queue."""
 
 import pytest
 from django.test import Client

@@ -1,4 +1,4 @@
-"""Acting on many sessions, and keeping lists under a name: the pages."""
+"""The pages of bulk actions and of saved views."""
 
 import re
 
@@ -45,10 +45,10 @@ def begin(client: Client, query: str = "queue=all&kind=pause", **fields):
 
 
 def work() -> BulkAction:
-    act = BulkAction.objects.latest("pk")
-    while bulk.step(act.pk):
+    bulk_action = BulkAction.objects.latest("pk")
+    while bulk.step(bulk_action.pk):
         pass
-    return act
+    return bulk_action
 
 
 def test_a_list_leads_to_acting_on_all_that_it_shows(operator):
@@ -73,9 +73,9 @@ def test_the_estimate_says_what_would_be_refused_and_why(operator):
 def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     one, _, done = three()
     answer = begin(operator)
-    act = BulkAction.objects.get()
-    assert answer["Location"] == f"/bulk/actions/{act.pk}/"
-    assert (act.kind, act.reason, act.query, act.actor_name) == (
+    bulk_action = BulkAction.objects.get()
+    assert answer["Location"] == f"/bulk/actions/{bulk_action.pk}/"
+    assert (bulk_action.kind, bulk_action.reason, bulk_action.query, bulk_action.actor_name) == (
         "pause",
         "Provider is down",
         "queue=all",
@@ -84,7 +84,7 @@ def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     page = plain(operator.get(answer["Location"]))
     assert "<b>0 %</b>" in page
     assert 'hx-trigger="every 1s"' in page
-    assert f'action="/bulk/actions/{act.pk}/stop/"' in page
+    assert f'action="/bulk/actions/{bulk_action.pk}/stop/"' in page
     work()
     part = operator.get(answer["Location"], headers={"HX-Request": "true"})
     text = plain(part)
@@ -174,13 +174,13 @@ def test_where_none_can_be_done_the_button_says_so(operator):
 def test_it_is_stopped_once(operator):
     three()
     begin(operator)
-    act = BulkAction.objects.get()
-    bulk.step(act.pk, limit=1)
-    assert operator.post(f"/bulk/actions/{act.pk}/stop/").status_code == 302
-    text = plain(operator.get(f"/bulk/actions/{act.pk}/"))
+    bulk_action = BulkAction.objects.get()
+    bulk.step(bulk_action.pk, limit=1)
+    assert operator.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 302
+    text = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
     assert "Stopped by anna" in text
     assert "2</span> left alone" in text
-    again = operator.post(f"/bulk/actions/{act.pk}/stop/")
+    again = operator.post(f"/bulk/actions/{bulk_action.pk}/stop/")
     assert again.status_code == 409
     assert "already stopped by anna" in plain(again)
     assert operator.post("/bulk/actions/999/stop/").status_code == 404
@@ -189,11 +189,11 @@ def test_it_is_stopped_once(operator):
 def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
     three()
     begin(operator)
-    act = BulkAction.objects.get()
+    bulk_action = BulkAction.objects.get()
     client.force_login(builders.user("viewer"))
-    text = plain(client.get(f"/bulk/actions/{act.pk}/"))
+    text = plain(client.get(f"/bulk/actions/{bulk_action.pk}/"))
     assert re.search(r'<button class="button"\s+disabled title="Your role does not allow this.">Stop', text)
-    assert client.post(f"/bulk/actions/{act.pk}/stop/").status_code == 403
+    assert client.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 403
     assert BulkItem.objects.filter(outcome="").count() == 3
 
 
@@ -208,9 +208,9 @@ def test_its_pages_are_as_cheap_for_many_sessions_as_for_few(operator, django_as
         with django_assert_num_queries(10):
             operator.get("/bulk/?queue=all&kind=pause")
         begin(operator, expected=str(Session.objects.count()))
-        act = work()
+        bulk_action = work()
         with django_assert_num_queries(9):
-            operator.get(f"/bulk/actions/{act.pk}/")
+            operator.get(f"/bulk/actions/{bulk_action.pk}/")
         with django_assert_num_queries(8):
             operator.get("/bulk/actions/")
 

@@ -1,4 +1,4 @@
-"""In a real browser: find, act on many, keep a view, repair, reveal. Also without JavaScript, where forms do."""
+"""In a real browser: search, bulk actions, saved views, repairs, revealing. Also without JavaScript, where forms do."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -66,8 +66,8 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     page.get_by_label("Reason").fill("The provider is down")
     page.get_by_role("button", name="Pause 3").click()
     expect(page.locator("#progress")).to_contain_text("0 %")
-    act = BulkAction.objects.get()
-    while bulk.step(act.pk):
+    bulk_action = BulkAction.objects.get()
+    while bulk.step(bulk_action.pk):
         pass
     if not javascript:
         page.get_by_role("link", name="Look again").click()
@@ -152,15 +152,15 @@ def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, wid
     page = log_in(context, "supervisor")
     owner = User.objects.get(username="supervisor")
     SavedView.objects.create(owner=owner, name="Mine", query="queue=all&tag=glass", shared=True)
-    act = BulkAction.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
-    act.items.create(session=session)
+    bulk_action = BulkAction.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
+    bulk_action.items.create(session=session)
     here = f"/sessions/{session.pk}/"
     for address in (
         "/?q=roof",
         "/bulk/?queue=all",
         "/bulk/?queue=all&kind=assign",
         "/bulk/actions/",
-        f"/bulk/actions/{act.pk}/",
+        f"/bulk/actions/{bulk_action.pk}/",
         "/views/",
         "/views/save/?queue=all",
         here,
