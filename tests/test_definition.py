@@ -4,12 +4,19 @@ A session whose last checkpoint has another fingerprint than the agent waits for
 must not be part of it. The literals were computed with an earlier version.
 """
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
+from haystack.tools import SearchableToolset, Tool, Toolset
 
 from agentstate.demo import agents
 from agentstate.durable.agent import make_durable
@@ -19,9 +26,6 @@ from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 from tests import sample_agents
 
 KNOWN_WITH = "3.4.0"
-pytestmark = pytest.mark.skipif(
-    version("haystack-ai") != KNOWN_WITH, reason="the text of `Agent.to_dict` is Haystack's"
-)
 
 
 def remembering() -> Agent:
@@ -48,6 +52,7 @@ def unserialisable() -> Agent:
     return sample_agents.hooked()
 
 
+@pytest.mark.skipif(version("haystack-ai") != KNOWN_WITH, reason="the text of `Agent.to_dict` is Haystack's")
 @pytest.mark.parametrize(
     "build, expected",
     [
@@ -65,3 +70,99 @@ def test_the_fingerprint_is_that_of_the_version_before(
     agent = build()
     assert make_durable(agent).definition == expected
     assert fingerprint(agent) == expected
+
+
+class Remote(Toolset):
+    """Finds its tools when it is warmed up, as one for a server does, and is serialised as any toolset."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def warm_up(self) -> None:
+        if not self.tools:
+            self.tools = [sample_agents.fast, sample_agents.slow]
+
+
+class Odd(MockChatGenerator):
+    """A generator whose `to_dict` has what differs from process to process."""
+
+    def to_dict(self) -> dict[str, Any]:
+        folder = Path(tempfile.mkdtemp())
+        return {
+            "type": "odd",
+            "init_parameters": {
+                "words": {"one", "two", "three", "four", "five"},
+                "kinds": frozenset({("a", 1), ("b", 2), ("c", 3)}),
+                "callback": self.run,
+                "object": repr(object()),
+                "path": str(folder / "cache"),
+                "folder": folder,
+            },
+        }
+
+
+def searching() -> Agent:
+    return Agent(
+        chat_generator=MockChatGenerator("Hello."),
+        tools=SearchableToolset([Remote(), sample_agents.fetch], search_threshold=1),
+    )
+
+
+def with_sets_in_its_tools() -> Agent:
+    parameters = {"type": "object", "properties": {"q": {"type": "string", "default": {"a", "b", "c", "d"}}}}
+    tool = Tool(name="odd", description="odd", parameters=parameters, function=len)
+    return Agent(chat_generator=MockChatGenerator("Hello."), tools=[tool])
+
+
+UNSTABLE = {
+    "remote": lambda: Agent(chat_generator=MockChatGenerator("Hello."), tools=Remote()),
+    "remote that cannot be serialised": lambda: Agent(
+        chat_generator=sample_agents.scripted("Hello."), tools=[Remote(), sample_agents.fast]
+    ),
+    "searching": searching,
+    "odd": lambda: Agent(chat_generator=Odd("Hello.")),
+    "sets in its tools": with_sets_in_its_tools,
+    **{name: build for name, (build, _) in sample_agents.KINDS.items()},
+}
+PRINT = """
+import json
+from tests.test_definition import UNSTABLE, fingerprint
+print(json.dumps({name: fingerprint(build()) for name, build in UNSTABLE.items()}))
+"""
+
+
+def test_every_process_computes_the_same_fingerprint_whatever_its_hash_seed() -> None:
+    fingerprints = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        result = subprocess.run(
+            [sys.executable, "-c", PRINT], env=environment, capture_output=True, text=True, check=True
+        )
+        fingerprints.append(json.loads(result.stdout.splitlines()[-1]))
+    here = {name: fingerprint(build()) for name, build in UNSTABLE.items()}
+    assert fingerprints == [here, here]
+
+
+@pytest.mark.parametrize("name", UNSTABLE)
+def test_warming_up_an_agent_or_making_it_durable_does_not_change_its_fingerprint(name: str) -> None:
+    agent = UNSTABLE[name]()
+    before = make_durable(agent).definition
+    agent.warm_up()
+    assert make_durable(agent).definition == before
+    assert fingerprint(agent) == before
+
+
+def test_another_tool_prompt_or_toolset_is_another_definition() -> None:
+    def build(**options: Any) -> str:
+        return fingerprint(Agent(chat_generator=MockChatGenerator("Hello."), **options))
+
+    fingerprints = {
+        build(),
+        build(system_prompt="You help."),
+        build(tools=[sample_agents.fast]),
+        build(tools=[sample_agents.slow]),
+        build(tools=Remote()),
+        build(tools=[Remote(), sample_agents.fast]),
+        build(tools=Toolset([sample_agents.fast, sample_agents.slow])),
+    }
+    assert len(fingerprints) == 7

@@ -4,11 +4,15 @@ The fingerprint is taken of the user's agent: what makes it durable is not part 
 """
 
 import json
-from collections.abc import Iterable
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, get_type_hints
 
 from haystack.components.agents import Agent
+from haystack.core.serialization import generate_qualified_class_name
 from haystack.tools import Tool, Toolset
 from pydantic import TypeAdapter
 
@@ -16,12 +20,18 @@ from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.registry import Registration
 from agentstate.durable.state.encoding import encode_lossy
 
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_TEMPORARY_FOLDERS = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
+
 
 def fingerprint(agent: Agent) -> str:
-    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, the parts of it that have a text."""
+    """SHA-256 over the agent's definition: its `to_dict`, or, where that fails, the parts of it that have a text.
+
+    It is the same in every process, before and after the agent is warmed up. What differs from process to process is
+    left out: addresses in memory, paths of temporary files, and the tools that a toolset finds when it is warmed up.
+    """
     try:
-        definition: Any = agent.to_dict()
-        text = json.dumps(definition, sort_keys=True, default=str)
+        text = _canonical_text(agent.to_dict())
     except Exception:
         definition = {
             "generator": f"{type(agent.chat_generator).__module__}.{type(agent.chat_generator).__qualname__}",
@@ -30,13 +40,69 @@ def fingerprint(agent: Agent) -> str:
             "exit_conditions": agent.exit_conditions,
             "max_agent_steps": agent.max_agent_steps,
             "state": sorted(agent.state_schema),
-            "tools": [[tool.name, tool.description, tool.parameters] for tool in tools_of(agent)],
+            "tools": [part for item in tool_items(agent) for part in _tool_parts(item)],
             "hooks": {
                 point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
             },
         }
-        text = json.dumps(definition, sort_keys=True, default=str)
+        text = _canonical_text(definition)
     return sha256(text.encode()).hexdigest()
+
+
+def _tool_parts(item: Tool | Toolset) -> Iterator[Any]:
+    if isinstance(item, Toolset) and _is_lazy(type(item)):
+        yield generate_qualified_class_name(type(item))
+        return
+    for tool in item.get_selectable_tools() if isinstance(item, Toolset) else [item]:
+        yield [tool.name, tool.description, tool.parameters]
+
+
+def _is_lazy(toolset: type[Toolset]) -> bool:
+    """Whether toolsets of the class find tools when they are warmed up or iterated."""
+    return (
+        any(hasattr(toolset, name) for name in ("warm_up", "warm_up_async"))
+        or toolset.__iter__ is not Toolset.__iter__
+        or toolset.get_selectable_tools is not Toolset.get_selectable_tools
+    )
+
+
+def _canonical_text(definition: Any) -> str:
+    listing_found_tools = {
+        generate_qualified_class_name(kind)
+        for kind in _subclasses(Toolset)
+        if _is_lazy(kind) and kind.to_dict is Toolset.to_dict
+    }
+
+    def canonical(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            items = {key: canonical(item) for key, item in value.items()}
+            if value.get("type") in listing_found_tools and isinstance(value.get("data"), Mapping):
+                items["data"] = {name: item for name, item in items["data"].items() if name != "tools"}
+            return items
+        if isinstance(value, list | tuple):
+            return [canonical(item) for item in value]
+        if isinstance(value, set | frozenset):
+            return sorted(
+                (canonical(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True)
+            )
+        if isinstance(value, str):
+            return _without_what_differs(value)
+        return value if value is None or isinstance(value, int | float) else _without_what_differs(str(value))
+
+    return json.dumps(canonical(definition), sort_keys=True)
+
+
+def _without_what_differs(text: str) -> str:
+    """The text without what is another in each process: the path of a temporary file, and addresses in memory."""
+    if any(text.startswith(f"{folder}{os.sep}") for folder in _TEMPORARY_FOLDERS):
+        return "<temporary file>"
+    return _ADDRESS.sub("", text)
+
+
+def _subclasses(kind: type[Toolset]) -> Iterator[type[Toolset]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def describe_tool(tool: Tool, registration: Registration) -> dict[str, Any]:
