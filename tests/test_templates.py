@@ -10,6 +10,8 @@ from django.conf import settings
 from django.template import Context, Template
 from django.template.loader import get_template
 
+from sessions_app.action_list import ACTIONS
+
 MOST_CHARACTERS = 160
 ROOT = Path(settings.BASE_DIR)
 FOLDER = ROOT / "templates"
@@ -50,7 +52,20 @@ def test_every_template_is_used() -> None:
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_query_strings_are_written_by_tags(name: str) -> None:
     """By `{% querystring %}` and `{% url_query %}`, which encode what they are given."""
-    assert re.findall(r"[?;&]queue=", TEMPLATES[name]) == []
+    assert re.findall(r"[?;&]\w+=", TEMPLATES[name]) == []
+
+
+def test_query_strings_are_written_by_one_function() -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "sessions_app").rglob("*.py"))
+    assert re.findall(r"[?&]\w+=\{", code) == []
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_template_names_only_actions_that_are_declared(name: str) -> None:
+    keys = re.findall(
+        r"""\{% (?:action|(?:dialog_url|dialog_link) [\w.]+) ["']([\w-]+)["']""", TEMPLATES[name]
+    )
+    assert set(keys) <= set(ACTIONS)
 
 
 @pytest.mark.parametrize("name", sorted(BY_CONVENTION - {"registration/login.html"}))

@@ -6,11 +6,11 @@ from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Model
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 
 from sessions_app.access.masking import Mask
+from sessions_app.addresses import address
 from sessions_app.models import Session
 
 # Django's own classes take no type arguments when they run.
@@ -50,7 +50,7 @@ class ReadOnly(_ModelAdmin):
 
     def address_on_desk(self, row: Any) -> str:
         """That of a row of the history, on the timeline of its session."""
-        return f"{reverse('session', args=[row.branch.session_id])}?at={row.position}"
+        return address("session", row.branch.session_id, at=row.position)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Only what a filter offers. Django would let ``?title__startswith=`` find a hidden value letter by letter."""

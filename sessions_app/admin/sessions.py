@@ -20,8 +20,18 @@ from sessions_app.access.errors import ActionError, Locked
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import cut
-from sessions_app.action_list import ACTIONS, RELEASE, RESUME, Action
+from sessions_app.action_list import (
+    ACTIONS,
+    ANSWER_STEP,
+    APPROVE,
+    DECIDE,
+    EDIT_MEMORY,
+    RELEASE,
+    RESUME,
+    Action,
+)
 from sessions_app.actions import BY_REASON
+from sessions_app.addresses import address
 from sessions_app.admin.base import ReadOnly, masked_name
 from sessions_app.finding import queues, stuck
 from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
@@ -148,19 +158,17 @@ class SessionAdmin(ReadOnly):
             if action.label and not action.impossible(session)
         ]
         links += [
-            (reverse("dialog", args=[session.pk, "memory"]), "edit its memory"),
+            (reverse("dialog", args=[session.pk, EDIT_MEMORY.key]), "edit its memory"),
             (reverse("state", args=[session.pk]), "edit its state"),
             (reverse("conversation", args=[session.pk]), "edit its messages"),
-            (reverse("dialog", args=[session.pk, "step"]), "do its step by hand"),
+            (reverse("dialog", args=[session.pk, ANSWER_STEP.key]), "do its step by hand"),
         ]
         waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
         )
         for call in waiting.defer("result", "state").order_by("position")[:NEWEST]:
-            key = "decide" if call.status == CallStatus.DOUBT else "approve"
-            links.append(
-                (f"{reverse('dialog', args=[session.pk, key])}?call={call.pk}", f"{key} {call.tool}")
-            )
+            key = (DECIDE if call.status == CallStatus.DOUBT else APPROVE).key
+            links.append((address("dialog", session.pk, key, call=call.pk), f"{key} {call.tool}"))
         return format_html_join(" · ", '<a href="{}">{}</a>', links)
 
     def get_actions(self, request: HttpRequest) -> Any:

@@ -11,7 +11,7 @@ from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render, resolve_url
+from django.shortcuts import render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django_htmx.http import HttpResponseClientRedirect
@@ -22,6 +22,7 @@ from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import requested_number
+from sessions_app.addresses import address
 from sessions_app.desk.pages import approvals, workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
@@ -189,4 +190,4 @@ def queue_of(request: HttpRequest) -> str:
 
 
 def session_url(session: Session, queue: str = "") -> str:
-    return resolve_url("session", session.pk) + (f"?queue={queue}" if queue else "")
+    return address("session", session.pk, queue=queue)

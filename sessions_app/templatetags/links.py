@@ -3,14 +3,13 @@
 Everything that comes out is escaped for HTML, and every parameter for a query string.
 """
 
-from urllib.parse import quote, urlencode
-
 from django import template
 from django.forms.utils import flatatt
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from sessions_app.action_list import ACTIONS, Action
+from sessions_app.addresses import address
 from sessions_app.models import Session
 
 register = template.Library()
@@ -23,17 +22,27 @@ def url_query(view: str, *args: object, **parameters: str | int | None) -> str:
     ``{% url_query 'session' session.pk at=40 queue=queue %}`` is ``/sessions/.../?at=40``, if there is no queue.
     For the address of the page itself with other parameters, use Django's ``{% querystring %}``.
     """
-    address = reverse(view, args=args)
-    present = {name: value for name, value in parameters.items() if value not in (None, "")}
-    query = urlencode(present, safe="/", quote_via=quote)
-    return f"{address}?{query}" if query else address
+    return address(view, *args, **parameters)
+
+
+@register.simple_tag
+def action(key: str) -> Action:
+    """The declaration of an action: ``{% action "approve" as approve %}``, then ``{{ approve.button }}``."""
+    return ACTIONS[key]
+
+
+@register.simple_tag
+def dialog_url(session: Session, action: Action | str, **parameters: str | int | None) -> str:
+    """The address of an action's dialog. The action is a declaration or a key, the parameters are as in `url_query`."""
+    declared = ACTIONS[action] if isinstance(action, str) else action
+    return address("dialog", session.pk, declared.key, **parameters)
 
 
 @register.simple_block_tag
 def dialog_link(
     content: SafeString,
     session: Session,
-    action: str,
+    action: Action | str,
     *,
     css: str = "",
     role: str = "",
@@ -47,12 +56,12 @@ def dialog_link(
 
         {% dialog_link session "rewind" checkpoint=checkpoint.pk css="link" %}rewind{% enddialog_link %}
     """
-    address = url_query("dialog", session.pk, action, **parameters)
+    link = dialog_url(session, action, **parameters)
     attributes = {"class": css or None, "role": role or None, "data-key": shortcut or None}
     return format_html(
         '<a{} href="{}" hx-get="{}" hx-target="#sheet-body">{}</a>',
         flatatt(attributes),
-        address,
-        address,
+        link,
+        link,
         content,
     )

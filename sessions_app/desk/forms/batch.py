@@ -9,6 +9,7 @@ from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
+from sessions_app.action_list import APPROVE, REJECT
 from sessions_app.desk.pages.approvals import stored_fingerprint
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import Approval, Session
@@ -32,7 +33,7 @@ class Outcome:
 class BatchForm(forms.Form):
     """Each ``call`` is an approval's id and the fingerprint of the arguments that the person saw: ``17:a1b2``."""
 
-    decision = forms.ChoiceField(choices=[("approve", "Approve"), ("reject", "Reject")])
+    decision = forms.ChoiceField(choices=[(action.key, action.button) for action in (APPROVE, REJECT)])
     text = forms.CharField(required=False, max_length=2000)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +45,7 @@ class BatchForm(forms.Form):
 
     @property
     def done(self) -> str:
-        return "Approved" if self.cleaned_data["decision"] == "approve" else "Rejected"
+        return "Approved" if self.cleaned_data["decision"] == APPROVE.key else "Rejected"
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -56,7 +57,7 @@ class BatchForm(forms.Form):
             self.add_error(None, f"At most {MOST} calls can be decided at once.")
         elif len({approval.call.tool for approval in self.approvals}) > 1:
             self.add_error(None, "These are calls of several tools. Decide those of one tool at once.")
-        if data.get("decision") == "reject" and not data.get("text"):
+        if data.get("decision") == REJECT.key and not data.get("text"):
             self.add_error("text", "Tell the agents why: they read this instead of a result.")
         return data
 
@@ -80,7 +81,7 @@ class BatchForm(forms.Form):
             fingerprint = stored_fingerprint(approval, self.ticked[approval.pk])
             if not fingerprint:
                 return "Its arguments are not those that you were shown. Look at them again, then decide."
-            if self.cleaned_data["decision"] == "approve":
+            if self.cleaned_data["decision"] == APPROVE.key:
                 actions.approve(**call, fingerprint=fingerprint, reason=text)
             else:
                 actions.reject(**call, message=text)

@@ -109,6 +109,7 @@ class RejectForm(CallForm):
 
 
 class DecideForm(ContinuingForm, CallForm):
+    decides = True
     details = "session/_dialog_decide.html"
     button_if_changed = "Decide and continue with the new definition"
 

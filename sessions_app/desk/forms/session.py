@@ -65,8 +65,13 @@ class ResumeForm(ContinuingForm, ReasonForm):
         self.fields["reason"] = reason
 
     @property
+    def decides(self) -> bool:
+        """Whether the form decides calls in doubt."""
+        return bool(self.doubts)
+
+    @property
     def required_action(self) -> Action:
-        return DECIDE if self.doubts else RESUME
+        return DECIDE if self.decides else RESUME
 
     def read_details(self) -> dict[str, Any]:
         return consequences.details_of_resume(self.context)
@@ -119,7 +124,11 @@ class NoteForm(ActionForm):
 
 
 class CheckpointForm(ReasonForm):
+    """``question`` asks for the checkpoint; ``destination`` introduces the one that was chosen."""
+
     details = "session/_dialog_checkpoint.html"
+    question = ""
+    destination = ""
 
     checkpoint = Key(error_messages={"required": "Choose a checkpoint first."})
     run_on = forms.BooleanField(required=False, label="Run on from there at once")
@@ -151,6 +160,9 @@ class CheckpointForm(ReasonForm):
 
 
 class RewindForm(CheckpointForm):
+    question = "Rewind to where?"
+    destination = "Rewind to"
+
     def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
         return consequences.of_rewind(self.context, checkpoint)
 
@@ -159,6 +171,9 @@ class RewindForm(CheckpointForm):
 
 
 class ForkForm(CheckpointForm):
+    question = "Fork from where?"
+    destination = "A new session from"
+
     replace = Key(required=False)
     message = forms.CharField(
         required=False,

@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE
+from sessions_app.action_list import ACTIONS, ASSIGN, NOT_ALLOWED, PAUSE
 from sessions_app.desk.context import (
     Request,
     desk,
@@ -93,6 +93,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     context = {
         "bulk": page.mask.row(bulk),
         "action": action,
+        "assigns": action is ASSIGN,
         "progress": bulk_pages.progress(bulk),
         "failures": bulk_pages.failures(page, bulk, after=number(request, "after") or 0),
         "filtered": describe_query(bulk.query, page.mask),

@@ -4,9 +4,9 @@ from uuid import UUID
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
 from django.views.decorators.http import require_GET
 
+from sessions_app.addresses import address
 from sessions_app.desk.context import Request, desk, number, page_context, render_page, session_context
 from sessions_app.desk.pages import compare
 from sessions_app.finding.hidden import may_know_hidden
@@ -41,4 +41,4 @@ def compare_with_source(request: Request, session_id: UUID) -> HttpResponse:
     source = session_context(request, origin.branch.session_id)
     ends = [last_visible(Checkpoint, branch) for branch in (source.branch, context.branch)]
     a, b = (end or origin for end in ends)
-    return redirect(f"{reverse('compare')}?a={a.pk}&b={b.pk}")
+    return redirect(address("compare", a=a.pk, b=b.pk))

@@ -95,7 +95,7 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
     if replace is not None:
         initial["message"] = context.mask.text(checkpoints.user_text_at(context.branch, replace))
     if action in repair.FORMS:
-        initial |= repairs.initial(context, action.key, request.GET)
+        initial |= repairs.initial(context, action, request.GET)
     if call_id is not None:
         approval = Approval.objects.filter(call_id=call_id, call__branch__session=session).first()
         decides = approval is not None and context.actor.may(APPROVE.permission)

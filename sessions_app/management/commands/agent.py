@@ -21,6 +21,7 @@ from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
+from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
@@ -69,18 +70,18 @@ class Command(BaseCommand):
         _add_session(show)
         show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
 
-        message = verb("message", self.message, "Say something to the agent.")
+        message = verb(MESSAGE.key, self.message, "Say something to the agent.")
         _add_session(message)
         message.add_argument("text")
 
         for action, function in actions.BY_REASON.items():
             if action.command:
                 steering(action.key, function, action.command)
-        rewind = steering("rewind", actions.rewind, "Go back to a checkpoint.")
+        rewind = steering(REWIND.key, actions.rewind, "Go back to a checkpoint.")
         _add_checkpoint(rewind)
         rewind.add_argument("--run", action="store_true", help="go on from there at once")
 
-        fork = verb("fork", self.fork, "Try another way in a new session; prints its id.")
+        fork = verb(FORK.key, self.fork, "Try another way in a new session; prints its id.")
         _add_session(fork)
         _add_checkpoint(fork)
         fork.add_argument("--title", default="")
@@ -94,7 +95,7 @@ class Command(BaseCommand):
         fork.add_argument("--run", action="store_true", help="run the fork at once")
         fork.add_argument("--reason", default="forked on the command line")
 
-        decide = verb("decide", self.decide, "Decide a call in doubt, or answer a request for approval.")
+        decide = verb(DECIDE.key, self.decide, "Decide a call in doubt, or answer a request for approval.")
         _add_session(decide)
         decide.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
         how = decide.add_mutually_exclusive_group(required=True)

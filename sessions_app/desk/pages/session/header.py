@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.action_list import ACTIONS, DECIDE, RESUME
+from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import (
     CallStatus,
@@ -25,7 +25,7 @@ from sessions_app.wording import age, arguments, duration, status_label
 class Button:
     """``why_not`` is "" where the button works. ``anchor`` is the id of the element that it leads to, if it does."""
 
-    action: str
+    action: Action | None
     label: str
     why_not: str = ""
     anchor: str = ""
@@ -94,14 +94,14 @@ def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button
         # Resuming while calls are in doubt decides them.
         decides = action is RESUME and _in_doubt(session, open_calls)
         reason = (why_not.of(DECIDE) or agent_cannot_run(session)) if decides else why_not.of(action)
-        buttons.append(Button(action.key, action.label, reason))
+        buttons.append(Button(action, action.label, reason))
     primary = _primary(session, open_calls, context.now)
     if primary is None:
         return buttons
-    if primary.action == RESUME.key and session.new_definition and session.status != Status.RUNNING:
+    if primary.action is RESUME and session.new_definition and session.status != Status.RUNNING:
         primary = replace(primary, label=f"{primary.label} with the new definition")
-    rest = [button for button in buttons if button.action != primary.action]
-    same = next((button for button in buttons if button.action == primary.action), None)
+    rest = [button for button in buttons if button.action is not primary.action]
+    same = next((button for button in buttons if button.action is primary.action), None)
     if same is not None:
         primary = replace(primary, why_not=same.why_not)
     return [primary, *rest]
@@ -117,22 +117,22 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
     """The button for what a person most likely does next."""
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
         label = "Decide the call" if open_calls[0].status == CallStatus.DOUBT else "Review approval"
-        return Button("review", label, anchor=f"c{open_calls[0].position}", primary=True)
+        return Button(None, label, anchor=f"c{open_calls[0].position}", primary=True)
     match session.status:
         case Status.PAUSED | Status.WAITING:
-            return Button("resume", "Resume", primary=True)
+            return Button(RESUME, RESUME.label, primary=True)
         case Status.IDLE if session.phase == Phase.ERROR:
-            return Button("resume", "Try again", primary=True)
+            return Button(RESUME, "Try again", primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
-            return Button("reply", "Send a message", anchor="say", primary=True)
+            return Button(None, MESSAGE.title, anchor="say", primary=True)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
-            return Button("resume", "Try now", primary=True)
+            return Button(RESUME, "Try now", primary=True)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
-            return Button("resume", "Do not pause", primary=True)
+            return Button(RESUME, "Do not pause", primary=True)
         case Status.RUNNING | Status.QUEUED:
-            return Button("pause", "Pause", primary=True)
+            return Button(PAUSE, PAUSE.label, primary=True)
         case Status.CANCELLED:
-            return Button("rewind", "Rewind", primary=True)
+            return Button(REWIND, REWIND.label, primary=True)
     return None
 
 

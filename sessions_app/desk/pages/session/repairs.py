@@ -9,6 +9,7 @@ from typing import Any
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import requested_number
+from sessions_app.action_list import EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE, Action
 from sessions_app.desk.pages.session import replacements, state
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history import restore
@@ -18,21 +19,19 @@ from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 MARK = "[x]"
 
 
-def initial(context: SessionContext, name: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of the repair ``name``, from what ``query`` names: a state key, a message's position, or a call.
+def initial(context: SessionContext, action: Action, query: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of the form of a repair, from what ``query`` names: a state key, a message's position, or a call.
 
     The number of queries does not depend on how long the history is.
     """
     branch, mask = context.branch, context.mask
-    match name:
-        case "memory":
-            return _memory(state.memory(branch, mask=mask) or state.Memory())
-        case "state-value":
-            return {"key": query.get("key", "")}
-        case "words":
-            position = _position_of_message(branch, query)
-            if position is None:
-                return {}
+    if action is EDIT_MEMORY:
+        return _memory(state.memory(branch, mask=mask) or state.Memory())
+    if action is EDIT_STATE:
+        return {"key": query.get("key", "")}
+    if action is REPLACE_MESSAGE:
+        position = _position_of_message(branch, query)
+        if position is not None:
             return {"position": position, "text": mask.text(message_text(branch, position))}
     return {}
 
