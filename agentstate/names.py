@@ -38,6 +38,12 @@ class CallState(StrEnum):
 ENDED_CALL_STATES: Final = (CallState.DONE, CallState.FAILED, CallState.REJECTED, CallState.SKIPPED)
 """The states of a tool call that has ended. Such a call never runs again and is never changed."""
 
+FAILED_CALL_STATES: Final = (CallState.FAILED, CallState.REJECTED)
+"""The states of a tool call that has ended without a result."""
+
+OPEN_CALL_STATES: Final = (CallState.PLANNED, CallState.STARTED, CallState.DOUBT)
+"""The states of a tool call that has not ended."""
+
 
 class Decision(StrEnum):
     """The answer to an approval request. An open request has "" in its place."""

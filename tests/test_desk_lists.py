@@ -113,11 +113,11 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for _ in range(3):
         builders.failed(tags=["glass"])
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(18):
         desk.get("/")
     for _ in range(40):
         builders.failed(tags=["glass", "storm"])
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(18):
         desk.get("/")
 
 
@@ -180,6 +180,42 @@ def test_a_live_list_gets_204_while_nothing_has_changed(desk):
     assert answer.status_code == 200
     assert "New one" in answer.content.decode()
     assert "<html" not in answer.content.decode()
+
+
+def poll_of(page: str) -> str:
+    poll = re.search(r'hx-get="([^"]+seen=[^"]+)"', page)
+    assert poll is not None
+    return poll[1].replace("&amp;", "&")
+
+
+def test_a_live_list_gets_204_while_only_sessions_of_other_queues_change(desk):
+    paused, running = builders.paused(), builders.running()
+    poll = poll_of(desk.get("/?queue=paused").content.decode())
+    Session.objects.filter(pk=running.pk).update(updated_at=timezone.now())
+    assert desk.get(poll, headers={"HX-Request": "true"}).status_code == 204
+    Session.objects.filter(pk=paused.pk).update(updated_at=timezone.now())
+    assert desk.get(poll, headers={"HX-Request": "true"}).status_code == 200
+
+
+def test_a_session_that_stops_moving_appears_on_an_open_list_although_no_row_has_changed(desk, monkeypatch):
+    Session.objects.filter(pk=builders.queued(title="Forgotten").pk).update(next_run_at=timezone.now())
+    poll = poll_of(desk.get("/").content.decode())
+    later = timezone.now() + timedelta(minutes=5)
+    monkeypatch.setattr("sessions_app.desk.context.timezone.now", lambda: later)
+    answer = desk.get(poll, headers={"HX-Request": "true"})
+    assert answer.status_code == 200
+    assert "Forgotten" in answer.content.decode()
+
+
+def test_counts_are_exact_up_to_99_and_follow_the_filter(desk):
+    for number in range(100):
+        builders.paused(title=f"Claim {number}", customer="Keller" if number < 99 else "Hopper")
+    words = " ".join(re.sub(r"<[^>]+>", " ", desk.get("/?queue=paused").content.decode()).split())
+    assert "Paused 99+ Done 0 All 99+" in words
+    address = "/?queue=paused&customer=Keller"
+    words = " ".join(re.sub(r"<[^>]+>", " ", desk.get(address).content.decode()).split())
+    assert "Paused 99 Done 0 All 99" in words
+    assert "99+" not in words
 
 
 def test_empty_queues_say_so(desk):
@@ -248,11 +284,11 @@ def test_approving_in_the_inbox_returns_to_it(desk):
 
 def test_the_inbox_is_as_cheap_for_many_as_for_few(desk, django_assert_num_queries):
     builders.waiting_for_approval()
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         desk.get("/approvals/")
     for _ in range(20):
         builders.waiting_for_approval()
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         desk.get("/approvals/")
 
 

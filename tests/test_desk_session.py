@@ -154,7 +154,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
         history.rest("paused")
     for tab, queries in (
         ("", 27),
-        ("conversation/", 12),
+        ("conversation/", 13),
         ("state/", 11),
         ("checkpoints/", 11),
         ("audit/", 10),

@@ -8,10 +8,11 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
+from sessions_app.finding.counting import Count, count_up_to
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -60,31 +61,12 @@ def queue_filter(key: str, now: datetime) -> Q:
 @dataclass(frozen=True, slots=True)
 class QueueCount:
     queue: Queue
-    number: int
+    number: Count
 
 
-def counts(now: datetime) -> list[QueueCount]:
-    """How many sessions are in each queue. Two queries on small indexes."""
-    by_state: dict[tuple[str, str], int] = {
-        (row["status"], row["phase"]): row["n"]
-        for row in Session.objects.order_by().values("status", "phase").annotate(n=Count("pk"))
-    }
-    not_moving = Session.objects.filter(stuck.not_moving(now)).count()
-
-    def total(*statuses: str, phase: str = "") -> int:
-        return sum(
-            n for (status, in_phase), n in by_state.items() if status in statuses and phase in ("", in_phase)
-        )
-
-    numbers = {
-        "attention": total(Status.WAITING) + total(Status.IDLE, phase=Phase.ERROR) + not_moving,
-        "running": total(Status.RUNNING, Status.QUEUED),
-        "waiting": total(Status.WAITING),
-        "paused": total(Status.PAUSED),
-        "done": total(Status.CANCELLED) + total(Status.IDLE, phase=Phase.DONE),
-        "all": sum(by_state.values()),
-    }
-    return [QueueCount(queue, numbers[queue.key]) for queue in QUEUES]
+def counts(now: datetime, where: Q | None = None) -> list[QueueCount]:
+    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query for each queue."""
+    return [QueueCount(queue, count_up_to(select(queue.key, now, where))) for queue in QUEUES]
 
 
 @dataclass(frozen=True, slots=True)

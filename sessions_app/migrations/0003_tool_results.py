@@ -4,18 +4,17 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('sessions_app', '0002_search'),
+        ("sessions_app", "0002_search"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ToolResult',
+            name="ToolResult",
             fields=[
-                ('key', models.CharField(max_length=300, primary_key=True, serialize=False)),
-                ('value', models.JSONField()),
-                ('expires_at', models.DateTimeField(db_index=True)),
+                ("key", models.CharField(max_length=300, primary_key=True, serialize=False)),
+                ("value", models.JSONField()),
+                ("expires_at", models.DateTimeField(db_index=True)),
             ],
         ),
     ]

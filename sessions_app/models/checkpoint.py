@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
@@ -47,6 +48,12 @@ class Checkpoint(BranchRow):
     class Meta(BranchRow.Meta):
         constraints = [
             models.UniqueConstraint(fields=["branch", "position"], name="checkpoint_position_once")
+        ]
+        indexes = [
+            models.Index(
+                fields=["branch", "position"], condition=Q(kind__in=("start", "end")), name="checkpoint_turn"
+            ),
+            models.Index(fields=["branch", "position"], condition=~Q(tools=None), name="checkpoint_tools"),
         ]
 
     def __str__(self) -> str:

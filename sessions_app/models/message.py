@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
@@ -34,6 +35,14 @@ class Message(BranchRow):
 
     class Meta(BranchRow.Meta):
         constraints = [models.UniqueConstraint(fields=["branch", "position"], name="message_position_once")]
+        indexes = [
+            models.Index(
+                fields=["branch", "position"],
+                condition=Q(role__in=("user", "assistant")) & ~Q(text=""),
+                name="message_of_conversation",
+            ),
+            models.Index(fields=["branch", "position"], condition=Q(role="user"), name="message_of_user"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.role} {self.position}"

@@ -34,6 +34,9 @@ class ModelCall(BranchRow):
     objects: ClassVar[BranchRowQuerySet["ModelCall"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(BranchRow.Meta):
+        indexes = [
+            models.Index(fields=["branch", "position"], condition=~Q(error=""), name="modelcall_failed")
+        ]
         constraints = [
             models.UniqueConstraint(fields=["branch", "position"], name="modelcall_position_once"),
             models.CheckConstraint(

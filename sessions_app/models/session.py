@@ -218,7 +218,12 @@ class Session(models.Model):
             models.Index(fields=["-updated_at", "-id"], name="session_recent"),
             models.Index(fields=["status", "next_run_at"], name="session_due"),
             models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
-            models.Index(fields=["phase", "status"], name="session_queue"),
+            models.Index(fields=["status", "-updated_at", "-id"], name="session_status_recent"),
+            models.Index(
+                fields=["-updated_at", "-id"],
+                condition=Q(status=Status.IDLE, phase=Phase.ERROR),
+                name="session_failed",
+            ),
             models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),
         ]
         constraints = [

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from agentstate.names import ENDED_CALL_STATES, CallState
+from agentstate.names import ENDED_CALL_STATES, FAILED_CALL_STATES, OPEN_CALL_STATES, CallState
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
 
@@ -64,7 +64,15 @@ class ToolCall(BranchRow):
 
     class Meta(BranchRow.Meta):
         indexes = [
-            models.Index(fields=["copy_of"], condition=Q(copy_of__isnull=False), name="toolcall_copies")
+            models.Index(
+                fields=["branch", "position"], condition=Q(status__in=OPEN_CALL_STATES), name="toolcall_open"
+            ),
+            models.Index(
+                fields=["branch", "position"],
+                condition=Q(status__in=FAILED_CALL_STATES),
+                name="toolcall_failed",
+            ),
+            models.Index(fields=["copy_of"], condition=Q(copy_of__isnull=False), name="toolcall_copies"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["branch", "position"], name="toolcall_position_once"),

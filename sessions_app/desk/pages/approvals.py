@@ -15,6 +15,7 @@ from sessions_app.desk.pages.arguments import Field, fields
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.values import ReadableValue, readable
+from sessions_app.finding.counting import Count, count_up_to, digest
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
 
 PAGE = 50
@@ -73,24 +74,16 @@ def open_approvals(now: datetime) -> QuerySet[Approval]:
     )
 
 
-def count_open(now: datetime) -> int:
-    """One query."""
-    return open_approvals(now).count()
+def count_open(now: datetime) -> Count:
+    """How many there are, up to `counting.MOST`. One query."""
+    return count_up_to(open_approvals(now))
 
 
 def read_page(
     context: PageContext, *, after: int | None = None, tool: str = "", limit: int = PAGE
 ) -> ApprovalsPage:
     """The oldest open approvals after the one with the key ``after``. At most five queries."""
-    rows = (
-        open_approvals(context.now)
-        .select_related("call", "session__branch", "repeats__branch")
-        .order_by("pk")
-    )
-    if after is not None:
-        rows = rows.filter(pk__gt=after)
-    if tool:
-        rows = rows.filter(call__tool=tool)
+    rows = _page_rows(context.now, after, tool).select_related("call", "session__branch", "repeats__branch")
     approvals = context.mask.rows(rows[: limit + 1])
     keys = {approval.session.agent for approval in approvals}
     agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
@@ -101,6 +94,22 @@ def read_page(
         cards(requests, context.mask),
         approvals[limit - 1].pk if len(approvals) > limit else None,
     )
+
+
+def mark(now: datetime, *, after: int | None, tool: str) -> str:
+    """Names what a page shows: it changes when an approval of the page, or of the page after it, comes or goes.
+
+    One query.
+    """
+    keys = _page_rows(now, after, tool).values_list("pk", flat=True)
+    return digest(keys[: PAGE + 1])
+
+
+def _page_rows(now: datetime, after: int | None, tool: str) -> QuerySet[Approval]:
+    rows = open_approvals(now).order_by("pk")
+    if after is not None:
+        rows = rows.filter(pk__gt=after)
+    return rows.filter(call__tool=tool) if tool else rows
 
 
 def cards(requests: Sequence[Request], mask: Mask, typed: Mapping[str, str] | None = None) -> list[Card]:

@@ -15,7 +15,7 @@ from sessions_app.desk.pages.context import PageContext
 @desk
 @require_GET
 def approvals_page(request: Request) -> HttpResponse:
-    """The open approvals. With ``seen`` (their number, and the newest) it answers 204 while nothing has changed."""
+    """The open approvals. With ``seen`` (the mark of what the page shows) it answers 204 while nothing has changed."""
     return _render(request, page_context(request), request.GET.get("tool", ""), number(request, "after"))
 
 
@@ -48,8 +48,7 @@ def _render(
     form: BatchForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    newest = approvals.open_approvals(context.now).order_by("-pk").values_list("pk", flat=True).first()
-    mark = f"{approvals.count_open(context.now)}-{newest or 0}"
+    mark = approvals.mark(context.now, after=after, tool=tool)
     if request.GET.get("seen") == mark:
         return HttpResponse(status=204)
     page = approvals.read_page(context, after=after, tool=tool)

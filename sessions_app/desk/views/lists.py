@@ -10,6 +10,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.desk.context import Request, desk, page_context, queue_of, render_page, wants_part
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import queues, search, stuck
+from sessions_app.finding.counting import digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.finding.saved_views import views_for
@@ -51,11 +52,7 @@ class SessionRow:
 @desk
 @require_GET
 def sessions_page(request: Request) -> HttpResponse:
-    """A queue. With ``seen`` it answers 204 unless a session has changed since: that is what a live list polls."""
-    latest = Session.objects.order_by("-updated_at", "-id").values_list("updated_at", flat=True).first()
-    mark = latest.isoformat() if latest else "none"
-    if request.GET.get("seen") == mark:
-        return HttpResponse(status=204)
+    """A queue. With ``seen`` it answers 204 unless its list or a count has changed: that is what a live list polls."""
     context = page_context(request)
     now = context.now
     key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
@@ -63,7 +60,17 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("The address names no page of this list. Open the list again.")
-    page = queues.read_page(key, now=now, where=session_filter.where(), after=after)
+    where = session_filter.where()
+    page = queues.read_page(key, now=now, where=where, after=after)
+    counts = queues.counts(now, where)
+    mark = digest(
+        [
+            *((session.pk, session.updated_at.isoformat()) for session in page.sessions),
+            *(count.number for count in counts),
+        ]
+    )
+    if request.GET.get("seen") == mark:
+        return HttpResponse(status=204)
     sessions = context.mask.rows(page.sessions)
     titles = dict(RegisteredAgent.objects.values_list("key", "title"))
     filtered = request.GET.copy()
@@ -74,7 +81,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "sought": text,
         "hits": search.first_hits(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
-        "counts": queues.counts(now),
+        "counts": counts,
         "rows": [SessionRow.of(session, titles, context) for session in sessions],
         "next": page.next,
         "after": after,

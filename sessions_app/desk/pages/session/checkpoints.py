@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from agentstate.names import STEP_KINDS
 from sessions_app.access.availability import shows
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, ToolCall
+from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, Session, ToolCall
 from sessions_app.models.rows import BranchRow
 
 PAGE = 100
@@ -29,11 +30,14 @@ class CheckpointsPage:
 def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> CheckpointsPage:
     """The newest checkpoints before a position, newest first, each with its ``fork_count``. One query."""
     upto = None if before is None else before - 1
+    # A subquery is asked for the rows of the page only; a join would be grouped before it is cut.
+    of_checkpoint = Session.objects.filter(forked_from=OuterRef("pk")).order_by().values("forked_from")
+    forks = of_checkpoint.annotate(number=Count("*"))
     rows = (
         Checkpoint.objects.visible_on(context.branch, upto=upto)
         .select_related("branch")
         .defer("context", "keys", "tools")
-        .annotate(fork_count=Count("forks"))
+        .annotate(fork_count=Coalesce(Subquery(forks.values("number")), 0))
         .order_by("-position")
     )
     checkpoints = context.mask.rows(rows[: limit + 1])

@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from django.db.models import Exists, OuterRef, Q
 
 from sessions_app.desk.pages.session import replacements
 from sessions_app.desk.pages.session.context import SessionContext
@@ -29,38 +26,38 @@ class ConversationPage:
 
 
 def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> ConversationPage:
-    """The newest messages before a position, oldest first. One query; at most two for replacements, two for notes."""
+    """The newest messages before a position, oldest first. Two queries; at most two for replacements, two for notes."""
     upto = None if before is None else before - 1
     replaced = replacements.on(context.branch, context.mask)
     rows = (
         Message.objects.visible_on(context.branch, upto=upto)
-        .filter(Q(role=Message.Role.USER) | Q(role=Message.Role.ASSISTANT))
+        .filter(role__in=(Message.Role.USER, Message.Role.ASSISTANT))
         .exclude(text="")
         .exclude(position__in=replaced.rows)
         .defer("body")
-        .annotate(
-            is_reply=Exists(
-                ModelCall.objects.filter(
-                    branch=OuterRef("branch"), position=OuterRef("position") - 1, error=""
-                )
-            )
-        )
         .order_by("-position")
     )
     messages = context.mask.rows(rows[: limit + 1])
     earlier = messages[limit - 1].position if len(messages) > limit else None
-    shown = _without_copies(messages[:limit][::-1])
+    # A model call is recorded just before its reply. By a subquery, PostgreSQL would read all model calls.
+    just_before = [message.position - 1 for message in messages if message.role == Message.Role.ASSISTANT]
+    calls = ModelCall.objects.visible_on(context.branch).filter(position__in=just_before, error="")
+    called = set(calls.values_list("position", flat=True))
+    shown = _without_copies(messages[:limit][::-1], replies={position + 1 for position in called})
     notes = {position: note.text for (_, position), note in staff_notes(shown, context.mask).items()}
     return ConversationPage(shown, earlier, replaced, notes)
 
 
-def _without_copies(messages: Sequence[Any]) -> list[Message]:
-    """Without the agent's messages that were stored once more because a person decided about their calls."""
+def _without_copies(messages: Sequence[Message], *, replies: set[int]) -> list[Message]:
+    """Without the agent's messages that were stored once more because a person decided about their calls.
+
+    :param replies: The positions of the messages that a model call brought.
+    """
     shown: list[Message] = []
     reply = ""
     for message in messages:
         if message.role == Message.Role.ASSISTANT:
-            if not message.is_reply and message.text == reply:
+            if message.position not in replies and message.text == reply:
                 continue
             reply = message.text
         shown.append(message)

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
 from sessions_app.desk.pages.session.context import SessionContext
@@ -64,7 +65,7 @@ def header(context: SessionContext) -> Header:
     tone, label = status_label(session, now)
     agent = session.registered_agent
     open_calls = context.mask.rows(
-        ToolCall.objects.filter(branch=context.branch)
+        ToolCall.objects.filter(branch=context.branch, status__in=OPEN_CALL_STATES)  # a small index has these
         .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
         .select_related("approval__repeats__branch")
         .defer("result", "state")

@@ -1,19 +1,21 @@
 """The filters of the timeline: steps by what happened in them, by phase, or by a change of phase."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, Subquery
 
-from agentstate.names import STEP_KINDS
-from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
+from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
 from sessions_app.models.event import PEOPLES_KINDS
+from sessions_app.models.rows import BranchRowQuerySet
 
 # Messages are shown on the timeline by themselves.
 SHOWN_AS_MESSAGES = (EventKind.STARTED, EventKind.MESSAGE)
 _HITS_PER_STEP = 4
+# The last position of a step that has not ended.
+_OPEN = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def matching_steps(
 ) -> tuple[list[tuple[int, int | None]], list[Event], bool]:
     """``(first, last)`` positions of the newest steps that match, or the matching events, and whether there are more.
 
-    At most four queries.
+    At most four queries, and two for each branch that was left in the middle of a matching step.
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
@@ -76,73 +78,103 @@ def matching_steps(
             .order_by("-position")[: limit + 1]
         )
         return [], events[:limit], len(events) > limit
-    hits = _hits(branch, only, upto, limit * _HITS_PER_STEP)
-    if not hits:
-        return [], [], False
-    starts = list(
-        Checkpoint.objects.visible_on(branch)
-        .filter(kind__in=STEP_KINDS)
-        .order_by("position")
-        .values_list("position", flat=True)
-    )
-    matching = sorted({index for hit in hits if (index := bisect_right(starts, hit) - 1) >= 0}, reverse=True)
-    more = len(matching) > limit or len(hits) == limit * _HITS_PER_STEP
-    spans = [(starts[i], starts[i + 1] if i + 1 < len(starts) else None) for i in matching[:limit]]
-    return [(first, None if end is None else end - 1) for first, end in reversed(spans)], [], more
+    most = limit * _HITS_PER_STEP
+    hits = _Hits(branch, upto, most).of(only)
+    spans = sorted({span for hit in hits if (span := _span(branch, hit)) is not None}, reverse=True)
+    more = len(spans) > limit or len(hits) == most
+    shown = [(first, None if last == _OPEN else last) for first, last in reversed(spans[:limit])]
+    return shown, [], more
 
 
-def _hits(branch: Branch, only: TimelineFilter, upto: int | None, limit: int) -> list[int]:
-    """Positions of what the filter asks for, newest first, at most ``limit``."""
-    calls = ToolCall.objects.visible_on(branch, upto=upto)
-    checkpoints = Checkpoint.objects.visible_on(branch, upto=upto)
-    starts = checkpoints.filter(kind=Checkpoint.Kind.START)
-    reflecting = checkpoints.filter(kind=Checkpoint.Kind.STEP, phase=Phase.REFLECTING)
-    ends = checkpoints.filter(kind=Checkpoint.Kind.END)
+@dataclass(frozen=True, slots=True)
+class _Hit:
+    """A row that matches. ``first`` and ``following`` are where its step and the next one begin on its own branch."""
 
-    def newest(places: Iterable[int]) -> list[int]:
-        return sorted(places, reverse=True)[:limit]
-
-    def positions(rows: QuerySet[Any]) -> list[int]:
-        return list(rows.order_by("-position").values_list("position", flat=True)[:limit])
-
-    def errors() -> list[int]:
-        failed = positions(calls.filter(status__in=(CallStatus.FAILED, CallStatus.REJECTED)))
-        models = positions(ModelCall.objects.visible_on(branch, upto=upto).exclude(error=""))
-        failures = Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP))
-        events = positions(failures.visible_on(branch, upto=upto))
-        return newest([*failed, *models, *events])
-
-    target = only.value if only.kind == "phase" else only.value.partition("-")[2]
-    source = only.value.partition("-")[0] if only.kind == "edge" else ""
-    if only.kind == "errors" or target == Phase.ERROR:
-        return errors()
-    if only.kind == "tool":
-        return positions(calls.filter(tool=only.value))
-    if (
-        only.kind == "tools"
-        or target == Phase.EXECUTING
-        or (source, target) == (Phase.EXECUTING, Phase.REFLECTING)
-    ):
-        return positions(calls)
-    if target == Phase.REFLECTING:
-        return positions(reflecting)
-    if target == Phase.DONE:
-        # The step that ended the turn lies before its checkpoint.
-        return [position - 1 for position in positions(ends)]
-    if (source, target) == (Phase.REFLECTING, Phase.PLANNING) or (target == Phase.PLANNING and not source):
-        called = positions(calls)
-        again = _followed(positions(reflecting), called)
-        return again if source else newest([*positions(starts), *again])
-    return positions(starts)
+    position: int
+    branch_id: int
+    first: int | None
+    following: int | None
 
 
-def _followed(starts: list[int], calls: list[int]) -> list[int]:
-    """Those of ``starts`` (newest first) that have one of ``calls`` before the next start."""
-    ascending = sorted(calls)
-    followed, end = [], float("inf")
-    for start in starts:
-        index = bisect_left(ascending, start)
-        if index < len(ascending) and ascending[index] < end:
-            followed.append(start)
-        end = start
-    return followed
+def _span(branch: Branch, hit: _Hit) -> tuple[int, int] | None:
+    """The first and the last position of the step that the hit lies in; None before the first step of a session."""
+    last = dict(branch.segments())[hit.branch_id]
+    first, following = hit.first, hit.following
+    if first is None:  # the step began on the branch that this one left
+        first = _newest_start(branch, hit.position)
+    if following is None or (last is not None and following > last):
+        following = _start_after(branch, hit.position)
+    return None if first is None else (first, _OPEN if following is None else following - 1)
+
+
+def _newest_start(branch: Branch, position: int) -> int | None:
+    starts = Checkpoint.objects.visible_on(branch, upto=position).filter(kind__in=STEP_KINDS)
+    return starts.order_by("-position").values_list("position", flat=True).first()
+
+
+def _start_after(branch: Branch, position: int) -> int | None:
+    starts = Checkpoint.objects.visible_on(branch, after=position).filter(kind__in=STEP_KINDS)
+    return starts.order_by("position").values_list("position", flat=True).first()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """What a filter asks for among the rows that the branch shows up to a position: the newest ``most`` of them."""
+
+    branch: Branch
+    upto: int | None
+    most: int
+
+    def of(self, only: TimelineFilter) -> list[_Hit]:
+        """The hits, newest first."""
+        target = only.value if only.kind == "phase" else only.value.partition("-")[2]
+        source = only.value.partition("-")[0] if only.kind == "edge" else ""
+        if only.kind == "errors" or target == Phase.ERROR:
+            return self._errors()
+        calls = ToolCall.objects.all()
+        if only.kind == "tool":
+            return self._newest(calls.filter(tool=only.value))
+        if (
+            only.kind == "tools"
+            or target == Phase.EXECUTING
+            or (source, target) == (Phase.EXECUTING, Phase.REFLECTING)
+        ):
+            return self._newest(calls)
+        starts = Checkpoint.objects.filter(kind=Checkpoint.Kind.START)
+        reflecting = Checkpoint.objects.filter(kind=Checkpoint.Kind.STEP, phase=Phase.REFLECTING)
+        if target == Phase.REFLECTING:
+            return self._newest(reflecting)
+        if target == Phase.DONE:
+            # Before the end of a turn lies the step that ended it.
+            return self._newest(Checkpoint.objects.filter(kind=Checkpoint.Kind.END))
+        if (source, target) == (Phase.REFLECTING, Phase.PLANNING) or (
+            target == Phase.PLANNING and not source
+        ):
+            # A step begins to plan again if it calls a tool after it has reflected.
+            spans = [_span(self.branch, hit) for hit in self._newest(calls)]
+            with_calls = {span[0] for span in spans if span is not None}
+            again = [hit for hit in self._newest(reflecting) if hit.position in with_calls]
+            return again if source else self._merge(self._newest(starts), again)
+        return self._newest(starts)
+
+    def _errors(self) -> list[_Hit]:
+        return self._merge(
+            self._newest(ToolCall.objects.filter(status__in=FAILED_CALL_STATES)),
+            self._newest(ModelCall.objects.exclude(error="")),
+            self._newest(Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP))),
+        )
+
+    def _newest(self, rows: BranchRowQuerySet[Any]) -> list[_Hit]:
+        """The newest of the rows, each with its step found by two index probes. One query."""
+        starts = Checkpoint.objects.filter(branch=OuterRef("branch"), kind__in=STEP_KINDS)
+        before = starts.filter(position__lte=OuterRef("position")).order_by("-position")
+        after = starts.filter(position__gt=OuterRef("position")).order_by("position")
+        annotated = rows.visible_on(self.branch, upto=self.upto).annotate(
+            first=Subquery(before.values("position")[:1]), following=Subquery(after.values("position")[:1])
+        )
+        values = annotated.order_by("-position").values_list("position", "branch_id", "first", "following")
+        return [_Hit(*row) for row in values[: self.most]]
+
+    def _merge(self, *hits: list[_Hit]) -> list[_Hit]:
+        merged = sorted((hit for each in hits for hit in each), key=lambda hit: hit.position, reverse=True)
+        return merged[: self.most]

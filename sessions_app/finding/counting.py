@@ -1,0 +1,38 @@
+"""Counting rows up to a limit, and naming what a list shows: neither costs more where the table has grown.
+
+Beyond the limit a page shows "99+". A page that is open asks whether its list is still the one that it shows.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from django.db.models import QuerySet
+
+MOST = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """``number`` is exact unless there are ``more``."""
+
+    number: int
+    more: bool
+
+    def __bool__(self) -> bool:
+        return self.number > 0
+
+    def __str__(self) -> str:
+        return f"{self.number:,}+" if self.more else f"{self.number:,}"
+
+
+def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
+    """How many rows there are, exact up to ``most``. One query, which stops there."""
+    number = rows.order_by().values("pk")[: most + 1].count()
+    return Count(min(number, most), number > most)
+
+
+def digest(values: Iterable[Any]) -> str:
+    """A short text that stands for the values in their order."""
+    return sha256("\n".join(map(str, values)).encode()).hexdigest()[:16]

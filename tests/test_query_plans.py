@@ -1,0 +1,159 @@
+"""What PostgreSQL reads for a page of the desk does not grow with the number of sessions, nor with a session's length.
+
+Each query of a page is run again under EXPLAIN ANALYZE on a database in which the tables are large.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from sessions_app.models import Branch, Checkpoint, Phase, Session, Status
+from tests import builders
+from tests.chaos import database
+from tests.test_desk_long import session_of
+
+pytestmark = pytest.mark.slow
+
+SESSIONS = 6_000
+STEPS = 12_000
+# A page shows at most 100 rows, and reads a few rows for each. Of 51 failed sessions, one in twenty of all, 1,020.
+MOST_ROWS = 1_500
+
+
+@pytest.fixture(scope="module")
+def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[Session]:
+    """A session of many steps, among many sessions."""
+    url = request.getfixturevalue("postgres_server").new_database()
+    with django_db_blocker.unblock(), database(url):
+        builders.waiting_for_approval()
+        builders.in_doubt()
+        builders.failed()
+        long = session_of(STEPS)
+        now = timezone.now()
+        kinds = [(Status.IDLE, Phase.DONE)] * 17 + [
+            (Status.IDLE, Phase.ERROR),
+            (Status.PAUSED, Phase.PLANNING),
+            (Status.CANCELLED, Phase.PLANNING),
+        ]
+        sessions = [
+            Session(
+                agent="claims",
+                title=f"Claim {number}",
+                customer=f"Customer {number % 1000}",
+                status=status,
+                phase=phase,
+                updated_at=now - timedelta(seconds=number),
+            )
+            for number in range(SESSIONS)
+            for status, phase in [kinds[number % len(kinds)]]
+        ]
+        Session.objects.bulk_create(sessions, batch_size=1000)
+        branches = Branch.objects.bulk_create(
+            (Branch(session=session, number=1) for session in sessions), batch_size=1000
+        )
+        for session, branch in zip(sessions, branches, strict=True):
+            session.branch = branch
+        Session.objects.bulk_update(sessions, ["branch"], batch_size=1000)
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM ANALYZE")
+        yield long
+
+
+@pytest.fixture
+def desk(long_session: Session, django_db_blocker: Any) -> Iterator[Client]:
+    with django_db_blocker.unblock():
+        client = Client()
+        client.force_login(builders.user("supervisor"))
+        yield client
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def rows_read(node: dict[str, Any]) -> float:
+    """The rows that a node of a plan looked at, in all its loops."""
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return float((node["Actual Rows"] + removed) * node["Actual Loops"])
+
+
+def wasteful(queries: list[dict[str, str]]) -> list[str]:
+    """The queries that looked at more rows than a page can need."""
+    found = []
+    for query in queries:
+        if not query["sql"].startswith("SELECT"):
+            continue
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query['sql'].replace('%', '%%')}", [])
+            answer = cursor.fetchone()[0]
+        plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+        worst = max(nodes(plan), key=rows_read)
+        if rows_read(worst) > MOST_ROWS:
+            found.append(f"{worst['Node Type']}, {rows_read(worst):.0f} rows: {query['sql'][:1500]}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/",
+        "/?queue=running",
+        "/?queue=waiting",
+        "/?queue=paused",
+        "/?queue=done",
+        "/?queue=all",
+        "/?queue=all&agent=claims",
+        "/approvals/",
+        "/workers/",
+    ],
+)
+def test_a_list_reads_no_more_rows_than_it_needs_among_many_sessions(desk: Client, address: str) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert desk.get(address).status_code == 200
+    assert wasteful(captured.captured_queries) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "",
+        "?show=errors",
+        "?show=tools",
+        "?show=people",
+        "?tool=lookup_policy",
+        "?phase=planning",
+        "?phase=reflecting",
+        "?edge=planning-executing",
+        "?edge=reflecting-planning",
+        "conversation/",
+        "state/",
+        "checkpoints/",
+        "audit/",
+        "resume/",
+        "rewind/",
+        "fork/",
+        "undo/",
+        "memory/",
+    ],
+)
+def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
+    desk: Client, long_session: Session, part: str
+) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert desk.get(f"/sessions/{long_session.pk}/{part}").status_code == 200
+    assert wasteful(captured.captured_queries) == []
+
+
+def test_the_rows_are_there(long_session: Session, django_db_blocker: Any) -> None:
+    with django_db_blocker.unblock():
+        assert Session.objects.count() > SESSIONS
+        assert Checkpoint.objects.filter(branch__session=long_session).count() > STEPS

@@ -1,0 +1,118 @@
+"""Which steps a filter of the timeline finds, also where the history goes over several branches."""
+
+from bisect import bisect_right
+from typing import Any
+
+import pytest
+from django.db.models import QuerySet
+
+from sessions_app import actions
+from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps
+from sessions_app.models import Branch, Checkpoint, ModelCall, Session, ToolCall
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+def worked_on(history: builders.History, steps: int) -> Session:
+    """The session after so many more steps; each third calls no tool, each fifth call fails."""
+    for number in range(steps):
+        if number % 3 == 2:
+            history.reply("I think.")
+        else:
+            history.reply(calls=[("send_letter" if number % 2 else "lookup_policy", {"text": str(number)})])
+            error = "No answer" if number % 5 == 4 else ""
+            history.finish(history.calls[-1], None if error else "ok", error=error)
+        history.checkpoint("step")
+    return history.rest("paused")
+
+
+def leave(session: Session, step: int) -> builders.History:
+    """Rewind to the start of a step, and continue the history on the new branch."""
+    starts = Checkpoint.objects.visible_on(builders.branch_of(session)).order_by("position")
+    actions.rewind(
+        actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=starts[step].pk, reason="Once more"
+    )
+    history = builders.History.__new__(builders.History)
+    history.session = Session.objects.select_related("branch").get(pk=session.pk)
+    history.now, history.calls, history.step = session.updated_at, [], step
+    return history
+
+
+def steps_with(branch: Branch, positions: list[int]) -> list[tuple[int, int | None]]:
+    """The steps in which the positions lie, found by reading them all."""
+    starts = list(
+        Checkpoint.objects.visible_on(branch)
+        .filter(kind__in=("start", "step"))
+        .order_by("position")
+        .values_list("position", flat=True)
+    )
+    indexes = sorted({bisect_right(starts, position) - 1 for position in positions} - {-1})
+    return [(starts[i], starts[i + 1] - 1 if i + 1 < len(starts) else None) for i in indexes]
+
+
+@pytest.fixture
+def branched() -> Session:
+    """A session that was rewound twice, the second time into the middle of what the first rewind kept."""
+    session = worked_on(builders.asked(), 12)
+    session = worked_on(leave(session, 8), 7)
+    return worked_on(leave(session, 5), 9)
+
+
+@pytest.mark.parametrize("left_in_a_step", [False, True])
+def test_each_filter_finds_the_steps_that_reading_all_of_them_finds(
+    branched: Session, left_in_a_step: bool
+) -> None:
+    if left_in_a_step:
+        # The newest step began on the branch that was left; its calls are on the present one.
+        history = leave(branched, 10)
+        history.reply(calls=[("send_letter", {"text": "again"})])
+        history.finish(history.calls[-1], None, error="No answer")
+        branched = history.rest("paused")
+    branch = builders.branch_of(branched)
+    calls = ToolCall.objects.visible_on(branch)
+    expected: dict[tuple[str, str], QuerySet[Any]] = {
+        ("tools", ""): calls,
+        ("tool", "send_letter"): calls.filter(tool="send_letter"),
+        ("errors", ""): calls.filter(status="failed"),
+        ("phase", "executing"): calls,
+        ("phase", "reflecting"): Checkpoint.objects.visible_on(branch).filter(
+            kind="step", phase="reflecting"
+        ),
+        ("edge", "idle-planning"): Checkpoint.objects.visible_on(branch).filter(kind="start"),
+    }
+    for (kind, value), rows in expected.items():
+        spans, _, more = matching_steps(branch, TimelineFilter(kind, value), before=None, limit=100)
+        assert spans == steps_with(branch, list(rows.values_list("position", flat=True))), (kind, value)
+        assert not more
+    assert ModelCall.objects.visible_on(branch).count() > calls.count()
+
+
+def test_a_step_that_reflects_and_then_calls_a_tool_plans_again(branched: Session) -> None:
+    branch = builders.branch_of(branched)
+    called = steps_with(branch, list(ToolCall.objects.visible_on(branch).values_list("position", flat=True)))
+    reflecting = Checkpoint.objects.visible_on(branch).filter(kind="step", phase="reflecting")
+    expected = [span for span in called if reflecting.filter(position=span[0]).exists()]
+    only = TimelineFilter("edge", "reflecting-planning")
+    assert matching_steps(branch, only, before=None, limit=100)[0] == expected
+
+
+def test_pages_of_matching_steps_follow_each_other(branched: Session) -> None:
+    branch = builders.branch_of(branched)
+    whole, _, _ = matching_steps(branch, TimelineFilter("tools"), before=None, limit=100)
+    pages: list[tuple[int, int | None]] = []
+    before = None
+    while True:
+        spans, _, more = matching_steps(branch, TimelineFilter("tools"), before=before, limit=3)
+        pages = spans + pages
+        if not more:
+            break
+        before = spans[0][0]
+    assert pages == whole
+
+
+@pytest.mark.parametrize("steps", [5, 60])
+def test_a_filter_costs_few_queries_however_long_the_history(django_assert_max_num_queries, steps) -> None:
+    branch = builders.branch_of(worked_on(builders.asked(), steps))
+    with django_assert_max_num_queries(2):
+        matching_steps(branch, TimelineFilter("tool", "send_letter"), before=None, limit=10)
