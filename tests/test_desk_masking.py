@@ -173,64 +173,149 @@ def test_without_configuration_nothing_is_hidden_and_revealing_is_not_offered(su
     text = supervisor.get(f"/sessions/{confidential().pk}/").content.decode()
     assert SECRET in text
     assert HIDDEN not in text
-    assert "Reveal" not in text
+    assert "reveal" not in text
 
 
-@pytest.mark.parametrize(
-    "tab, what",
-    [
-        ("", "the timeline"),
-        ("conversation/", "the conversation"),
-        ("state/", "the state"),
-        ("audit/", "the audit trail"),
-        ("json/", "the JSON"),
-        ("calls/{call}/", "call {position} of lookup_policy"),
-    ],
-)
-def test_revealing_needs_the_permission_and_is_in_the_audit_trail(supervisor, tab, what):
+def reveal(client: Client, session: Session, value: str):
+    return client.post(f"/sessions/{session.pk}/reveal/", {"value": value})
+
+
+def buttons(page: str) -> list[str]:
+    return re.findall(r'form="reveal" name="value" value="([^"]+)"', page)
+
+
+@pytest.mark.parametrize("tab", ["", "conversation/", "state/", "audit/", "calls/{call}/", "branches/1/"])
+def test_each_hidden_value_is_revealed_by_itself_and_the_look_says_which_it_was(supervisor, tab):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
     address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
-    assert "Reveal what is hidden on this page" in supervisor.get(address).content.decode()
-    answer = supervisor.post(address)
-    assert answer.status_code == 200
-    text = answer.content.decode()
-    assert SECRET in text
-    assert "The look is in the audit trail." in text
-    event = Event.objects.get(session=session, kind="revealed")
-    assert (event.actor_name, event.data) == ("sue", {"what": what.format(position=call.position)})
-    # It is hidden again at the next look.
+    values = buttons(supervisor.get(address).content.decode())
+    assert len(values) > 2
+    for value in dict.fromkeys(values):
+        answer = reveal(supervisor, session, value)
+        assert answer.status_code == 200, value
+        text = answer.content.decode()
+        assert SECRET in text or "4711" in text, value
+        event = Event.objects.filter(session=session, kind="revealed").latest("position")
+        assert event.actor_name == "sue"
+        assert f"<h2>{event.data['what']}</h2>" in text
+        # Nothing else is shown on the page of the one value.
+        shown = text.replace(re.findall(r'(?s)<pre class="whole">.*?</pre>', text)[0], "")
+        assert SECRET not in shown
+        assert "4711" not in shown
+    # They are hidden again at the next look.
     assert SECRET not in supervisor.get(address).content.decode()
     assert "looked at hidden values" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
 
 
-@pytest.mark.parametrize(
-    "tab", ["", "conversation/", "state/", "audit/", "json/", "json/?raw", "calls/{call}/"]
-)
-def test_no_other_role_can_reveal_it(client, tab):
+def test_the_audit_trail_names_the_value_that_was_seen(supervisor):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
-    address = f"/sessions/{session.pk}/{tab.format(call=call.pk)}"
-    assert client.post(address)["Location"].startswith("/login/")
-    client.force_login(builders.user("operator"))
-    assert "Reveal" not in client.get(address).content.decode()
-    answer = client.post(address)
-    assert answer.status_code == 403
-    assert SECRET not in answer.content.decode()
+    checkpoint = Checkpoint.objects.filter(branch__session=session).latest("position")
+    unread = InboxMessage.objects.get(session=session)
+    message = Branch.objects.get(session=session, number=1).messages.get(role="user")
+    for value, what in (
+        (f"arguments:{call.position}", f"the arguments of call {call.position} of lookup_policy"),
+        (f"result:{call.position}", f"the result of call {call.position} of lookup_policy"),
+        (f"message:{message.position}", f"message {message.position}"),
+        (f"state:{checkpoint.pk}-1", f"the state value pin at {checkpoint.position}"),
+        (f"unread:{unread.pk}", f"unread message {unread.pk}"),
+        ("session:customer", "the customer of the session"),
+    ):
+        assert reveal(supervisor, session, value).status_code == 200, value
+        event = Event.objects.filter(session=session, kind="revealed").latest("position")
+        assert event.data == {"what": what}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "",
+            ":",
+            "arguments",
+            "arguments:",
+            "arguments:x",
+            "arguments:999",
+            "result:" + "9" * 5000,
+            "gun:1",
+        ),
+        *(
+            "state:1",
+            "state:-",
+            "state:999-0",
+            "session:agent",
+            "session:__class__",
+            "unread:0",
+            "message:-1",
+        ),
+    ],
+)
+def test_what_a_session_does_not_have_is_not_found_and_no_look_is_recorded(supervisor, value):
+    session = confidential()
+    assert reveal(supervisor, session, value).status_code == 404
+    assert not Event.objects.filter(kind="revealed").exists()
+
+
+def test_no_value_of_another_session_is_revealed(supervisor):
+    session, other = confidential(), builders.done()
+    checkpoint = Checkpoint.objects.filter(branch__session=session).latest("position")
+    unread = InboxMessage.objects.get(session=session)
+    for value in (
+        f"state:{checkpoint.pk}-1",
+        f"unread:{unread.pk}",
+        f"arguments:{checkpoint.position + 900}",
+    ):
+        assert reveal(supervisor, other, value).status_code == 404
+
+
+def test_a_fork_reveals_what_it_was_forked_with(supervisor):
+    session = confidential()
+    start = Checkpoint.objects.filter(branch__session=session).earliest("position")
+    fork = actions.fork(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="x")
+    [value] = {
+        value
+        for value in buttons(supervisor.get(f"/sessions/{fork.pk}/conversation/").content.decode())
+        if value.startswith("message")
+    }
+    assert SECRET in reveal(supervisor, fork, value).content.decode()
+    assert Event.objects.get(kind="revealed").session_id == fork.pk
+
+
+def test_no_other_role_can_reveal_it(client):
+    session = confidential()
+    call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
+    value = f"arguments:{call.position}"
+    assert reveal(client, session, value)["Location"].startswith("/login/")
+    for role in ("viewer", "operator"):
+        client.force_login(builders.user(role))
+        assert buttons(client.get(f"/sessions/{session.pk}/").content.decode()) == []
+        # Who may not see it is not told whether it is there.
+        for guess in (value, "arguments:999"):
+            answer = reveal(client, session, guess)
+            assert answer.status_code == 403
+            assert SECRET not in answer.content.decode()
     assert not Event.objects.filter(kind="revealed").exists()
     forger = Client(enforce_csrf_checks=True)
     forger.force_login(builders.user("supervisor"))
-    assert forger.post(address).status_code == 403
+    assert reveal(forger, session, value).status_code == 403
+
+
+@pytest.mark.parametrize("tab", ["", "conversation/", "state/", "audit/", "json/", "json/?raw"])
+def test_no_page_is_revealed_whole(supervisor, tab):
+    session = confidential()
+    assert supervisor.post(f"/sessions/{session.pk}/{tab}").status_code == 405
+    assert supervisor.get(f"/sessions/{session.pk}/reveal/").status_code == 405
 
 
 def test_revealing_makes_no_page_out_of_date(supervisor):
     session = confidential()
-    supervisor.post(f"/sessions/{session.pk}/state/")
+    assert reveal(supervisor, session, "session:title").status_code == 200
     assert Session.objects.get(pk=session.pk).version == session.version
 
 
 def test_an_unknown_session_is_not_found(supervisor):
-    assert supervisor.post("/sessions/00000000-0000-7000-8000-000000000000/state/").status_code == 404
+    assert supervisor.post("/sessions/00000000-0000-7000-8000-000000000000/reveal/").status_code == 404
 
 
 def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
@@ -255,14 +340,13 @@ def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
     assert approval.edited == {"claim": SECRET, "amount": 99}
 
 
-def test_a_call_is_approved_unchanged_from_a_page_on_which_it_was_revealed(supervisor):
+def test_a_field_of_the_form_does_not_say_what_is_hidden(supervisor):
+    """A form that says that its values were revealed is read like any other."""
     session = confidential()
     approval = Approval.objects.get(session=session)
-    page = supervisor.post(f"/sessions/{session.pk}/").content.decode()
-    assert f'name="arg-claim" value="{SECRET}"' in page
-    form = page[page.index(f'id="approve-{approval.call_id}"') :]
-    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
-    fields |= {"arg-claim": SECRET, "arg-amount": "120"}
+    fields = {"version": session.version, "call_id": approval.call_id, "arg-amount": "120", "revealed": "on"}
+    fields["fingerprint"] = shown_fingerprint(approval)
+    fields["arg-claim"] = f'"{HIDDEN}"'
     assert supervisor.post(f"/sessions/{session.pk}/approve/", fields).status_code == 302
     approval.refresh_from_db()
     assert (approval.decision, approval.edited) == ("approved", None)

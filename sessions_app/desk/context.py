@@ -17,7 +17,6 @@ from django.utils.cache import patch_vary_headers
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
-from sessions_app import actions
 from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -79,41 +78,17 @@ def page_context(request: Request) -> PageContext:
     return PageContext(actor=actor, now=timezone.now(), mask=Mask.configured(), why_not=WhyNot(actor))
 
 
-def session_context(request: Request, session_id: UUID, *, reveals: str = "") -> SessionContext:
-    """The context of a session's page, made once per request. One query.
-
-    What is configured is hidden, unless the request is a POST and ``reveals`` says what the page shows, for the audit
-    trail: then see `revealed`.
+def session_context(request: Request, session_id: UUID) -> SessionContext:
+    """The context of a session's page, made once per request. What is configured is hidden. One query.
 
     :raises Http404: if there is no such session.
-    :raises Forbidden: if the user may not see hidden values, and asks to.
     """
-    context = SessionContext.of(
+    return SessionContext.of(
         _session(session_id),
         actor=Actor.of(request.user),
         now=timezone.now(),
         mask=Mask.configured(),
         queue=queue_of(request),
-    )
-    return revealed(request, context, reveals) if reveals else context
-
-
-def revealed(request: Request, context: SessionContext, what: str) -> SessionContext:
-    """The context with nothing hidden, if the request is a POST; the same context otherwise.
-
-    The audit trail then says that the user has seen ``what``.
-
-    :raises Forbidden: if the user may not see hidden values.
-    """
-    if request.method != "POST":
-        return context
-    actions.reveal(actor=context.actor, session_id=context.session_row.pk, what=what)
-    return SessionContext.of(
-        _session(context.session_row.pk),
-        actor=context.actor,
-        now=context.now,
-        mask=Mask.none(),
-        queue=context.queue,
     )
 
 

@@ -47,6 +47,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/state/", tabs.state_tab, name="state"),
     path("sessions/<uuid:session_id>/checkpoints/", tabs.checkpoints_tab, name="checkpoints"),
     path("sessions/<uuid:session_id>/audit/", tabs.audit_tab, name="audit"),
+    path("sessions/<uuid:session_id>/reveal/", tabs.reveal, name="reveal"),
     path("sessions/<uuid:session_id>/json/", tabs.json_tab, name="json"),
     path("sessions/<uuid:session_id>/source/", compare.compare_with_source, name="compare-source"),
     path("sessions/<uuid:session_id>/calls/<int:call_id>/", tabs.call_page, name="call"),

@@ -1,13 +1,17 @@
-"""Links: addresses with a query string, and the links that open a dialog.
+"""Links: addresses with a query string, the links that open a dialog, and the buttons that reveal a hidden value.
 
 Everything that comes out is escaped for HTML, and every parameter for a query string.
 """
+
+import json
+from typing import Any
 
 from django import template
 from django.forms.utils import flatatt
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from sessions_app.access.masking import HIDDEN
 from sessions_app.action_list import ACTIONS, Action
 from sessions_app.addresses import address
 from sessions_app.models import Session
@@ -64,4 +68,20 @@ def dialog_link(
         link,
         link,
         content,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def reveal_button(context: template.Context, kind: str, key: object, shown: Any) -> SafeString | str:
+    """A button that shows one value as it is stored, if a part of it is hidden and the person may see it.
+
+    ``kind`` and ``key`` say which, see `sessions_app.desk.pages.session.revealed`. It belongs to the form `reveal` of
+    the session's page, so it may stand in other forms.
+    """
+    why_not = context.get("why_not")
+    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
+    if HIDDEN not in text or key in (None, "") or why_not is None or why_not["reveal"]:
+        return ""
+    return format_html(
+        '<button class="plain reveal" form="reveal" name="value" value="{}:{}">reveal</button>', kind, key
     )

@@ -7,7 +7,6 @@ from django.http import Http404
 
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
-from sessions_app.access.masking import Mask
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
@@ -75,7 +74,7 @@ class ApproveForm(ContinuingForm, CallForm):
         if approval is None:
             return None
         schema = approvals.tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
-        mask = Mask.none() if "revealed" in self.data else self.context.mask
+        mask = self.context.mask
         shown = approval.arguments if approval.edited is None else approval.edited
         try:
             edited = argument_fields.read(self.data, mask.json(shown), schema)

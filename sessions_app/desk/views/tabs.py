@@ -4,10 +4,13 @@ import json
 from uuid import UUID
 
 from django.http import Http404, HttpResponse, JsonResponse
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_POST
 
+from sessions_app import actions
 from sessions_app.access.availability import shows
-from sessions_app.desk.context import Request, desk, number, render_page, revealed, session_context
+from sessions_app.access.errors import Forbidden
+from sessions_app.action_list import NOT_ALLOWED
+from sessions_app.desk.context import Request, desk, number, render_page, session_context
 from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session import (
     audit,
@@ -16,6 +19,7 @@ from sessions_app.desk.pages.session import (
     discarded,
     json_page,
     repairs,
+    revealed,
     state,
 )
 from sessions_app.desk.pages.session.calls import CallItem
@@ -23,15 +27,15 @@ from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
-from sessions_app.models import ToolCall
+from sessions_app.models import StaffPermission, ToolCall
 
 MOST_HITS = 50
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
-    context = session_context(request, session_id, reveals="the conversation")
+    context = session_context(request, session_id)
     return render_page(
         request,
         "session/conversation.html",
@@ -46,10 +50,10 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The state now, or with ``checkpoint`` as it was there."""
-    context = session_context(request, session_id, reveals="the state")
+    context = session_context(request, session_id)
     checkpoint = None
     if request.GET.get("checkpoint"):
         checkpoint = checkpoints.find(context, number(request, "checkpoint") or 0)
@@ -80,19 +84,19 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
-    context = session_context(request, session_id, reveals="the audit trail")
+    context = session_context(request, session_id)
     page = audit.read_page(context, before=number(request, "before"))
     values = {"tab": "audit", "page": page, "calls": audit.calls_of(context, page)}
     return render_page(request, "session/audit.html", session_frame(context) | values)
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The session as JSON: to read, or with ``raw`` as a file for a program."""
-    context = session_context(request, session_id, reveals="the JSON")
+    context = session_context(request, session_id)
     data = json_page.read_page(context, before=number(request, "before"))
     if "raw" in request.GET:
         return JsonResponse(data)
@@ -124,14 +128,13 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     """One call in full, however big its result, on a branch that the session shows or has discarded."""
     context = session_context(request, session_id)
     row = ToolCall.objects.select_related("approval", "branch").filter(pk=call_id).first()
     if row is None or not (row.branch.session_id == session_id or shows(context.branch, row)):
         raise Http404("This session has no such call.")
-    context = revealed(request, context, f"call {row.position} of {row.tool}")
     if "raw" in request.GET:
         return JsonResponse(call_json(row, mask=context.mask))
     item = CallItem.whole(row, context.mask)
@@ -145,3 +148,21 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
             "asked": values.readable(item.row.arguments) if item.edited else None,
         },
     )
+
+
+@desk
+@require_POST
+def reveal(request: Request, session_id: UUID) -> HttpResponse:
+    """One value as it is stored. ``value`` says which, as kind and key: see `revealed.find`.
+
+    The look is in the audit trail before the page is drawn.
+    """
+    context = session_context(request, session_id)
+    if not context.actor.may(StaffPermission.REVEAL):
+        raise Forbidden(NOT_ALLOWED)
+    kind, _, key = request.POST.get("value", "").partition(":")
+    found = revealed.find(context, kind, key)
+    if found is None:
+        raise Http404("This session has no such value.")
+    actions.reveal(actor=context.actor, session_id=session_id, what=found.what)
+    return render_page(request, "session/revealed.html", session_frame(context) | {"revealed": found})

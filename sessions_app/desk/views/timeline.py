@@ -6,7 +6,7 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET
 
 from sessions_app.access.typed import whole_number
 from sessions_app.desk import live_key
@@ -32,10 +32,10 @@ LAST_EVENTS = 8
 
 
 @desk
-@require_http_methods(["GET", "POST"])
+@require_GET
 def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
-    context = session_context(request, session_id, reveals="the timeline")
+    context = session_context(request, session_id)
     only = timeline_filter.parse(request.GET)
     at = number(request, "at")
     before = (

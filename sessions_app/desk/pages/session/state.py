@@ -25,13 +25,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``unnamed`` are the names of which a part is hidden: no link can name such a key."""
+    """``unnamed`` are the names of which a part is hidden: no link can name such a key.
+
+    ``places`` say where each key is among the checkpoint's, for `revealed.find`.
+    """
 
     checkpoint: Checkpoint | None = None
     values: dict[str, ReadableValue] = field(default_factory=dict)
     counters: list[tuple[str, str]] = field(default_factory=list)
     tools: tuple[str, ...] = ()
     unnamed: frozenset[str] = frozenset()
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def lacks_memory(self) -> bool:
@@ -63,7 +67,15 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
         ],
         tools=restore.tools_of(branch, checkpoint),
         unnamed=frozenset(values.keys() - stored.keys()),
+        places=_places(checkpoint, list(stored), list(values)),
     )
+
+
+def _places(checkpoint: Checkpoint, keys: list[str], shown: list[str]) -> dict[str, str]:
+    """By the names that are shown. Where two names became the same, none says which value is meant."""
+    order = {key: place for place, key in enumerate(sorted(keys))}
+    pairs = zip(keys, shown, strict=True) if len(keys) == len(shown) else ()
+    return {name: f"{checkpoint.pk}-{order[key]}" for key, name in pairs}
 
 
 def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) -> Memory | None:

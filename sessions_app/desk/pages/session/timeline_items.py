@@ -27,8 +27,12 @@ IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Model calls that failed one after another with the same error; ``at`` is when the last one began."""
+    """Model calls that failed one after another with the same error; ``at`` is when the last one began.
 
+    ``position`` is that of the first.
+    """
+
+    position: int
     error: str
     number: int
     at: datetime
@@ -109,7 +113,9 @@ class StepItem:
         """The failed model calls, those in a row with the same error as one."""
         failed = [call for call in self.model_calls if call.error]
         grouped = [list(calls) for _, calls in groupby(failed, key=lambda call: call.error)]
-        return [Failures(calls[0].error, len(calls), calls[-1].started_at) for calls in grouped]
+        return [
+            Failures(calls[0].position, calls[0].error, len(calls), calls[-1].started_at) for calls in grouped
+        ]
 
     @property
     def model_seconds(self) -> float:

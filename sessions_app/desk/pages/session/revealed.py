@@ -1,0 +1,125 @@
+"""One value of a session as it is stored, for a person who may see what is hidden. At most three queries.
+
+Each value has a name for the audit trail: ``the arguments of call 17 of issue_refund``. Whoever shows a value has to
+record the look first, with `actions.reveal`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sessions_app.access.availability import shows
+from sessions_app.access.typed import cut, whole_number
+from sessions_app.desk.pages.session import checkpoints
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.values import ReadableValue, readable
+from sessions_app.history import restore
+from sessions_app.history.message_rows import fill_texts
+from sessions_app.models import Event, Message, ModelCall, ToolCall
+
+Row = TypeVar("Row", ToolCall, Message, ModelCall, Event)
+
+
+@dataclass(frozen=True, slots=True)
+class RevealedValue:
+    """``what`` it is, for the audit trail; and the position at which the timeline shows it, if any."""
+
+    what: str
+    value: ReadableValue
+    position: int | None = None
+
+
+def find(context: SessionContext, kind: str, key: str) -> RevealedValue | None:
+    """The value of this kind; None if the session does not have it, or it is empty.
+
+    :param key: A position for what the timeline shows; the primary key of an unread message; the name of a field of
+        the session; for a state value the primary key of a checkpoint and its place among that one's keys, ``12-0``.
+    """
+    found = _KINDS[kind](context, key) if kind in _KINDS else None
+    if found is None or found[1] in (None, ""):
+        return None
+    what, value, position = found
+    return RevealedValue(what, readable(value), position)
+
+
+_Found = tuple[str, Any, int | None]
+_Finder = Callable[[SessionContext, str], _Found | None]
+
+
+def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
+    """The row at a position, on any branch of the session or in the history with which it was forked."""
+    position = whole_number(key)
+    if position is None:
+        return None
+    rows = model.objects.select_related("branch").filter(position=position)
+    own = rows.filter(branch__session=context.session_row).first()
+    return (
+        own
+        or model.objects.select_related("branch").visible_on(context.branch).filter(position=position).first()
+    )
+
+
+def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
+    def find_call(context: SessionContext, key: str) -> _Found | None:
+        call = _at(ToolCall, context, key)
+        what = f"of call {call.position} of {cut(call.tool)}" if call else ""
+        return (f"{name} {what}", read(call), call.position) if call else None
+
+    return find_call
+
+
+def _message(context: SessionContext, key: str) -> _Found | None:
+    message = _at(Message, context, key)
+    if message is None:
+        return None
+    [message] = fill_texts(message.branch, [message])
+    return f"message {message.position}", message.text, message.position
+
+
+def _failure(context: SessionContext, key: str) -> _Found | None:
+    call = _at(ModelCall, context, key)
+    return (f"the error of model call {call.position}", call.error, call.position) if call else None
+
+
+def _reason(context: SessionContext, key: str) -> _Found | None:
+    event = _at(Event, context, key)
+    return (f"the reason at {event.position}", event.reason, event.position) if event else None
+
+
+def _unread(context: SessionContext, key: str) -> _Found | None:
+    pk = whole_number(key)
+    message = context.session_row.inbox.filter(pk=pk).first() if pk is not None else None
+    return (f"unread message {message.pk}", message.text, None) if message else None
+
+
+def _session(context: SessionContext, key: str) -> _Found | None:
+    return (f"the {key} of the session", getattr(context.session_row, key), None) if key in _FIELDS else None
+
+
+def _state(context: SessionContext, key: str) -> _Found | None:
+    first, _, second = key.partition("-")
+    pk, place = whole_number(first), whole_number(second)
+    checkpoint = checkpoints.find(context, pk) if pk is not None and place is not None else None
+    if checkpoint is None:
+        return None
+    branch = context.branch if shows(context.branch, checkpoint) else checkpoint.branch
+    values = sorted(restore.state_of(branch, checkpoint).items())
+    if place is None or place >= len(values):
+        return None
+    name, value = values[place]
+    return f"the state value {cut(name)} at {checkpoint.position}", value, checkpoint.position
+
+
+_FIELDS = ("title", "customer")
+_KINDS: dict[str, _Finder] = {
+    "arguments": _call("the arguments", lambda call: call.ran_with),
+    "asked": _call("the arguments that the agent asked for", lambda call: call.arguments),
+    "result": _call("the result", lambda call: call.result),
+    "error": _call("the error", lambda call: call.error),
+    "message": _message,
+    "failure": _failure,
+    "reason": _reason,
+    "unread": _unread,
+    "state": _state,
+    "session": _session,
+}
