@@ -1,5 +1,6 @@
 """One session in each adapter of the journal port, with the same interface: for tests that apply to all of them."""
 
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from django.utils import timezone
 from agentstate.durable.port import Journal
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.store import Store
+from agentstate.journals.valkey import ValkeySessions
 from sessions_app import actions
 from sessions_app.models import Branch, InboxMessage, RegisteredAgent, Session, Status
 from sessions_app.runtime import leases
@@ -78,6 +80,30 @@ class FileAdapter(MemoryAdapter):
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
+
+
+class ValkeyAdapter(MemoryAdapter):
+    """Each `open` reads the session from the server, as another process would."""
+
+    def __init__(self, url: str, session_id: str, inputs: dict[str, Json] | None = None) -> None:
+        super().__init__(inputs)
+        with warnings.catch_warnings(action="ignore"):  # this server keeps nothing on disk, as it says
+            self.sessions = ValkeySessions(url)
+        self.session_id = session_id
+        self.opened = False
+
+    def open(self, say: str = "") -> Journal:
+        inputs = None if self.opened else self.inputs
+        self.opened = True
+        self.journal = self.sessions.open(self.session_id, say=say, inputs=inputs)
+        self.store = self.journal.store
+        return self.journal
+
+    def fence(self) -> None:
+        self.sessions.client.hincrby(f"agent:state:{self.session_id}", "epoch", 1)
+
+    def close(self) -> None:
+        self.sessions.client.close()
 
 
 class OrmAdapter:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from agentstate.durable.run import run
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore
 from agentstate.journals.store import Store
+from agentstate.journals.valkey import ValkeySessions
 from tests import sample_agents
 from tests.driving import unregister
 from tests.sample_agents import effects
@@ -44,12 +46,17 @@ def _clean() -> Iterator[None]:
     effects.clear()
 
 
-@pytest.fixture(params=["memory", "file", "opened file"])
+@pytest.fixture(params=["memory", "file", "opened file", pytest.param("valkey", marks=pytest.mark.redis)])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """Where a session is kept, to be given to each `DurableAgent` of a test."""
     path = tmp_path / "anna.jsonl"
     if request.param == "file":
         yield path
+    elif request.param == "valkey":
+        with warnings.catch_warnings(action="ignore"):  # this server keeps nothing on disk, as it says
+            sessions = ValkeySessions(request.getfixturevalue("redis_url"))
+        with sessions.client:
+            yield sessions.session("anna")
     elif request.param == "memory":
         yield MemoryJournal.open(session_id="anna")
     else:

@@ -41,7 +41,7 @@ from agentstate.durable.run_end import (
 )
 from agentstate.durable.state.encoding import decode, encode, encode_result
 from agentstate.names import CallState, Decision
-from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
+from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 
 Json = Any
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -52,17 +52,26 @@ FOLLOWUP = Progress("planning", "done", AT, {"steps": 2, "edges": {"done>plannin
 Make = Callable[..., Adapter]
 
 
-@pytest.fixture(params=["memory", "file", pytest.param("orm", marks=pytest.mark.django_db)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "file",
+        pytest.param("valkey", marks=pytest.mark.redis),
+        pytest.param("orm", marks=pytest.mark.django_db),
+    ]
+)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes sessions in one of the adapters."""
     if request.param == "orm":
         request.getfixturevalue("db")
+    url = request.getfixturevalue("redis_url") if request.param == "valkey" else ""
     made: list[Adapter] = []
 
     def one(inputs: dict[str, Json] | None = None) -> Adapter:
         kinds: dict[str, Callable[[], Adapter]] = {
             "memory": lambda: MemoryAdapter(inputs),
             "file": lambda: FileAdapter(tmp_path / f"{len(made)}.jsonl", inputs),
+            "valkey": lambda: ValkeyAdapter(url, f"s{len(made)}", inputs),
             "orm": lambda: OrmAdapter(inputs),
         }
         made.append(kinds[request.param]())

@@ -22,23 +22,29 @@ from sessions_app.models import CallStatus, Event, Session, Status, ToolCall
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
-from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
+from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 from tests.sample_agents import KINDS
 from tests.test_durable_run import Killed, Plain, comparable, plainly
 
 Json = Any
 Make = Callable[[dict[str, Json]], Adapter]
 # On the journal in memory `test_durable_run` proves the same.
-ADAPTERS = ["file", pytest.param("orm", marks=pytest.mark.django_db)]
+ADAPTERS = [
+    "file",
+    pytest.param("valkey", marks=pytest.mark.redis),
+    pytest.param("orm", marks=pytest.mark.django_db),
+]
 
 
 @pytest.fixture(params=ADAPTERS)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     made: list[Adapter] = []
+    url = request.getfixturevalue("redis_url") if request.param == "valkey" else ""
 
     def one(inputs: dict[str, Json]) -> Adapter:
         kinds: dict[str, Callable[[], Adapter]] = {
             "file": lambda: FileAdapter(tmp_path / f"{len(made)}.jsonl", inputs),
+            "valkey": lambda: ValkeyAdapter(url, f"s{len(made)}", inputs),
             "orm": lambda: OrmAdapter(inputs),
         }
         made.append(kinds[request.param]())

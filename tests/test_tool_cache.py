@@ -9,9 +9,10 @@ import redis
 from django.utils import timezone
 
 from agentstate.durable.cache import MemoryToolCache, ToolCache, cache_key
+from agentstate.journals.tool_cache import RedisToolCache
 from sessions_app.models import ToolResult
 from sessions_app.runtime.connection import RunConnection
-from sessions_app.runtime.tool_cache import DatabaseToolCache, RedisToolCache, forget_expired, tool_cache
+from sessions_app.runtime.tool_cache import DatabaseToolCache, forget_expired, tool_cache
 
 VALUE = {"result": {"documents": ["Glass, section 4"], "n": 1}}
 

@@ -37,7 +37,8 @@ class DurableAgent:
     :param agent: Any Haystack agent. One that a registered factory built brings the policies of its registration.
     :param journal: Where the session is kept: the path of a file, or a journal.
     :param policies: By tool; they add to those of the registration.
-    :param cache: For tools with a `cache_ttl`; without one, results are reused as long as this object lives.
+    :param cache: For tools with a `cache_ttl`; without one that of the journal; in memory or in a file it lives
+        as long as this object.
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
     """
 
@@ -77,7 +78,7 @@ class DurableAgent:
 
         self._wrapped = wrapped
         self._place = place_of(journal)
-        self._cache = cache or MemoryToolCache()
+        self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
         self._lock = threading.Lock()
 
     @property

@@ -4,41 +4,16 @@ Values are JSON, never pickles, so Django's cache framework is not used. An unav
 the tool then runs.
 """
 
-import json
-import logging
 from datetime import timedelta
 from functools import lru_cache
 
-import redis
 from django.conf import settings
 from django.utils import timezone
 
 from agentstate.durable.cache import Json, ToolCache
+from agentstate.journals.tool_cache import RedisToolCache
 from sessions_app.models import ToolResult
 from sessions_app.runtime.connection import RunConnection
-
-logger = logging.getLogger(__name__)
-
-
-class RedisToolCache:
-    """One STRING per result; its time limit is set in the same command."""
-
-    def __init__(self, url: str) -> None:
-        self._redis = redis.Redis.from_url(url, socket_connect_timeout=2, socket_timeout=5)
-
-    def get(self, key: str) -> Json | None:
-        try:
-            text = self._redis.get(key)
-            return None if text is None else json.loads(text)
-        except (redis.RedisError, ValueError):
-            logger.warning("The tool cache cannot be read.", exc_info=True)
-            return None
-
-    def set(self, key: str, value: Json, ttl: float) -> None:
-        try:
-            self._redis.set(key, json.dumps(value), px=max(1, round(ttl * 1000)))
-        except redis.RedisError:
-            logger.warning("The tool cache cannot be written.", exc_info=True)
 
 
 class DatabaseToolCache:

@@ -1,0 +1,318 @@
+"""A journal on Valkey or Redis, for scripts and services on several machines. Needs the extra `valkey`.
+
+    sessions = ValkeySessions("redis://localhost")
+    shop = DurableAgent(agent, sessions.session("anna", title="Order 1042"))
+
+Of each session there are
+
+    STREAM agent:log:{id}       every record of `agentstate.journals.store`, in order: the truth
+    HASH   agent:state:{id}     current_step, status, result_step_N (the messages of step N), updated_at, agent,
+                                customer, title; and what refuses a second writer: epoch, records, last_write
+    LIST   agent:messages:{id}  the messages of the conversation, in order
+
+A write is one script, which changes all three or, if the session has another writer by now, nothing. A session that has
+ended expires after the `ttl`; one that is unfinished does not.
+"""
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Self, cast
+from uuid import uuid4
+
+from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.durable.records import Snapshot
+from agentstate.journals.memory import MemoryJournal
+from agentstate.journals.store import Record, Store, begin_epoch
+from agentstate.names import RunEvent
+
+try:
+    import redis
+except ImportError as error:
+    raise ImportError(
+        "A journal on Valkey needs the extra 'valkey': pip install 'agentstate[valkey]'."
+    ) from error
+
+from agentstate.journals.tool_cache import RedisToolCache
+
+DAY = 24 * 60 * 60
+PAGE = 1000
+
+# Keys: state, messages, log. Arguments: the writer's epoch, the number of records before this one, the name of this
+# write, the record and its operation, the milliseconds after which the session expires (0 for never), the number of
+# messages, the messages, and the fields of the state with their values.
+_WRITE = """
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'records', 'last_write')
+if now[3] and now[3] == ARGV[3] then return 1 end
+if tonumber(now[1] or 0) ~= tonumber(ARGV[1]) or tonumber(now[2] or 0) ~= tonumber(ARGV[2]) then return 0 end
+redis.call('XADD', KEYS[3], '*', 'op', ARGV[5], 'record', ARGV[4])
+local fields = 8 + tonumber(ARGV[7])
+for i = 8, fields - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+for i = fields, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('HSET', KEYS[1], 'records', tonumber(ARGV[2]) + 1, 'last_write', ARGV[3])
+for _, key in ipairs(KEYS) do
+  if tonumber(ARGV[6]) > 0 then redis.call('PEXPIRE', key, ARGV[6]) else redis.call('PERSIST', key) end
+end
+return 1
+"""
+
+
+class ValkeySessions:
+    """The sessions on one server.
+
+    :param server: Its URL, or a client of the package redis.
+    :param ttl: Seconds for which a session that has ended is kept; None for ever.
+
+    Warns where the server may lose what it has confirmed: a journal needs `appendonly yes` and `appendfsync always`.
+    """
+
+    def __init__(self, server: "str | redis.Redis", *, ttl: float | None = DAY) -> None:
+        if isinstance(server, str):
+            server = redis.Redis.from_url(server, socket_connect_timeout=5, socket_timeout=30)
+        self.client = server
+        self.ttl = ttl
+        self.cache = RedisToolCache(server)
+        _warn_unless_durable(server)
+
+    def session(
+        self, session_id: str, *, agent: str = "", customer: str = "", title: str = ""
+    ) -> "ValkeySession":
+        """Where one session is kept, for a `DurableAgent`. The texts are shown in its HASH."""
+        labels = {"agent": agent, "customer": customer, "title": title}
+        return ValkeySession(self, session_id, {name: text for name, text in labels.items() if text})
+
+    def open(self, session_id: str, *, say: str = "", inputs: Record | None = None) -> "ValkeyJournal":
+        """The session's journal at its next epoch; a new session if there is none."""
+        return self.session(session_id).begin(say, inputs)
+
+    def load(self, session_id: str) -> Store:
+        """The session as it is; another process may be running it."""
+        return _load(self, session_id, {})
+
+    def follow(
+        self, session_id: str, *, after: str = "0", timeout: float | None = None
+    ) -> Iterator[tuple[str, Record]]:
+        """Each record with its id in the stream, from the first one after `after`, and each new one when it is written.
+
+        :param timeout: Ends when nothing was written for so many seconds; None goes on for ever.
+        """
+        waited = 0.0
+        while timeout is None or waited < timeout:
+            wait = 5.0 if timeout is None else min(5.0, timeout - waited)
+            read: Any = self.client.xread({_key("log", session_id): after}, PAGE, max(1, round(wait * 1000)))
+            waited = 0.0 if read else waited + wait
+            for entry_id, fields in _entries(read):
+                after = _text(entry_id)
+                yield after, _record(fields)
+
+    def mark_complete(self, session_id: str) -> None:
+        """Let a session that will not go on expire, although it is unfinished."""
+        state = _key("state", session_id)
+        with self.client.pipeline(transaction=True) as both:
+            if self.client.exists(state):
+                both.hset(state, "status", "complete")
+            for kind in ("state", "messages", "log"):
+                if self.ttl is not None:
+                    both.pexpire(_key(kind, session_id), round(self.ttl * 1000))
+            both.execute()
+
+
+class ValkeySession:
+    """Where one session is kept: made by `ValkeySessions.session`."""
+
+    def __init__(self, sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> None:
+        self.session_id = session_id
+        self.cache = sessions.cache
+        self._sessions = sessions
+        self._labels = dict(labels)
+
+    def begin(self, say: str = "", inputs: Record | None = None) -> "ValkeyJournal":
+        while True:
+            try:
+                store = _load(self._sessions, self.session_id, self._labels)
+                return ValkeyJournal(store, begin_epoch(store, say, inputs))
+            except LeaseLost:  # another process began an epoch between the two
+                continue
+
+    @contextmanager
+    def open(self) -> Iterator[MemoryJournal]:
+        yield self.begin()
+
+    def read(self) -> Store:
+        return self._sessions.load(self.session_id)
+
+
+class ValkeyStore(Store):
+    """A session as its stream says; each write is fenced by the server."""
+
+    def __init__(self, sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> None:
+        super().__init__(session_id)
+        self.sessions = sessions
+        self.labels = dict(labels)
+        self.records = 0
+        self.step_messages: list[Record] = []
+        self._script = sessions.client.register_script(_WRITE)
+
+    def write(self, record: Record) -> None:
+        """:raises LeaseLost: if the session has another writer by now; nothing was written.
+        :raises JournalUnavailable: if the server does not answer. Whether it has written the record is not known.
+        """
+        messages = [json.dumps(body, ensure_ascii=False) for body in _messages(record)]
+        fields = self._fields(record)
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        keys = [_key(kind, self.session_id) for kind in ("state", "messages", "log")]
+        arguments = [
+            self.epoch,
+            self.records,
+            uuid4().hex,
+            line,
+            record["op"],
+            self._expiry(record),
+            len(messages),
+        ]
+        try:
+            # A client that sends a write again, since its answer was lost, is told by the name of the write.
+            written = self._script(
+                keys, [*arguments, *messages, *[text for pair in fields.items() for text in pair]]
+            )
+        except redis.RedisError as error:
+            self.epoch += 1  # a run that still uses this journal stops here
+            raise JournalUnavailable(f"The server of the journal failed: {error}") from error
+        if not written:
+            self.epoch += 1
+            raise LeaseLost(f"The session {self.session_id} has another writer now.")
+        self._apply(record)
+        self.records += 1
+
+    def check_epoch(self) -> None:
+        """:raises LeaseLost: if the session has another writer by now."""
+        epoch = self.sessions.client.hget(_key("state", self.session_id), "epoch")
+        if int(cast(Any, epoch) or 0) != self.epoch:
+            raise LeaseLost(f"The session {self.session_id} has another writer now.")
+
+    def _apply(self, record: Record) -> None:
+        super()._apply(record)
+        if record["op"] == "checkpoint" and record["kind"] != "prepared":
+            self.step_messages = []
+        elif record["op"] == "reply":
+            self.step_messages += _own_messages(record)
+
+    def _fields(self, record: Record) -> dict[str, str]:
+        """What the record changes in the HASH."""
+        fields = {"updated_at": datetime.now(UTC).isoformat(), **self.labels}
+        step_messages = self.step_messages
+        for part in (record.get("before"), record):
+            if not part:
+                continue
+            if part["op"] == "open":
+                fields["epoch"] = str(part["epoch"])
+            elif part["op"] == "checkpoint":
+                fields["current_step"] = str(part["step"])
+                if part["kind"] in ("step", "end"):
+                    result = [*step_messages, *_own_messages(part)]
+                    fields[f"result_step_{part['step']}"] = json.dumps(result, ensure_ascii=False)
+                    step_messages = []
+            if status := _status(part):
+                fields["status"] = status
+        if self.records == 0:
+            fields["status"] = "idle"
+        return fields
+
+    def _expiry(self, record: Record) -> int:
+        """Milliseconds, where this record ends the session's only unfinished turn; else 0."""
+        ends = _status(record) == "complete" or (record["op"] == "open" and self._is_complete())
+        return round(self.sessions.ttl * 1000) if ends and self.sessions.ttl is not None else 0
+
+    def _is_complete(self) -> bool:
+        return bool(self.turns.all) and self.turns.unfinished is None
+
+
+class ValkeyJournal(MemoryJournal):
+    """A session's journal at one epoch: made by `ValkeySessions.open`."""
+
+    store: ValkeyStore
+
+    def next_epoch(self) -> Self:
+        """The session's journal at its next epoch, with what other processes have written meanwhile."""
+        session = ValkeySession(self.store.sessions, self.session_id, self.store.labels)
+        return cast(Self, session.begin())
+
+    def load(self) -> Snapshot:
+        self.store.check_epoch()
+        return super().load()
+
+
+def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
+    store = ValkeyStore(sessions, session_id, labels)
+    after = "-"
+    while page := cast(Any, sessions.client.xrange(_key("log", session_id), after, "+", PAGE)):
+        for entry_id, fields in page:
+            store._apply(_record(fields))
+            store.records += 1
+            after = f"({_text(entry_id)}"
+    store.epoch = int(cast(Any, sessions.client.hget(_key("state", session_id), "epoch")) or 0)
+    return store
+
+
+def _entries(read: Any) -> list[Any]:
+    """The entries in the answer to XREAD of one stream, of which versions of the client make different things."""
+    if not read:
+        return []
+    page = next(iter(read.values())) if isinstance(read, dict) else read[0][1]
+    return list(page[0] if isinstance(page[0], list) else page)
+
+
+def _messages(record: Record) -> list[Record]:
+    """The bodies of the messages that the record adds to the conversation, in order."""
+    before = record.get("before")
+    return [*(_own_messages(before) if before else []), *_own_messages(record)]
+
+
+def _own_messages(record: Record) -> list[Record]:
+    if record["op"] not in ("checkpoint", "reply") or record.get("aside"):
+        return []
+    return [message["body"] for message in record["messages"]]
+
+
+def _status(record: Record) -> str:
+    """What the HASH says of a session after this record; "" where it says what it said before."""
+    end = record.get("stop")
+    if end:
+        status: str = end["status"]
+        if status != "idle":
+            return status
+        return "failed" if end["event"] == RunEvent.FAILED else "complete"
+    return "running" if record["op"] in ("ask", "reply", "plan", "call", "checkpoint") else ""
+
+
+def _warn_unless_durable(client: "redis.Redis") -> None:
+    try:
+        settings = {
+            name: _text(cast(Any, client.config_get(name)).get(name, ""))
+            for name in ("appendonly", "appendfsync")
+        }
+    except redis.RedisError:
+        why = "does not say whether it writes to disk before it confirms"
+    else:
+        if settings == {"appendonly": "yes", "appendfsync": "always"}:
+            return
+        why = "confirms before it has written to disk (it needs appendonly yes and appendfsync always)"
+    warnings.warn(
+        f"The server {why}: what it loses in a crash may be done again, and a tool call may run twice.",
+        stacklevel=3,
+    )
+
+
+def _key(kind: str, session_id: str) -> str:
+    return f"agent:{kind}:{session_id}"
+
+
+def _record(fields: Mapping[Any, Any]) -> Record:
+    record: Record = json.loads(next(value for name, value in fields.items() if _text(name) == "record"))
+    return record
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,209 @@
+"""A session on Valkey or Redis: the documented structures, one writer, and how long they are kept."""
+
+import json
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from agentstate import Answered, DurableAgent, ToolPolicy, Waiting
+from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.journals.valkey import ValkeySessions, ValkeyStore
+from tests import sample_agents
+from tests.sample_agents import effects
+from tools import services
+
+IDEMPOTENT = {"fast": ToolPolicy(idempotent=True)}
+
+
+@pytest.fixture
+def sessions(redis_url: str) -> Iterator[ValkeySessions]:
+    effects.clear()
+    with warnings.catch_warnings(action="ignore"):  # this server keeps nothing on disk, as it says
+        sessions = ValkeySessions(redis_url)
+    with sessions.client:
+        yield sessions
+    effects.clear()
+
+
+def durable(sessions: ValkeySessions, **labels: str) -> DurableAgent:
+    session = sessions.session("anna", **labels)
+    return DurableAgent(sample_agents.long_run(2), session, policies=IDEMPOTENT)
+
+
+def state(sessions: ValkeySessions) -> dict[str, str]:
+    stored: Any = sessions.client.hgetall("agent:state:anna")
+    return {name.decode(): value.decode() for name, value in stored.items()}
+
+
+def ttls(sessions: ValkeySessions) -> set[Any]:
+    return {sessions.client.ttl(f"agent:{kind}:anna") for kind in ("state", "messages", "log")}
+
+
+def test_the_hash_tells_the_steps_with_their_results_and_what_the_session_is_about(
+    sessions: ValkeySessions,
+) -> None:
+    durable(sessions, agent="shop", customer="Anna", title="Order 1042").run("hi")
+    stored = state(sessions)
+    assert {name: stored[name] for name in ("current_step", "status", "agent", "customer", "title")} == {
+        "current_step": "3",
+        "status": "complete",
+        "agent": "shop",
+        "customer": "Anna",
+        "title": "Order 1042",
+    }
+    results = {name: json.loads(text) for name, text in stored.items() if name.startswith("result_step_")}
+    assert {name: [body["role"] for body in bodies] for name, bodies in results.items()} == {
+        "result_step_1": ["assistant", "tool"],
+        "result_step_2": ["assistant", "tool"],
+        "result_step_3": ["assistant"],
+    }
+    assert results["result_step_3"][0]["content"] == [{"text": "Long done."}]
+    assert stored["updated_at"].endswith("+00:00")
+
+
+def test_the_list_is_the_conversation_in_order_and_the_stream_the_whole_log(sessions: ValkeySessions) -> None:
+    durable(sessions).run("hi")
+    listed: Any = sessions.client.lrange("agent:messages:anna", 0, -1)
+    assert [json.loads(text)["role"] for text in listed] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    entries: Any = sessions.client.xrange("agent:log:anna")
+    assert [fields[b"op"].decode() for _, fields in entries][:4] == ["open", "ask", "checkpoint", "reply"]
+    assert [record["op"] for _, record in sessions.follow("anna", timeout=0.01)] == [
+        fields[b"op"].decode() for _, fields in entries
+    ]
+
+
+def test_a_log_of_more_than_a_page_is_read_whole(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable(sessions).run("hi")
+    monkeypatch.setattr("agentstate.journals.valkey.PAGE", 3)
+    assert sessions.load("anna").position == sessions.open("anna").store.position
+    assert [message.text for message in durable(sessions).history()][-1] == "Long done."
+
+
+def test_following_the_stream_sees_a_record_when_it_is_written(sessions: ValkeySessions) -> None:
+    seen = threading.Event()
+
+    def follow() -> None:
+        for _, record in sessions.follow("anna", timeout=20):
+            if record["op"] == "checkpoint" and record["kind"] == "end":
+                seen.set()
+                return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    durable(sessions).run("hi")
+    thread.join(20)
+    assert seen.is_set()
+
+
+def test_a_session_that_has_ended_expires_and_an_unfinished_one_does_not(sessions: ValkeySessions) -> None:
+    waiting = sample_agents.refunds()
+    paying = DurableAgent(
+        waiting, sessions.session("anna"), policies={"refund": ToolPolicy(approval=True), **IDEMPOTENT}
+    )
+    outcome = paying.run("hi")
+    assert isinstance(outcome, Waiting)
+    assert (state(sessions)["status"], ttls(sessions)) == ("waiting", {-1})
+    for call in outcome.pending:
+        paying.decide(call.call_id, approve=False)
+    assert isinstance(paying.resume(), Answered)
+    [ttl] = ttls(sessions)
+    assert 86390 < ttl <= 86400
+    sessions.open("anna", say="and now?")
+    assert ttls(sessions) == {-1}
+
+
+def test_an_unfinished_session_can_be_marked_complete(sessions: ValkeySessions) -> None:
+    sessions.open("anna", say="hi")
+    sessions.mark_complete("anna")
+    assert state(sessions)["status"] == "complete"
+    assert all(0 < ttl <= 86400 for ttl in ttls(sessions) - {-2})
+
+
+def test_a_second_writer_takes_the_session_over_and_the_first_can_write_no_more(
+    sessions: ValkeySessions,
+) -> None:
+    first = sessions.open("anna", say="hi")
+    second = sessions.open("anna")
+    before = sessions.client.xlen("agent:log:anna")
+    with pytest.raises(LeaseLost):
+        first.say("too late")
+    sessions.open("anna")
+    with pytest.raises(LeaseLost):
+        second.load()
+    assert sessions.client.xlen("agent:log:anna") == before + 1
+
+
+def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = sessions.open("anna")
+    script = journal.store._script
+
+    def twice(keys: Any, arguments: Any) -> Any:
+        script(keys, arguments)
+        return script(keys, arguments)
+
+    monkeypatch.setattr(journal.store, "_script", twice)
+    journal.say("hi")
+    assert len(sessions.load("anna").unread) == 1
+
+
+def test_a_server_that_fails_stops_the_run_which_goes_on_when_it_is_back(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, writes = ValkeyStore.write, 0
+
+    def failing(self: ValkeyStore, record: Any) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 5:
+            monkeypatch.setattr(self, "_script", broken)
+        real(self, record)
+
+    def broken(*args: Any) -> Any:
+        raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr(ValkeyStore, "write", failing)
+    with pytest.raises(JournalUnavailable, match="The server of the journal failed: gone"):
+        durable(sessions).run("hi", key="m1")
+    assert durable(sessions).run("hi", key="m1").text == "Long done."
+    assert [effect for effect in effects if effect.startswith("fast")] in (
+        ["fast(q0)", "fast(q1)"],
+        ["fast(q0)", "fast(q0)", "fast(q1)"],
+    )
+
+
+def test_results_are_cached_on_the_server_under_the_documented_key_with_the_tools_time_limit(
+    sessions: ValkeySessions,
+) -> None:
+    session = sessions.session("anna")
+    DurableAgent(sample_agents.long_run(1), session, policies={"fast": ToolPolicy(cache_ttl=300)}).run("hi")
+    [key] = sessions.client.keys("tool:cache:fast:*")
+    assert 290 < sessions.client.ttl(key) <= 300
+
+
+def test_opening_warns_of_a_server_that_confirms_before_it_has_written(
+    redis_url: str, redis_server: services.Redis
+) -> None:
+    with pytest.warns(UserWarning, match="needs appendonly yes and appendfsync always"):
+        ValkeySessions(redis_url).client.close()
+    with redis.Redis.from_url(redis_url) as client:
+        client.config_set("appendfsync", "always")
+        client.config_set("appendonly", "yes")
+        try:
+            ValkeySessions(redis_url).client.close()
+        finally:
+            client.config_set("appendonly", "no")
