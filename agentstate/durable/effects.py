@@ -16,10 +16,14 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
     :raises Suspended: if a call is held, or the approval of one is requested.
     """
     holding = []
+    failed_before = False
     for record in pending:
         earlier = _earlier_effects(run, record)
         if earlier is not None and earlier.holds:
             holding.append(earlier)
+            run.request_approval(record, record.tool, record.run_arguments)
+        elif _is_uncertain_attempt(run, record):
+            failed_before = True
             run.request_approval(record, record.tool, record.run_arguments)
         elif (
             record.status == CallState.PLANNED
@@ -31,7 +35,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
         if earlier is not None:
             run.show_earlier_effects(record, earlier)
     if run.approval_requests:
-        raise Suspended(_needs_approval(run, holding))
+        raise Suspended(_needs_approval(run, holding, failed_before=failed_before))
 
 
 def hold(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
@@ -43,6 +47,12 @@ def hold(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspen
         run.request_approval(record, record.tool, record.run_arguments)
         run.show_earlier_effects(record, earlier)
         return Suspended(_needs_approval(run, [earlier]))
+
+
+def _is_uncertain_attempt(run: RunContext, record: CallRecord) -> bool:
+    """Whether the call failed before, may have taken effect then, and is not approved to be tried again."""
+    is_undecided = record.status == CallState.PLANNED and record.approval is None
+    return is_undecided and record.call_id in run.new_attempts and not run.policy(record.tool).idempotent
 
 
 def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | None:
@@ -60,11 +70,15 @@ def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | No
     )
 
 
-def _needs_approval(run: RunContext, holding: list[EarlierEffects]) -> NeedsApproval:
+def _needs_approval(
+    run: RunContext, holding: list[EarlierEffects], *, failed_before: bool = False
+) -> NeedsApproval:
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs a person's yes."
     if any(earlier.repeats is not None for earlier in holding):
         why += " It was run with the same arguments before the session was taken back."
     elif holding:
         why += " It has taken effect where this history does not show it, and that was not undone."
+    if failed_before:
+        why += " It failed before, and nobody knows whether it took effect."
     return NeedsApproval(why=why, requests=tuple(run.approval_requests))

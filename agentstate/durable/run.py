@@ -101,7 +101,8 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:
         context.to(AgentPhase.ERROR)
-        return _end_run(context, Failed(clean_text(describe(error))))
+        failed_call = context.position_of_failure(error)
+        return _end_run(context, Failed(clean_text(describe(error)), tool_call=failed_call))
     finally:
         run_context.current_run.reset(token)
     if result.get("exit_reason") == BOUNDARY:

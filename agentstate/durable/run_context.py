@@ -121,7 +121,14 @@ class RunContext:
 
         self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
         self._next_seq: dict[str, int] = {}
-        self.calls: dict[str, CallRecord] = {call.call_id: call for call in snapshot.calls}
+        self.calls: dict[str, CallRecord] = {}
+        # The ids of calls that failed and ended their turn, and that a person lets be tried again.
+        self.new_attempts: set[str] = set()
+        for call in snapshot.calls:
+            if call.call_id in self.calls:
+                self.new_attempts.add(call.call_id)
+            self.calls[call.call_id] = call
+        self._failures: list[tuple[BaseException, int]] = []
         self.unmatched_calls: list[CallRecord] = []
         self.approval_requests: list[ApprovalRequest] = []
         # Results whose recorded outputs the model gets, by their identity: see `agentstate.durable.tool_outputs`.
@@ -152,6 +159,15 @@ class RunContext:
             record = replace(record, **changes)
             self.calls[record.call_id] = record
             return record
+
+    def note_failure(self, record: CallRecord, error: BaseException) -> None:
+        """Note that this call raised the error, which ends the turn of an agent that raises what its tools raise."""
+        with self.lock:
+            self._failures.append((error, record.position))
+
+    def position_of_failure(self, error: BaseException) -> int | None:
+        """The position of the call that raised the error; None if no call did."""
+        return next((position for raised, position in self._failures if raised is error), None)
 
     def request_approval(self, record: CallRecord, tool: str, arguments: dict[str, Any]) -> None:
         """Note that the call needs a person's approval. The run is suspended once all of the step are noted."""

@@ -88,12 +88,16 @@ class Finished(RunEnd):
 
 @dataclass(frozen=True, slots=True)
 class Failed(RunEnd):
-    """The turn has ended with an error that another attempt would meet again."""
+    """The turn has ended with an error that another attempt would meet again.
+
+    `tool_call` is the position of the tool call whose failure ended it, if one did: a person may let it be tried again.
+    """
 
     status = "idle"
     event = RunEvent.FAILED
     error: str
     failed_call: FailedModelCall | None = None
+    tool_call: int | None = None
 
     @property
     def reason(self) -> str:

@@ -49,6 +49,9 @@ def attach(tool: Tool) -> None:
             return inner(**kwargs)
         try:
             return _invoke(run, record, tool, inner, kwargs)
+        except ToolInvocationError as error:
+            run.note_failure(record, error)
+            raise
         finally:
             if threading.get_ident() != run.thread:
                 run.journal.thread_done()

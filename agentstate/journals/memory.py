@@ -33,6 +33,9 @@ from agentstate.durable.run_end import (
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 from agentstate.names import CallState, Decision
 
+# What the record of a planned call holds.
+_PLANNED = ("position", "call_id", "tool", "arguments", "idempotency_key")
+
 
 class MemoryJournal:
     """A session's journal at one epoch. `MemoryJournal.open()` makes a new session, or the next epoch of a store.
@@ -73,14 +76,27 @@ class MemoryJournal:
             say(self.store, text)
 
     def resume(self) -> None:
-        """Let a session that waits because its agent has changed go on with the agent as it is now.
+        """Let a session go on that waits because its agent has changed, with the agent as it is now.
 
-        :raises LookupError: if it does not wait for that.
+        Or let the tool call be tried again whose failure has ended the turn. It then waits for approval, unless its
+        tool is idempotent.
+
+        :raises LookupError: if the session does neither.
         """
-        with self.store.lock:
-            if self.store.last_end.get("waiting_for") != "changed":
-                raise LookupError("The session does not wait because its agent has changed.")
-            self.store.write({"op": "adopt"})
+        store = self.store
+        with store.lock:
+            failed = store.calls.get(store.last_end.get("failed_call", 0))
+            if store.last_end.get("waiting_for") == "changed":
+                store.write({"op": "adopt"})
+            elif failed is not None and failed == store.step_calls_by_id().get(failed.call_id):
+                attempt = {name: getattr(failed, name) for name in _PLANNED} | {
+                    "position": store.position + 1
+                }
+                store.write({"op": "plan", "position": store.position + 1, "calls": [attempt]})
+            else:
+                raise LookupError(
+                    "There is nothing to resume: the agent has not changed, and no failed call has ended the turn."
+                )
 
     def decide(
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
@@ -94,7 +110,7 @@ class MemoryJournal:
         :raises LookupError: if no such call waits.
         """
         with self.store.lock:
-            call = next((call for call in self.store.step_calls() if call.call_id == call_id), None)
+            call = self.store.step_calls_by_id().get(call_id)
             is_open = call is not None and call.approval is not None and call.approval.decision == ""
             if call is None or not (is_open if approve is not None else call.status == CallState.DOUBT):
                 raise LookupError(f"No call {call_id!r} waits for that decision.")
@@ -305,7 +321,9 @@ def _progress_from(record: Record) -> Progress:
 
 def _end_record(end: RunEnd, status: str) -> Record:
     """The record of a run's end. `status` is the session's next one."""
+    failed_call = end.tool_call if isinstance(end, Failed) else None
     return {
+        **({} if failed_call is None else {"failed_call": failed_call}),
         "status": status,
         "event": end.event,
         "waiting_for": end.waiting_for,

@@ -74,6 +74,10 @@ class Store:
         """The calls of the unfinished step."""
         return tuple(call for call in self.calls.values() if call.position > self._step_began_at)
 
+    def step_calls_by_id(self) -> dict[str, CallRecord]:
+        """The last call of each id in the unfinished step: a new attempt comes behind the call that failed."""
+        return {call.call_id: call for call in self.step_calls()}
+
     def _apply(self, record: Record) -> None:
         if record.get("before"):
             self._apply(record["before"])

@@ -11,6 +11,7 @@ from django.utils import timezone
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME, Action
+from sessions_app.actions.attempts import plan_new_attempt
 from sessions_app.actions.base import (
     asks_reason,
     begin_turn_if_over,
@@ -43,10 +44,13 @@ def cancel(session: Session, actor: Actor, reason: str) -> Session:
 def resume(session: Session, actor: Actor, reason: str) -> Session:
     """Let a session continue: one that is paused, failed, out of retries, delayed, or asked to pause.
 
+    A tool call whose failure ended the turn is tried again: with approval, unless its tool is idempotent.
+
     One whose agent has changed continues with the agent as it is now. A paused session at the end
     of a turn, without unread messages, becomes idle.
     """
     now = timezone.now()
+    attempt = None
     before = {
         "status": session.status,
         "waiting_for": session.waiting_for,
@@ -58,11 +62,11 @@ def resume(session: Session, actor: Actor, reason: str) -> Session:
         set_status(session, Status.IDLE)
     else:
         accept_present_definition(session)
+        attempt = plan_new_attempt(session, now)
         begin_turn_if_over(session, now)
         queue(session, now)
-    return commit(
-        session, RESUME.event, actor, reason, {name: value for name, value in before.items() if value}
-    )
+    data = {name: value for name, value in before.items() if value}
+    return commit(session, RESUME.event, actor, reason, {**data, **(attempt.reference() if attempt else {})})
 
 
 @asks_reason(RELEASE)

@@ -92,10 +92,18 @@ def end_run(
             position=fence.position + 1,
             actor_name=worker,
             reason=end.reason,
+            data=_event_data(session, end),
             at=now,
         )
     Session.objects.filter(pk=session.pk).update(**values)
     return status
+
+
+def _event_data(session: Session, end: RunEnd) -> dict[str, Json]:
+    """The call whose failure ended the turn, which a Resume lets be tried again."""
+    if not isinstance(end, Failed) or end.tool_call is None:
+        return {}
+    return ToolCall.objects.get(branch=session.branch, position=end.tool_call).reference()
 
 
 def progress_fields(progress: Progress) -> dict[str, Json]:

@@ -1,0 +1,196 @@
+"""Where a failed tool call has ended a turn, only a person's Resume lets that call be tried again."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ToolCall as Call
+from haystack.tools import Tool
+
+import agentstate
+from agentstate import ToolPolicy
+from agentstate.durable.agent import make_durable
+from agentstate.durable.run import run
+from agentstate.journals import MemoryJournal
+from sessions_app import actions
+from sessions_app.models import CallStatus, Phase, Session, Status, WaitingFor
+from tests import driving, sample_agents
+from tests.adapters import FileAdapter, MemoryAdapter
+from tests.builders import SYSTEM
+from tests.driving import Desk
+from tests.sample_agents import effect, effects, fast, scripted
+
+IDEMPOTENT = {"pay": ToolPolicy(idempotent=True), "fast": ToolPolicy(idempotent=True)}
+
+
+@pytest.fixture
+def desk(db: None) -> Iterator[Desk]:
+    with driving.desk() as desk:
+        yield desk
+
+
+@pytest.fixture(autouse=True)
+def _no_effects() -> Iterator[None]:
+    sample_agents.effects.clear()
+    yield
+    sample_agents.effects.clear()
+
+
+def paying(failures: int) -> Callable[[], Agent]:
+    """An agent whose tool `pay` fails so many times, and that raises what its tools raise."""
+    remaining = [failures]
+
+    def pay(order: str) -> str:
+        effect(f"pay({order}) with {agentstate.idempotency_key()}")
+        if remaining[0]:
+            remaining[0] -= 1
+            raise ConnectionError("the bank is away")
+        return f"paid {order}"
+
+    parameters = {"type": "object", "properties": {"order": {"type": "string"}}}
+    tool = Tool(name="pay", description="Pays.", parameters=parameters, function=pay)
+    model = scripted([Call("fast", {"q": "a"}, id="c1"), Call("pay", {"order": "A1"}, id="c2")], "Over.")
+    return lambda: Agent(chat_generator=model, tools=[fast, tool], raise_on_tool_invocation_failure=True)
+
+
+def payments() -> list[str]:
+    return [what for what in effects if what.startswith("pay")]
+
+
+def names() -> list[str]:
+    return [what.partition(" ")[0] for what in effects]
+
+
+@pytest.fixture(params=["memory", "file"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., MemoryJournal]]:
+    """Opens the session's journal at its next epoch, as a new process does."""
+    adapter = MemoryAdapter() if request.param == "memory" else FileAdapter(tmp_path / "session.jsonl")
+
+    def reopen(say: str = "") -> MemoryJournal:
+        adapter.open(say)
+        return adapter.journal
+
+    yield reopen
+    adapter.close()
+
+
+def test_a_journals_resume_lets_the_call_be_tried_again_with_the_same_key(
+    reopen: Callable[..., MemoryJournal],
+) -> None:
+    durable = make_durable(paying(1)(), policies=IDEMPOTENT)
+    outcome = run(durable, reopen("hi"))
+    assert "the bank is away" in outcome.why
+    assert run(durable, reopen()).why == outcome.why  # by itself it does not run again
+    assert len(payments()) == 1
+
+    reopen().resume()
+    outcome = run(durable, reopen())
+
+    assert (outcome.status, outcome.why) == ("idle", "")
+    assert Counter(names()) == Counter(["model(0)", "fast(a)", "pay(A1)", "pay(A1)", "model(1)"])
+    assert len(set(payments())) == 1
+
+
+def test_a_call_that_is_not_idempotent_is_tried_again_with_approval_only() -> None:
+    durable = make_durable(paying(1)())
+    journal = MemoryJournal.open(say="hi")
+    run(durable, journal)
+    journal.resume()
+
+    journal = MemoryJournal.open(journal.store)
+    outcome = run(durable, journal)
+
+    assert outcome.status == "waiting"
+    assert (
+        outcome.why == "pay needs a person's yes. It failed before, and nobody knows whether it took effect."
+    )
+    assert len(payments()) == 1
+    journal.decide("c2", approve=True)
+    assert run(durable, MemoryJournal.open(journal.store)).status == "idle"
+    assert Counter(names()) == Counter(["model(0)", "fast(a)", "pay(A1)", "pay(A1)", "model(1)"])
+
+
+def test_there_is_nothing_to_resume_where_no_call_ended_the_turn() -> None:
+    durable = make_durable(paying(0)())
+    journal = MemoryJournal.open(say="hi")
+    run(durable, journal)
+    with pytest.raises(LookupError, match="There is nothing to resume"):
+        journal.resume()
+
+
+def failed(desk: Desk, session: Session) -> Session:
+    session = desk.run(session)
+    assert (session.status, session.phase) == (Status.IDLE, Phase.ERROR)
+    assert "the bank is away" in session.error
+    return session
+
+
+def test_resume_starts_a_new_attempt_each_time_and_the_history_shows_them_all(desk: Desk) -> None:
+    desk.agent(paying(2), policies=IDEMPOTENT)
+    session = failed(desk, desk.start())
+    session = failed(desk, desk.resume(session))
+    session = desk.run(desk.resume(session))
+
+    assert (session.status, session.final_answer) == (Status.IDLE, "Over.")
+    calls = [(call.tool, call.status, call.call_id) for call in desk.calls(session)]
+    assert calls == [
+        ("fast", CallStatus.DONE, "c1"),
+        ("pay", CallStatus.FAILED, "c2"),
+        ("pay", CallStatus.FAILED, "c2"),
+        ("pay", CallStatus.DONE, "c2"),
+    ]
+    assert len(payments()) == 3
+    assert len(set(payments())) == 1
+    assert [role for role, _ in desk.texts(session)] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert names().count("model(0)") == 1
+
+
+def test_a_resumed_call_that_is_not_idempotent_waits_for_approval_and_can_be_rejected(desk: Desk) -> None:
+    desk.agent(paying(1))
+    session = desk.run(desk.resume(failed(desk, desk.start())))
+    assert (session.status, session.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
+
+    actions.reject(actor=SYSTEM, session_id=session.pk, call_id="c2", message="It was paid by hand.")
+    session = desk.run(session)
+
+    assert (session.status, session.final_answer) == (Status.IDLE, "Over.")
+    assert len(payments()) == 1
+
+
+def test_an_approved_attempt_runs_once(desk: Desk) -> None:
+    desk.agent(paying(1))
+    session = desk.run(desk.resume(failed(desk, desk.start())))
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id="c2")
+    session = desk.run(session)
+    assert (session.status, session.final_answer) == (Status.IDLE, "Over.")
+    assert len(payments()) == 2
+
+
+def test_a_message_starts_no_new_attempt(desk: Desk) -> None:
+    desk.agent(paying(1), policies=IDEMPOTENT)
+    session = failed(desk, desk.start())
+    failed(desk, desk.say(session, "Hello?"))
+    assert len(payments()) == 1
+
+
+def test_a_failed_call_that_did_not_end_the_turn_is_not_tried_again(desk: Desk) -> None:
+    def broken_model(messages: Any, tools: Any = None) -> Any:
+        if any(message.tool_call_results for message in messages):
+            raise ValueError("The request was refused.")
+        return ChatMessage.from_assistant(tool_calls=[Call("broken", {"q": "x"}, id="b1")])
+
+    desk.agent(
+        lambda: Agent(
+            chat_generator=MockChatGenerator(response_fn=broken_model), tools=[sample_agents.broken]
+        ),
+        policies={"broken": ToolPolicy(idempotent=True)},
+    )
+    session = desk.run(desk.start())
+    assert session.phase == Phase.ERROR
+    desk.run(desk.resume(session))
+    assert effects.count("broken(x)") == 1
