@@ -1,5 +1,6 @@
-"""The command line: `agentstate desk COMMAND`, the same as `python -m agentstate desk COMMAND`.
+"""The command line: `agentstate COMMAND`, the same as `python -m agentstate COMMAND`.
 
+`show FILE` prints the session in a journal file, which another process may be running.
 `desk` hands its arguments to Django, as `manage.py` does in a clone: `agentstate desk up` starts everything.
 """
 
@@ -16,12 +17,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="agentstate", description="Durable Haystack agents, and their desk."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    shown = commands.add_parser("show", help="Print the session in a journal file.")
+    shown.add_argument("file", metavar="FILE")
     desk = commands.add_parser(
         "desk", help="A command of the desk, such as: desk up", add_help=False, prefix_chars="\0"
     )
     desk.add_argument("rest", nargs=argparse.REMAINDER, metavar="...")
     options = parser.parse_args(arguments)
-    return _desk(options.rest)
+    return _show(options.file) if options.command == "show" else _desk(options.rest)
+
+
+def _show(file: str) -> int:
+    from agentstate.journals import load, show
+    from agentstate.journals.file import JournalFileError
+
+    try:
+        sys.stdout.write(show(load(file)))
+    except JournalFileError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
 
 
 def _desk(arguments: Sequence[str]) -> int:

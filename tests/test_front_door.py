@@ -402,6 +402,12 @@ def test_resume_without_an_unfinished_turn_returns_the_answer_on_record(journal:
 # Reading
 
 
+def test_a_session_in_which_nothing_was_asked_has_no_history_and_none_is_made(tmp_path: Path) -> None:
+    durable = DurableAgent(sample_agents.plain_talk(), tmp_path / "a.jsonl")
+    assert (durable.history(), durable.pending()) == ([], [])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_history_and_pending_can_be_read_while_the_session_runs(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     seen: list[Any] = []

@@ -1,6 +1,8 @@
-"""The journal port's adapters that need no Django."""
+"""The journal port's adapters that need no Django, and what reads a session without running it."""
 
-from agentstate.journals.file import FileJournal
+from agentstate.journals.file import FileJournal, load
+from agentstate.journals.folder import SessionFolder
 from agentstate.journals.memory import MemoryJournal
+from agentstate.journals.show import show
 
-__all__ = ["FileJournal", "MemoryJournal"]
+__all__ = ["FileJournal", "MemoryJournal", "SessionFolder", "load", "show"]

@@ -37,7 +37,7 @@ class FilePlace:
         return FileJournal.open(self._path)
 
     def read(self) -> Store:
-        return load(self._path)
+        return load(self._path) if self._path.exists() else Store(self.session_id)
 
 
 class OpenedPlace:

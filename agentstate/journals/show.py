@@ -1,0 +1,79 @@
+"""A session as text for people: the conversation with its calls, and what it waits for. Needs no Haystack."""
+
+import json
+from typing import Any
+
+from agentstate.durable.records import CallRecord
+from agentstate.journals.store import Store
+from agentstate.names import TYPE_TAG, CallState
+
+Json = Any
+
+
+def show(store: Store) -> str:
+    """The session as lines of text, all messages in the order in which they were recorded."""
+    lines = [f"Session {store.session_id}: {_status(store)}"]
+    for _, body in sorted(store.messages.items()):
+        lines += _message(body)
+    lines += [f"  {'unread':<12}{_clean(_texts(message.body))}" for message in store.unread]
+    for call in store.step_calls():
+        if need := _need(call):
+            lines.append(f"  {call.call_id} {need}: {_call(call.tool, call.run_arguments)}")
+    return "\n".join(lines) + "\n"
+
+
+def _status(store: Store) -> str:
+    end = store.last_end
+    why = _clean((end.get("why") or end.get("error") or "") if end else "")
+    status = "failed" if end and end["error"] else store.status
+    if store.turns.unfinished is not None and status == "idle":
+        status = "unfinished"
+    return f"{status}. {why}".rstrip(" .") + "."
+
+
+def _message(body: dict[str, Json]) -> list[str]:
+    lines = []
+    if text := _texts(body):
+        lines.append(f"  {body['role']:<12}{_clean(text)}")
+    for part in body["content"]:
+        if call := part.get("tool_call"):
+            lines.append(f"  {'calls':<12}{_call(call['tool_name'], call['arguments'])}")
+        if answer := part.get("tool_call_result"):
+            failed = " failed" if answer["error"] else ""
+            result = answer["result"]
+            text = result if isinstance(result, str) else json.dumps(_plain(result), ensure_ascii=False)
+            lines.append(f"  {'result':<12}{_clean(answer['origin']['tool_name'])}{failed}: {_clean(text)}")
+    return lines
+
+
+def _texts(body: dict[str, Json]) -> str:
+    return "\n".join(part["text"] for part in body["content"] if isinstance(part.get("text"), str))
+
+
+def _need(call: CallRecord) -> str:
+    if call.approval is not None and call.approval.decision == "":
+        return "needs approval"
+    return "is in doubt" if call.status in (CallState.DOUBT, CallState.STARTED) else ""
+
+
+def _call(tool: str, arguments: dict[str, Json]) -> str:
+    values = ", ".join(
+        f"{name}={json.dumps(_plain(value), ensure_ascii=False)}" for name, value in arguments.items()
+    )
+    return _clean(f"{tool}({values})")
+
+
+def _plain(value: Json) -> Json:
+    """The stored value without the tags of its types."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        tagged = TYPE_TAG in value and "value" in value
+        return _plain(value["value"]) if tagged else {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _clean(text: str) -> str:
+    """The text with its lines indented, and without what a terminal would obey."""
+    printable = "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in text)
+    return printable.replace("\n", "\n" + " " * 14)
