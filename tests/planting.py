@@ -191,11 +191,11 @@ def rich() -> Session:
         "Both again.",
         calls=[
             ("issue_refund", {"claim": "CLM-1042", "amount": 120}),
-            ("send_letter", {"text": "Dear Greta"}),
+            ("send_letter", {"text": "Dear Sir"}),
         ],
     )
     history.ask(history.calls[-2], repeats=before, earlier=[before.pk])
-    history.ask(history.calls[-1], edited={"text": "Dear Greta L."})
+    history.ask(history.calls[-1], edited={"text": "Dear Madam,"})
     return history.rest("waiting", waiting_for="approval", why="Waits")
 
 
