@@ -4,6 +4,9 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+# Its pages have a link to the desk instead, see templates/admin/base_site.html.
+admin.site.site_url = None
+
 handler400 = "sessions_app.desk.bad_request.bad_request"
 
 urlpatterns = [

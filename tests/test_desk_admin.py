@@ -168,3 +168,14 @@ def test_what_can_be_done_on_the_desk_is_one_click_away(supervisor, states):
     for action in ("resume", "rewind", "fork", "cancel", "step"):
         assert f'href="/sessions/{states["retries_used_up"].pk}/{action}/"' in text, action
     assert f'href="/sessions/{states["done"].pk}/pause/"' not in text
+
+
+def test_the_admin_has_the_desks_name_and_colours_and_a_way_back(client):
+    client.force_login(builders.user("supervisor"))
+    page = client.get("/admin/").content.decode()
+    assert '<a href="/">Back to the desk</a>' in page
+    assert "AgentState admin" in page
+    assert "Django" not in page
+    assert 'href="/static/desk/admin.css"' in page
+    assert 'rel="icon"' in page
+    assert 'rel="icon"' in client.get("/no-such-page/").content.decode()

@@ -12,6 +12,10 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.AlterModelOptions(
+            name='branch',
+            options={'ordering': ['number'], 'verbose_name_plural': 'branches'},
+        ),
         migrations.RemoveIndex(
             model_name='session',
             name='session_queue',

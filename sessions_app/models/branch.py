@@ -38,6 +38,7 @@ class Branch(models.Model):
 
     class Meta:
         ordering = ["number"]
+        verbose_name_plural = "branches"
         constraints = [models.UniqueConstraint(fields=["session", "number"], name="branch_number_once")]
 
     def __str__(self) -> str:
