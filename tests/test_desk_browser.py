@@ -247,3 +247,27 @@ def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, sc
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{address} is {wide} px too wide"
     context.close()
+
+
+def test_ctrl_enter_sends_a_message_and_a_dialog_but_only_brings_a_decision_to_its_button(page):
+    session = builders.done()
+    page.goto(f"/sessions/{session.pk}/")
+    page.get_by_label("Message to the agent").fill("And my wing mirror?")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".toast")).to_be_visible()
+    assert session.inbox.get().text == "And my wing mirror?"
+
+    paused = builders.paused()
+    page.goto(f"/sessions/{paused.pk}/")
+    page.get_by_role("button", name="Resume…").click()
+    page.get_by_role("dialog", name="Resume").get_by_label("Reason").fill("Lunch is over")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".toast")).to_be_visible()
+    assert Session.objects.get(pk=paused.pk).status == "queued"
+
+    builders.waiting_for_approval()
+    page.goto("/approvals/")
+    page.get_by_label("amount", exact=True).focus()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("[data-key=a]")).to_be_focused()
+    assert Approval.objects.get().decision == ""

@@ -84,4 +84,15 @@
     if (event.key === "a" || target.matches("input, textarea")) target.focus();
     else target.click();
   });
+
+  // Ctrl+Enter sends what is being typed. A decision about a call is only brought to its button.
+  document.addEventListener("keydown", (event) => {
+    const form = event.target.form;
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !form) return;
+    const button = $("button.first:not(:disabled)", form) || $("button:not(:disabled)", form);
+    if (!button) return;
+    event.preventDefault();
+    if (event.target.closest("[data-card]")) button.focus();
+    else form.requestSubmit(button);
+  });
 })();
