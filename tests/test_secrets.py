@@ -248,6 +248,12 @@ def test_every_field_that_may_hold_a_text_is_planted(sessions):
         assert any(secrets.SHORT.split()[1] in str(value) for value in rows), (model, field.name)
 
 
+def test_the_list_of_fields_without_texts_names_only_fields_that_exist():
+    for name in planting.UNPLANTED:
+        model, _, field = name.partition(".")
+        assert apps.get_model("sessions_app", model)._meta.get_field(field), name
+
+
 def test_no_page_shows_a_secret(client, sessions):
     client.force_login(builders.user("supervisor"))
     assert look_at_all(client, PAGES, [sessions["rich"]]) > 100
