@@ -32,7 +32,7 @@ from tests.corpora import secrets
 
 NAME_IN_CODE = "a name that the developers of the agent gave"
 NAME_OF_STAFF = "the name of one of the staff, of a command or of a process"
-MACHINERY = "a key or a fingerprint that the machinery made; no text"
+MACHINERY = "a key or a fingerprint that the system made; no text"
 NUMBERS = "positions, numbers and names that the engine counts"
 UNPLANTED = {
     "registeredagent.key": NAME_IN_CODE,

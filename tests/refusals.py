@@ -5,7 +5,7 @@ about (a call, an approval, a checkpoint) are not looked at here; `tests/test_av
 """
 
 NOT_WAITING = "It does not wait for a decision."
-CANCELLED = "It was cancelled. Rewind it or fork it to go on."
+CANCELLED = "It was cancelled. Rewind or fork it to continue."
 PAUSE_FIRST = "It is running: pause it first."
 
 _ANSWERS = {
@@ -36,7 +36,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "waiting_for_approval": "It waits for an approval: approve or reject the call first.",
         "in_doubt": "It waits for a decision on a call in doubt: decide it first.",
         "cancelled": CANCELLED,
-        "done": "It has finished. Send it a message to go on.",
+        "done": "It has finished. Send it a message to continue.",
     },
     "pause": {
         "pausing": "It already pauses as soon as the present call has ended.",
@@ -85,18 +85,18 @@ REFUSALS: dict[str, dict[str, str]] = {
     "assign": {},
     "note": {},
     "release": {
-        "queued": "No worker holds it.",
-        "retrying": "No worker holds it.",
-        "waiting_for_approval": "No worker holds it.",
-        "in_doubt": "No worker holds it.",
-        "retries_used_up": "No worker holds it.",
-        "changed": "No worker holds it.",
-        "paused": "No worker holds it.",
-        "cancelled": "No worker holds it.",
-        "done": "No worker holds it.",
-        "failed": "No worker holds it.",
-        "rewound": "No worker holds it.",
-        "forked": "No worker holds it.",
+        "queued": "No worker is running it.",
+        "retrying": "No worker is running it.",
+        "waiting_for_approval": "No worker is running it.",
+        "in_doubt": "No worker is running it.",
+        "retries_used_up": "No worker is running it.",
+        "changed": "No worker is running it.",
+        "paused": "No worker is running it.",
+        "cancelled": "No worker is running it.",
+        "done": "No worker is running it.",
+        "failed": "No worker is running it.",
+        "rewound": "No worker is running it.",
+        "forked": "No worker is running it.",
     },
     "memory": _REPAIRS,
     "state-value": _REPAIRS,

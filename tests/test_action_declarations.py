@@ -37,11 +37,15 @@ SAID: dict[str, tuple[str, str, str]] = {
     "pause": ("Pause", "Pause", "Paused."),
     "rewind": ("Rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."),
     "undo": ("Undo the rewind", "Undo the rewind", "Undone: the session is where it was."),
-    "fork": ("Fork", "Fork", "This is the fork: it goes its own way from here."),
+    "fork": ("Fork", "Fork", "This is the fork: it is independent of its source from here."),
     "cancel": ("Cancel", "Cancel the session", "Cancelled."),
-    "withdraw": ("Ask again before a tool runs", "Ask again", "From its next step on it is asked for again."),
+    "withdraw": (
+        "Require approval again",
+        "Require approval",
+        "Approval is required again from the next step.",
+    ),
     "assign": ("Assign", "Assign", "Assigned."),
-    "release": ("Take it from its worker", "Release", "Released. Another worker may take it."),
+    "release": ("Release from its worker", "Release", "Released. Another worker may take it."),
 }
 
 

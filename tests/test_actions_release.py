@@ -38,7 +38,7 @@ def test_a_released_session_may_be_taken_by_another_worker():
 
 @pytest.mark.parametrize("state", ["queued", "paused", "waiting_for_approval", "done", "cancelled"])
 def test_what_no_worker_holds_is_not_released(state):
-    with pytest.raises(Refused, match="No worker holds it"):
+    with pytest.raises(Refused, match="No worker is running it"):
         release(builders.STATES[state]())
 
 

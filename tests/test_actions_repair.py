@@ -282,7 +282,7 @@ def test_what_runs_or_is_over_is_not_repaired(repair, status):
 def test_nothing_can_be_repaired_before_it_has_begun(repair, given):
     session = builders.queued()
     before = everything()
-    with pytest.raises(Invalid, match="has not begun yet"):
+    with pytest.raises(Invalid, match="has not started yet"):
         repair(session, **given)
     assert everything() == before
 
@@ -345,7 +345,7 @@ def test_the_cost_does_not_depend_on_how_long_the_history_is(repair):
     assert counts[0] == counts[1] < 35
 
 
-# The state of the machinery afterwards
+# The state of the system afterwards
 
 
 def test_a_call_in_doubt_still_waits_for_its_decision_after_a_repair():
@@ -494,14 +494,14 @@ def test_several_keys_are_changed_at_once_and_those_given_as_they_were_are_not()
         ("account", None, "account must be an object, not empty"),
         ("due", "2026-04-01", "due must be a date, not text"),
         ("account", {"$type": "document", "value": {}}, "account must be an object, not a document"),
-        ("offers", [{"$type": "gun", "value": 1}], "holds nothing of the type 'gun'"),
+        ("offers", [{"$type": "gun", "value": 1}], "contains no value of the type 'gun'"),
         (
             "due",
             {"$type": "date"},
-            "due holds what is no valid date: write it in the form of the present value",
+            "due is not a valid date: write it in the form of the present value",
         ),
-        ("due", {"$type": "date", "value": "soon"}, "no valid date"),
-        ("due", {"$type": "date", "value": "2026-04-01", "more": 1}, "no valid date"),
+        ("due", {"$type": "date", "value": "soon"}, "not a valid date"),
+        ("due", {"$type": "date", "value": "2026-04-01", "more": 1}, "not a valid date"),
         ("colour", "red", "There is no state key 'colour'. There are: account, customer"),
         ("customer", "A\x00da", "NUL"),
         ("limit", float("nan"), "NaN"),
@@ -729,7 +729,7 @@ def test_an_answer_that_says_nothing_is_refused(how):
 def test_a_call_of_a_step_that_is_over_is_not_answered():
     session, _ = refunding()
     old = ToolCall.objects.filter(branch=session.branch).earliest("position")
-    with pytest.raises(NotFound, match="Replace its result in the conversation"):
+    with pytest.raises(NotFound, match="Correct its result in the conversation"):
         answer_call(session, call_id=old.pk)
 
 
@@ -777,7 +777,7 @@ def test_a_step_is_done_as_a_whole(which, message):
 
 def test_a_step_whose_calls_have_ended_is_not_done_by_hand():
     session = builders.looked_up().rest("paused")
-    with pytest.raises(Invalid, match="nothing to do by hand"):
+    with pytest.raises(Invalid, match="nothing to complete manually"):
         answer_step(session)
 
 

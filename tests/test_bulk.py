@@ -120,7 +120,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
     builders.queued()
-    with pytest.raises(Moved, match="They were 2 sessions; by now they are 1"):
+    with pytest.raises(Moved, match="The list had 2 sessions and now has 1"):
         start(actor, expected=2)
     assert not BulkAction.objects.exists()
 

@@ -75,7 +75,7 @@ def test_acting_asks_for_a_reason_first_and_then_does_it_through_the_action(supe
     assert Event.objects.filter(kind="resumed", actor_name="sue", reason="The provider is back").count() == 1
     # The one that could not be resumed says why.
     said = [str(message) for message in answer.context["messages"]]
-    assert said == ["done: It has finished. Send it a message to go on.", "Resume: done for 1."]
+    assert said == ["done: It has finished. Send it a message to continue.", "Resume: done for 1."]
 
 
 def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_num_queries):

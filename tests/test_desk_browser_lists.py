@@ -61,7 +61,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
     page = log_in(context)
     page.goto("/?queue=all")
-    page.get_by_role("link", name="Act on all of these…").click()
+    page.get_by_role("link", name="Bulk actions…").click()
     expect(page.locator(".outcome")).to_contain_text("3 of 4 sessions")
     page.get_by_label("Reason").fill("The provider is down")
     page.get_by_role("button", name="Pause 3").click()
@@ -70,7 +70,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     while bulk.step(bulk_action.pk):
         pass
     if not javascript:
-        page.get_by_role("link", name="Look again").click()
+        page.get_by_role("link", name="Refresh").click()
     expect(page.locator("#progress")).to_contain_text("Finished: 3 done, 1 refused, of 4.")
     expect(page.locator("#progress td")).to_contain_text(["Windscreen of POL-7", "It is not running."])
     assert Session.objects.filter(status="paused").count() == 3
@@ -99,10 +99,10 @@ def test_replace_a_result_and_undo_it(browser, live_server, javascript):
     page = log_in(context, "supervisor")
     page.goto(f"/sessions/{session.pk}/")
     page.locator(f"#c{call.position} .more > summary").click()
-    page.get_by_role("link", name="Replace its result").click()
+    page.get_by_role("link", name="Correct its result").click()
     page.get_by_label("What the model reads instead").fill("The policy has lapsed.")
     page.get_by_label("Reason").fill("The system was stale")
-    page.get_by_role("button", name="Replace the words").click()
+    page.get_by_role("button", name="Save correction").click()
     expect(page.locator(f"#c{call.position} .replaced")).to_contain_text("The policy has lapsed.")
     page.locator("header.session").get_by_role("button", name="Undo").click()
     page.get_by_label("Reason").fill("It was right")

@@ -121,7 +121,7 @@ def test_a_list_that_has_changed_since_is_a_conflict_and_keeps_what_was_typed(op
     answer = begin(operator, expected="3")
     text = plain(answer)
     assert answer.status_code == 409
-    assert "They were 3 sessions; by now they are 4." in text
+    assert "The list had 3 sessions and now has 4." in text
     assert "Provider is down" in text
     assert hidden(text, "expected") == "4"
     assert not BulkAction.objects.exists()
@@ -167,7 +167,9 @@ def test_a_wrong_filter_acts_on_nothing(operator):
 def test_where_none_can_be_done_the_button_says_so(operator):
     builders.done()
     text = plain(operator.get("/bulk/?queue=all&kind=pause"))
-    assert re.search(r'<button class="button first"\s+disabled title="None of them can be done."', text)
+    assert re.search(
+        r'<button class="button first"\s+disabled title="It is possible for none of them."', text
+    )
     assert "No session is chosen." in plain(operator.get("/bulk/?queue=paused&kind=pause"))
 
 
@@ -179,7 +181,7 @@ def test_it_is_stopped_once(operator):
     assert operator.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 302
     text = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
     assert "Stopped by anna" in text
-    assert "2</span> left alone" in text
+    assert "2</span> skipped" in text
     again = operator.post(f"/bulk/actions/{bulk_action.pk}/stop/")
     assert again.status_code == 409
     assert "already stopped by anna" in plain(again)

@@ -111,7 +111,7 @@ def test_after_two_undos_what_was_paid_is_still_on_the_page(anna, sue, desk):
         2: (2, 2, "sue", "All of it was right", True),
         3: (1, 1, "sue", "It was right", True),
     }
-    assert "2 steps left by undoing by sue" in plain(desk, session)
+    assert "2 steps discarded by undo by sue" in plain(desk, session)
     assert "120.00" in plain(desk, session, "branches/2/")
     third = plain(desk, session, "branches/3/")
     assert "second letter" in third
@@ -132,7 +132,7 @@ def test_undo_says_what_it_will_not_undo(anna, sue, client):
     effects = text[text.index("Not undone") :]
     assert "issue_refund" in effects
     assert "lookup_policy" not in effects
-    assert "2 steps of the present history are set aside" in text
+    assert "2 steps of the present history will be discarded" in text
 
 
 def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
@@ -148,7 +148,7 @@ def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
     session.refresh_from_db()
     found = lines(session)
     assert (found[1].repaired, found[1].effects, found[1].by, found[1].why) == (True, 0, "sue", "A slip")
-    assert "No call in what is set aside had a side effect." in plain(client, session, "undo/")
+    assert "No discarded call had a side effect." in plain(client, session, "undo/")
 
 
 def test_a_branch_left_below_an_earlier_rewind_is_found(anna, sue, desk):

@@ -68,7 +68,7 @@ def test_one_form_decides_all_and_resumes(operator, status):
 @pytest.mark.parametrize(
     "changed, said",
     [
-        ({"decision-letter": ""}, "Choose what became of the call."),
+        ({"decision-letter": ""}, "Choose the outcome of the call."),
         ({"decision-letter": "skip", "text-letter": " "}, "Write what the agent is told"),
         ({"decision-letter": "result", "text-letter": " "}, "Enter what the tool returned"),
         ({"decision-letter": "nothing", "text-letter": "Sent"}, "It returns nothing, but"),

@@ -83,7 +83,7 @@ def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_un
     assert 'claim="CLM-1", amount=120 asked: claim="CLM-1", amount=100' in text
     assert re.search(r"amount=100 \d\d:\d\d:\d\d ?, branch 1 paid The call in full", text)
     assert f"/sessions/{history.session.pk}/calls/{call.pk}/" in desk.get(address).content.decode()
-    assert "This very call was run already" not in text
+    assert "This call already ran" not in text
 
 
 def test_an_effect_of_another_session_names_it(desk: Client) -> None:
@@ -136,7 +136,7 @@ def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
     approval = held(history, [other, same], repeats=same)
     assert [effect.call.pk for effect in card_of(approval).discarded.effects] == [other.pk]
     text = text_of(desk, "/approvals/")
-    assert "This very call was run already" in text
+    assert "This call already ran" in text
     assert "amount=120" in text
 
 

@@ -301,8 +301,8 @@ def test_agents_are_shown_with_tools_policies_and_the_phases_of_all_their_sessio
         "issue_refund",
         "needs approval",
         "moves money",
-        "may be repeated",
-        "must not run twice",
+        ">idempotent<",
+        ">not idempotent<",
         "maximum",
     ):
         assert what in text
@@ -318,17 +318,17 @@ def test_workers_are_shown_with_their_running_sessions(desk):
     Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
     builders.running(title="Held")
     text = desk.get("/workers/").content.decode()
-    assert re.search(r"host:1</td>\s*<td>\s*<span class=\"pill done\">alive", text)
-    assert re.search(r"host:2</td>\s*<td>\s*<span class=\"pill error\">silent", text)
+    assert re.search(r"host:1</td>\s*<td>\s*<span class=\"pill done\">Online", text)
+    assert re.search(r"host:2</td>\s*<td>\s*<span class=\"pill error\">Offline", text)
     assert "Held" in text
 
 
-def test_every_page_warns_when_sessions_are_due_and_no_worker_listens(desk):
+def test_every_page_warns_when_sessions_are_due_and_no_worker_is_online(desk):
     session = builders.queued()
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=2))
     for address in ("/", f"/sessions/{session.pk}/", "/workers/"):
-        assert "No worker listens." in desk.get(address).content.decode()
+        assert "No worker is running." in desk.get(address).content.decode()
     Worker.objects.create(name="host:1")
-    assert "No worker listens." not in desk.get("/").content.decode()
+    assert "No worker is running." not in desk.get("/").content.decode()
     Worker.objects.update(stopped_at=timezone.now())
-    assert "No worker listens." in desk.get("/").content.decode()
+    assert "No worker is running." in desk.get("/").content.decode()

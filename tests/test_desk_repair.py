@@ -219,7 +219,7 @@ def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
     send(supervisor, session, "answer", call_id=call.pk, answer="skip", text="Paid by hand")
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count('aria-label="Step 2"') == 1
-    assert "What was before a repair by <b>sue</b>" in re.sub(r"\s+", " ", page)
+    assert "History before a repair by <b>sue</b>" in re.sub(r"\s+", " ", page)
     assert "answered for issue_refund" in page
 
 
@@ -260,7 +260,7 @@ def test_a_step_with_nothing_left_to_do_says_so(supervisor):
     session = remembering()
     assert f"/sessions/{session.pk}/step/" not in supervisor.get(f"/sessions/{session.pk}/").content.decode()
     text = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
-    assert "there is nothing to do by hand" in text
+    assert "there is nothing to complete manually" in text
     assert re.search(r'<button class="button first"\s+disabled', text)
     assert send(supervisor, session, "step").status_code == 400
 
@@ -376,7 +376,7 @@ def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(cli
     approval = history.ask(history.calls[-1], repeats=before)
     session = history.rest("waiting", waiting_for="approval")
     text = client.get(f"/sessions/{session.pk}/").content.decode()
-    assert "This very call was run already" in text
+    assert "This call already ran" in text
     assert re.search(r"Its result on record:\s+<code>refunded 120 EUR</code>", text)
     assert f'formaction="/sessions/{session.pk}/reuse/"' in text
     assert "Run it again" in text
@@ -492,10 +492,10 @@ def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(c
 def test_allowances_are_listed_and_withdrawn(client):
     client.force_login(builders.user("operator", "anna"))
     session = builders.waiting_for_approval()
-    assert "Allowed without being asked" not in client.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Pre-approved tools" not in client.get(f"/sessions/{session.pk}/").content.decode()
     Allowance.objects.create(session=session, tool="issue_refund", granted_by="berta")
     text = client.get(f"/sessions/{session.pk}/").content.decode()
-    assert re.search(r"Allowed without being asked.*?issue_refund.*?by berta", text, re.DOTALL)
+    assert re.search(r"Pre-approved tools.*?issue_refund.*?by berta", text, re.DOTALL)
     form = client.get(f"/sessions/{session.pk}/withdraw/?tool=issue_refund").content.decode()
     assert 'name="tool" value="issue_refund"' in form
     stale = send(client, session, "withdraw", tool="issue_refund", version=0)

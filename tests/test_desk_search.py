@@ -71,13 +71,15 @@ def test_a_search_in_a_queue_stays_in_it(desk):
 def test_any_text_may_be_searched_for(desk, text):
     letters(title="Roof")
     assert "No session matches." in page(desk, "/", q=text)
-    assert "That was not said here." in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=text)
+    assert "No matches in this session." in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=text)
 
 
 def test_a_text_that_cannot_be_searched_for_shows_an_error(desk):
     letters(title="Roof")
     assert desk.get("/", {"q": "\x00"}).status_code == 400
-    assert "That was not said here." not in page(desk, f"/sessions/{Session.objects.get().pk}/find/", q=" ")
+    assert "No matches in this session." not in page(
+        desk, f"/sessions/{Session.objects.get().pk}/find/", q=" "
+    )
 
 
 def test_discarded_steps_are_found_and_linked_to(desk):

@@ -88,7 +88,7 @@ def test_no_worker_is_online():
     hint = only(session, "not taken", due + 2 * MINUTE)
     assert (hint.tone, hint.text) == (
         "error",
-        "It has been due for 2 min, but no worker listens. Start one.",
+        "It has been due for 2 min, but no worker is online. Start one.",
     )
     Worker.objects.create(name="host:1", beat_at=due + 2 * MINUTE)
     busy = only(session, "not taken", due + 2 * MINUTE)
@@ -193,7 +193,7 @@ def test_an_agent_that_changed_since_the_last_checkpoint():
     RegisteredAgent.objects.update(definition="e" * 64)
     hint = only(paused, "changed definition")
     assert (hint.tone, hint.kind) == ("waiting", "checkpoint")
-    assert "look before you resume it" in hint.text
+    assert "check it before you resume it" in hint.text
     assert only(done, "changed definition").tone == "idle"
     assert hints(cancelled) == []
 

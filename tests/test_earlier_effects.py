@@ -225,7 +225,7 @@ def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Des
     session = desk.run(desk.resume(session))
     assert (session.waiting_for, effects) == (WaitingFor.APPROVAL, ["CLM-1 120"])
     assert session.why == (
-        "refund needs a person's yes. "
+        "refund needs approval. "
         "It has taken effect where this history does not show it, and that was not undone."
     )
     [approval] = requests(session)
@@ -243,7 +243,7 @@ def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Des
     session = desk.run(session)
     [approval] = requests(session)
     assert (approval.arguments["claim_number"], approval.earlier) == ("CLM-2", None)
-    assert session.why == "refund needs a person's yes."
+    assert session.why == "refund needs approval."
 
 
 # Which calls are held
@@ -459,7 +459,7 @@ def test_a_request_that_need_not_hold_shows_what_has_been_seen_too(desk: Desk) -
     session = approve(desk, told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100)))
     session = approve(desk, told(desk, back(session), paying("B", 80)))
     session = told(desk, session, paying("C", 5))
-    assert (held(session), session.why) == ([("A", 100)], "pay needs a person's yes.")
+    assert (held(session), session.why) == ([("A", 100)], "pay needs approval.")
 
 
 # Forks

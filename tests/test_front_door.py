@@ -298,7 +298,7 @@ def test_a_call_that_needs_approval_waits_and_goes_on_as_decided(journal: Any) -
         ("r1", "refund", {"order": "A1", "amount": 100}, "approval"),
         ("r2", "refund", {"order": "B2", "amount": 7}, "approval"),
     ]
-    with pytest.raises(TurnUnfinished, match="refund needs a person's yes") as raised:
+    with pytest.raises(TurnUnfinished, match="refund needs approval") as raised:
         _ = outcome.result
     assert raised.value.outcome is outcome
 

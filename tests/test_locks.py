@@ -178,7 +178,7 @@ def test_pages_are_drawn_while_the_lock_is_held(client: Client) -> None:
             assert client.get(f"/sessions/{session.pk}/{place}").status_code == 200, place
         text = client.get(f"/sessions/{session.pk}/").content.decode()
     assert time.monotonic() - began < 15, "the pages waited"
-    assert "Its worker went quiet." in text
+    assert "Its worker is lost." in text
     assert "The lease of host:1 ran out" in text
 
 

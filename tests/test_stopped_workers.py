@@ -169,7 +169,7 @@ def stop_between_writes(setting: Setting, stops: Iterable[tuple[str, int]]) -> i
         setting.first.drive_until_stopped(session)
         held = Session.objects.filter(pk=session, status=Status.RUNNING).exists()
         end_lease(session)
-        assert ("Its worker went quiet." in setting.page(session)) is held
+        assert ("Its worker is lost." in setting.page(session)) is held
         # Another worker gets as far as it can without a person: to the end, or to a call in doubt.
         taken_over = setting.second.drive(session) != "busy"
         assert taken_over or not held
@@ -286,7 +286,7 @@ def test_a_session_is_taken_over_once_the_process_stopped_inside_a_write_is_kill
         "the lease to end",
         WAIT_SECONDS,
     )
-    assert "Its worker went quiet." in setting.page(session)
+    assert "Its worker is lost." in setting.page(session)
     assert setting.second.drive(session) == "busy"
     short_lease.kill()
     setting.finish(session)

@@ -187,7 +187,7 @@ def test_a_call_that_needs_approval_suspends_the_session_without_a_worker(desk: 
         Phase.EXECUTING,
     )
     assert (session.worker, session.lease_expires_at, session.attempt) == ("", None, 0)
-    assert session.why == "refund needs a person's yes."
+    assert session.why == "refund needs approval."
     assert desk.last_event(session).kind == "asked"
     # All of the step are asked for at once, and none of it runs before all are answered.
     assert [approval.arguments for approval in open_approvals(session)] == [

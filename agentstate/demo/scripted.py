@@ -1,6 +1,6 @@
 """The scripted demo model: it chooses tools by what the user wrote, and needs no network.
 
-`reply` depends on the messages and the tools only, so that any worker can go on where another stopped. Two requests
+`reply` depends on the messages and the tools only, so that any worker can continue where another stopped. Two requests
 simulate failures of a model server: one about the archived ledger (`ARC-` and a number) always fails, one that says
 "rush hour" fails twice before it succeeds.
 """
@@ -45,7 +45,7 @@ def reply(messages: list[ChatMessage], tools: "ToolsType | None" = None) -> Chat
     _simulate_failures(request)
     wanted, answers = _next(request)
     if wanted:
-        text = f"I will {_joined([_description(call) for call in wanted])}."
+        text = f"I'll {_joined([_description(call) for call in wanted])}."
         ids = _call_ids(messages)
         calls = [ToolCall(call.tool, call.arguments, id=next(ids)) for call in wanted]
     else:
@@ -112,9 +112,9 @@ def _simulate_failures(request: Request) -> None:
 
 
 def _description(call: WantedCall) -> str:
-    name = call.tool.replace("_", " ")
+    name = "read source" if call.tool == "slow_research" else call.tool.replace("_", " ")
     about = next((call.arguments[key] for key in _NAMED_BY if key in call.arguments), "")
-    return f"{name}{' ' if name.startswith('look up') else ' for '}{about}" if about else name
+    return f"{name}{' ' if name.startswith(('look up', 'read')) else ' for '}{about}" if about else name
 
 
 def _joined(descriptions: Sequence[str]) -> str:

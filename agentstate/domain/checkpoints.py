@@ -34,7 +34,7 @@ def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Pat
 
 
 def load_checkpoint(session_id: str, directory: str | os.PathLike[str]) -> AgentState | None:
-    """The state last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` goes on or begins.
+    """The state last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` continues or begins.
 
     :raises ValueError: for an invalid `session_id`.
     :raises UnreadableState: naming the file, if it is damaged, of a newer version, or another session's.

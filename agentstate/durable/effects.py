@@ -74,9 +74,9 @@ def _needs_approval(
     run: RunContext, holding: list[EarlierEffects], *, failed_before: bool = False
 ) -> NeedsApproval:
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
-    why = f"{names} needs a person's yes."
+    why = f"{names} needs approval."
     if any(earlier.repeats is not None for earlier in holding):
-        why += " It was run with the same arguments before the session was taken back."
+        why += " It already ran with the same arguments, which the present history does not show."
     elif holding:
         why += " It has taken effect where this history does not show it, and that was not undone."
     if failed_before:

@@ -123,7 +123,7 @@ def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableA
     if snapshot.definition and snapshot.definition != durable.definition:
         return AgentChanged(
             f"The agent has changed since the last checkpoint ({snapshot.definition[:8]} is now "
-            f"{durable.definition[:8]}). Resume to go on with the agent as it is now."
+            f"{durable.definition[:8]}). Resume to continue with the agent as it is now."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The run that is going on in this thread: what the hooks, the generator and the tools share.
+"""The run in progress in this thread: what the hooks, the generator and the tools share.
 
 One `RunContext` lives as long as one `agent.run`. Tool threads inherit it through their context; a nested agent runs
 without it, as one call. `lock` guards what tool threads change: the meter, the calls and the signals.
@@ -108,8 +108,8 @@ class RunContext:
         self.checkpoint = checkpoint = snapshot.checkpoint
         self.begins_turn = checkpoint is None or checkpoint.kind == "end"
         self.step = checkpoint.step if checkpoint else 0
-        # Of the step that comes next, or is going on: is its first checkpoint committed, is what the hooks before the
-        # model made of the context committed, and has the model replied?
+        # Of the step that comes next, or is in progress: is its first checkpoint committed, is what the hooks before
+        # the model made of the context committed, and has the model replied?
         self.step_is_committed = not self.begins_turn
         self.context_is_committed = checkpoint is not None and checkpoint.kind == "prepared"
         self.has_reply = bool(snapshot.replies)

@@ -106,7 +106,7 @@ class Failed(RunEnd):
 
 @dataclass(frozen=True, slots=True)
 class Yielded(RunEnd):
-    """The slice of time is over: the session goes on at once, with any worker."""
+    """The slice of time is over: the session continues at once, with any worker."""
 
     status = "queued"
 

@@ -76,7 +76,7 @@ class MemoryJournal:
             say(self.store, text)
 
     def resume(self) -> None:
-        """Let a session go on that waits because its agent has changed, with the agent as it is now.
+        """Let a session that waits because its agent has changed continue with the agent as it is now.
 
         Or let the tool call be tried again whose failure has ended the turn. It then waits for approval, unless its
         tool is idempotent.

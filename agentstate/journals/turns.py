@@ -48,14 +48,14 @@ class Turns:
 
     @property
     def unfinished(self) -> Turn | None:
-        """The turn that goes on when the session runs next; a failed one is tried again."""
+        """The turn that continues when the session runs next; a failed one is tried again."""
         return self.all[-1] if self.all and not self.all[-1].finished else None
 
     def asked(self, key: str, messages: list[Record]) -> None:
         self.all.append(Turn(key, messages))
 
     def said(self, message: Record) -> None:
-        """A message without a turn of its own begins one, unless a turn is going on that will read it."""
+        """A message without a turn of its own begins one, unless a turn is in progress that will read it."""
         turn = self.unfinished
         if turn is None:
             self.asked("", [message])

@@ -96,7 +96,7 @@ class DurableAgent:
         tools: Sequence[str] | None = None,
         **state: Any,
     ) -> Outcome:
-        """Ask the agent, or go on where an earlier process stopped, until the turn ends or a person is needed.
+        """Ask the agent, or continue where an earlier process stopped, until the turn ends or a person is needed.
 
         An unfinished turn that began with equal messages is resumed. One with other messages is resumed first, and
         these are the next turn. Without a `key` messages are asked again once their turn has ended. With one they are
@@ -177,7 +177,7 @@ class DurableAgent:
     # Reading
 
     def pending(self) -> list[PendingCall]:
-        """The calls about which a person has to decide before the session goes on."""
+        """The calls about which a person has to decide before the session continues."""
         return self._pending(self._place.read())
 
     def history(self) -> "list[ChatMessage]":

@@ -76,8 +76,8 @@ class Waiting(Unfinished):
     """A person is needed.
 
     :param waiting_for: "approval" or "doubt": decide about the `pending` calls, then resume. "changed": the agent is
-        not the one that began the turn; resume to go on with it. "retries": the model failed too often; resume to try
-        again.
+        not the one that began the turn; resume to continue with it. "retries": the model failed too often; resume to
+        try again.
     """
 
     waiting_for: Literal["approval", "doubt", "changed", "retries"]

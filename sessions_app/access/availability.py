@@ -25,7 +25,7 @@ from sessions_app.models import (
 from sessions_app.models.rows import BranchRow
 
 POSSIBLE = ""
-CANCELLED = "It was cancelled. Rewind it or fork it to go on."
+CANCELLED = "It was cancelled. Rewind or fork it to continue."
 ON_DISCARDED_BRANCH = "This call is on a discarded branch: it is not part of the present history."
 
 
@@ -114,7 +114,7 @@ def resume(facts: Facts) -> str:
         case _ if session.phase == Phase.ERROR:
             return agent_cannot_run(session)
         case _:
-            return "It has finished. Send it a message to go on."
+            return "It has finished. Send it a message to continue."
 
 
 def cancel(facts: Facts) -> str:
@@ -178,7 +178,7 @@ def repair(facts: Facts) -> str:
 
 
 def release(facts: Facts) -> str:
-    return POSSIBLE if facts.session.status == Status.RUNNING else "No worker holds it."
+    return POSSIBLE if facts.session.status == Status.RUNNING else "No worker is running it."
 
 
 def already_decided(approval: Approval) -> str:

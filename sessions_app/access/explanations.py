@@ -18,20 +18,20 @@ def pause(session: Session) -> str:
         if session.status == Status.RUNNING
         else "before its next step"
     )
-    return f"It stops {when}. Nothing is lost; resume goes on from there."
+    return f"It stops {when}. Nothing is lost; you can resume it from there."
 
 
 def cancel(session: Session) -> str:
     return (
-        "It ends for good: only a rewind or a fork goes on from it. A call that runs at this moment is not "
+        "It ends for good: only a rewind or a fork continues it. A call that runs at this moment is not "
         "interrupted."
     )
 
 
 def release(session: Session) -> str:
     return (
-        f"What the worker {session.worker} still writes is refused, and another may go on. A call that runs at this "
-        "moment is not interrupted; unless it may be repeated, you are asked what became of it."
+        f"What the worker {session.worker} still writes is refused, and another may continue. A call that runs at this "
+        "moment is not interrupted; unless its tool is idempotent, it is then in doubt."
     )
 
 
@@ -46,7 +46,7 @@ def undo(session: Session) -> str:
 
 
 def repair(session: Session) -> str:
-    return "Nothing is changed in place: the session goes on from a branch of its own, paused, and you can undo it."
+    return "Nothing is changed in place: the session continues on a branch of its own, paused, and you can undo it."
 
 
 def continues_when(session: Session) -> str:

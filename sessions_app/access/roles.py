@@ -1,7 +1,7 @@
 """Who may do what: the three roles, and the actor in whose name an action is done.
 
 A user's rights are Django permissions, listed in `StaffPermission`; a role is a group that has some of them. The
-command line and the machinery act without an account and may do everything: whoever can start them can change the
+command line and the system act without an account and may do everything: whoever can start them can change the
 database anyway.
 """
 
@@ -19,7 +19,7 @@ ROLES = tuple(Role)
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """In whose name something is done: a user, or by name the command line or a part of the machinery.
+    """In whose name something is done: a user, or by name the command line or a part of the system.
 
     ``bulk`` is the primary key of the `BulkAction` of which it is a part, if it is part of one.
     """

@@ -122,7 +122,7 @@ def check_text(what: str, text: str, *, most_bytes: int | None = None) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise Invalid(f"{what} contains characters that are no valid Unicode. Remove them.") from None
+        raise Invalid(f"{what} contains characters that are not valid Unicode. Remove them.") from None
     if most_bytes is not None:
         _check_bytes(what, size, most_bytes)
 

@@ -103,9 +103,7 @@ def bulk_start(
     keys = list(sessions.order_by("pk").values_list("pk", flat=True).distinct()[: MOST + 1])
     _check_number(len(keys))
     if expected is not None and len(keys) != expected:
-        raise Moved(
-            f"They were {expected:,} sessions; by now they are {len(keys):,}. Look again, then decide."
-        )
+        raise Moved(f"The list had {expected:,} sessions and now has {len(keys):,}. Check it, then decide.")
     bulk = BulkAction.objects.create(
         kind=kind,
         query=optional_text("The filter", query),

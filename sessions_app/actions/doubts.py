@@ -100,7 +100,7 @@ def decide_all(
     for pk in decisions:
         check(session, DECIDE, call=find_call(session, pk, ToolCall.objects.none()))
     if missing := [call.tool for pk, call in doubts.items() if pk not in outcomes]:
-        raise Invalid(f"Say what became of {', '.join(missing)} too.")
+        raise Invalid(f"Record the outcome of {', '.join(missing)} too.")
     if not doubts:
         raise Invalid("No call is in doubt: there is nothing to decide.")
     _require_runnable_agent(session)

@@ -1,4 +1,4 @@
-"""What leaves a session as it is, and is on record all the same: notes for colleagues, and looks at hidden values."""
+"""Actions that change nothing about a session but are recorded: notes for colleagues, and revealing hidden values."""
 
 from uuid import UUID
 

@@ -151,7 +151,7 @@ def answer_call(
     ).first()
     if call is None:
         raise NotFound(
-            "This call is no part of the unfinished step. Replace its result in the conversation instead."
+            "This call is not part of the unfinished step. Correct its result in the conversation instead."
         )
     draft.answers = {call.position: (CallStatus.SKIPPED if result is None else CallStatus.DONE, text)}
     return draft.commit("call", call.reference())
@@ -179,7 +179,7 @@ def answer_step(
     )
     calls = {call.pk: call for call in unfinished.order_by("position")}
     if not calls:
-        raise Invalid("Every call of this step has ended: there is nothing to do by hand.")
+        raise Invalid("Every call of this step has ended: there is nothing to complete manually.")
     if missing := [call.tool for pk, call in calls.items() if pk not in texts]:
         raise Invalid(f"The result of {', '.join(missing)} is missing.")
     if texts.keys() - calls.keys():
@@ -198,9 +198,9 @@ def _check_tags(key: str, value: Json, before: Json) -> None:
     for tagged in tagged_values(value):
         tag = str(tagged[TYPE_TAG])
         if tag not in types:
-            raise Invalid(f"{key} holds nothing of the type {tag!r} now, so its new value cannot either.")
+            raise Invalid(f"{key} contains no value of the type {tag!r} now, so its new value cannot either.")
         if not is_well_formed(tagged, shapes):
-            raise Invalid(f"{key} holds what is no valid {tag}: write it in the form of the present value.")
+            raise Invalid(f"{key} is not a valid {tag}: write it in the form of the present value.")
 
 
 def value_type(value: Json) -> str:

@@ -108,7 +108,7 @@ def begin(
     old = session.current_branch
     checkpoint = restore.last_visible(Checkpoint, old)
     if checkpoint is None:
-        raise Invalid("It has not begun yet, so there is nothing to repair.")
+        raise Invalid("It has not started yet, so there is nothing to repair.")
     now = timezone.now()
     new = Branch.objects.create(
         session=session,

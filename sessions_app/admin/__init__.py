@@ -1,4 +1,4 @@
-"""The admin for stuck sessions: find them, see what the machinery did with them, and act on them.
+"""The admin for stuck sessions: find them, see what the system did with them, and act on them.
 
 Nothing is edited here. What changes a session is one of the actions, with a reason and an audit event, as on the
 desk. The admin shows none of the values of a conversation, masked or not: each page links to the desk, which hides what

@@ -1,4 +1,4 @@
-"""The admin of sessions: finds those that are stuck, shows what the machinery did with them, and acts on them."""
+"""The admin of sessions: finds those that are stuck, shows what the system did with them, and acts on them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -161,7 +161,7 @@ class SessionAdmin(ReadOnly):
             (reverse("dialog", args=[session.pk, EDIT_MEMORY.key]), "edit its memory"),
             (reverse("state", args=[session.pk]), "edit its state"),
             (reverse("conversation", args=[session.pk]), "edit its messages"),
-            (reverse("dialog", args=[session.pk, ANSWER_STEP.key]), "do its step by hand"),
+            (reverse("dialog", args=[session.pk, ANSWER_STEP.key]), "complete its step manually"),
         ]
         waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")

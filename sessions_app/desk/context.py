@@ -115,13 +115,13 @@ def _bar(request: HttpRequest) -> dict[str, Any]:
     now = timezone.now()
     return {
         "open_approvals": approvals.count_open(now),
-        "nobody_listens": workers.no_worker_for_due_sessions(now),
+        "no_worker": workers.no_worker_for_due_sessions(now),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Submission(Generic[T]):
-    """What became of a form: its ``result``; or None, the ``status`` of the answer, and the reason on the form.
+    """The outcome of a form: its ``result``; or None, the ``status`` of the answer, and the reason on the form.
 
     ``moved`` says that it was refused because the session had changed since the page was drawn.
     """

@@ -31,7 +31,7 @@ class Queue:
 
 
 QUEUES = (
-    Queue("attention", "Needs attention", "Nobody waits for you.", oldest_first=True),
+    Queue("attention", "Needs attention", "Nothing needs attention.", oldest_first=True),
     Queue("running", "Running", "Nothing runs at the moment."),
     Queue("waiting", "Waiting", "No session waits for a person."),
     Queue("paused", "Paused", "No session is paused."),

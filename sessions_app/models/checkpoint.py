@@ -1,4 +1,4 @@
-"""Checkpoints: the points from which a run can go on, each stored as what changed since the one before."""
+"""Checkpoints: the points from which a run can continue, each stored as what changed since the one before."""
 
 from typing import ClassVar
 

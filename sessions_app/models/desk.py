@@ -1,4 +1,4 @@
-"""What people keep on the desk beside the sessions: allowances, saved views and bulk actions."""
+"""What people store on the desk besides the sessions: allowances, saved views and bulk actions."""
 
 from django.conf import settings
 from django.db import models

@@ -12,7 +12,7 @@ from agentstate.names import RunEvent
 class EventKind(StrEnum):
     """What was done to a session. ``by_person`` says that a person did it, or that it carries out what one asked for.
 
-    ``sentence`` is read after the actor's name where a person acted, and by itself where the machinery did.
+    ``sentence`` is read after the actor's name where a person acted, and by itself where the system did.
     ``{tool}`` in it is the tool of the call that the event is about, ``{assignee}`` the person who got the session.
     """
 
@@ -38,12 +38,12 @@ class EventKind(StrEnum):
     APPROVED = "approved", True, "approved {tool}"
     REJECTED = "rejected", True, "rejected {tool}"
     REUSED = "reused", True, "answered {tool} with the recorded result"
-    WITHDRAWN = "withdrawn", True, "asks again before {tool}"
+    WITHDRAWN = "withdrawn", True, "requires approval of {tool} again"
     DECIDED = "decided", True, "decided {tool}"
     ASSIGNED = "assigned", True, "assigned it to {assignee}"
     NOTED = "noted", True, "noted"
     REPAIRED = "repaired", True, "repaired it"
-    RELEASED = "released", True, "took it from its worker"
+    RELEASED = "released", True, "released it from its worker"
     REVEALED = "revealed", True, "looked at hidden values"
 
     ASKED = RunEvent.ASKED, False, "Waits for an approval"
@@ -53,7 +53,7 @@ class EventKind(StrEnum):
     GAVE_UP = RunEvent.GAVE_UP, False, "Gave up after repeated attempts"
     FAILED = RunEvent.FAILED, False, "The run failed"
     FINISHED = RunEvent.FINISHED, False, "Finished"
-    LOST = RunEvent.LOST, False, "The worker was lost; another goes on"
+    LOST = RunEvent.LOST, False, "The worker was lost; another continues"
     EXPIRED = RunEvent.EXPIRED, False, "Nobody answered in time: {tool} was rejected"
 
 

@@ -1,4 +1,4 @@
-"""The audit trail: what a person or the machinery did to a session, when and why. Only ever inserted."""
+"""The audit trail: what a person or the system did to a session, when and why. Only ever inserted."""
 
 from datetime import datetime
 from typing import Any, ClassVar, Required, TypedDict, Unpack
@@ -47,7 +47,7 @@ class Event(models.Model):
 
     @property
     def by_person(self) -> bool:
-        """Whether a person did it, or the machinery carried out what a person asked for."""
+        """Whether a person did it, or the system carried out what a person asked for."""
         return self.actor_id is not None or self.kind in PEOPLES_KINDS
 
     @property
@@ -136,5 +136,5 @@ def _describe_repair(data: dict[str, Any]) -> str:
         case "call":
             return f"answered for {data.get('tool')}"
         case "step":
-            return f"did step {data.get('step')} by hand"
+            return f"completed step {data.get('step')} manually"
     return EventKind.REPAIRED.sentence

@@ -51,7 +51,7 @@ class Phase(models.TextChoices):
 
 
 class Status(models.TextChoices):
-    """What the machinery is doing with the session."""
+    """What the system is doing with the session."""
 
     IDLE = "idle", "idle"
     QUEUED = "queued", "queued"

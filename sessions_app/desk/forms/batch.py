@@ -19,7 +19,7 @@ MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one call of a session, masked. ``problem`` is "" where it was decided as requested."""
+    """The outcome of one call of a session, masked. ``problem`` is "" where it was decided as requested."""
 
     session: Session
     position: int

@@ -115,7 +115,7 @@ class DecideForm(ContinuingForm, CallForm):
     decision = forms.ChoiceField(
         choices=DECISIONS,
         widget=forms.RadioSelect,
-        error_messages={"required": "Choose what became of the call."},
+        error_messages={"required": "Choose the outcome of the call."},
     )
     text = forms.CharField(
         required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})

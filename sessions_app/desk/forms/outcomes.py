@@ -1,4 +1,4 @@
-"""What a person may say became of a call in doubt: the choices of the forms, and the text that goes with each."""
+"""The outcomes that a person may record for a call in doubt: the choices of the forms, and the text of each."""
 
 from typing import Any
 

@@ -132,7 +132,9 @@ class StepForm(ReasonForm):
         super().__init__(*args, **kwargs)
         self.calls = repairs.unfinished(self.session.current_branch, self.context.mask)
         if not self.calls:
-            self.impossible = "Every call of the newest step has ended: there is nothing to do by hand."
+            self.impossible = (
+                "Every call of the newest step has ended: there is nothing to complete manually."
+            )
         for call in self.calls:
             self.fields[f"result-{call.pk}"] = LongText(
                 label=f"Result of {call.tool}",

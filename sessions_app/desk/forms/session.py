@@ -55,7 +55,7 @@ class ResumeForm(ContinuingForm, ReasonForm):
                 label=f"{call.tool} {wording.arguments(call.ran_with, 60)}".strip(),
                 choices=DECISIONS,
                 widget=forms.RadioSelect,
-                error_messages={"required": "Choose what became of the call."},
+                error_messages={"required": "Choose the outcome of the call."},
             )
             self.fields[f"text-{call.pk}"] = forms.CharField(
                 required=False,
@@ -131,7 +131,7 @@ class CheckpointForm(ReasonForm):
     destination = ""
 
     checkpoint = Key(error_messages={"required": "Choose a checkpoint first."})
-    run_on = forms.BooleanField(required=False, label="Run on from there at once")
+    run_on = forms.BooleanField(required=False, label="Resume immediately")
 
     def run(self) -> Session:
         self.cleaned_data["checkpoint_id"] = self.cleaned_data.pop("checkpoint")
@@ -178,7 +178,7 @@ class ForkForm(CheckpointForm):
     message = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Another message to go on with. With one, the fork runs at once.",
+        help_text="A message to continue with. The fork then runs at once.",
     )
     title = forms.CharField(required=False, max_length=200)
     field_order = ("version", "checkpoint", "replace", "message", "title", "run_on", "reason")
@@ -187,7 +187,7 @@ class ForkForm(CheckpointForm):
         super().__init__(*args, **kwargs)
         if self["replace"].value() not in (None, ""):
             message = self.fields["message"]
-            message.label, message.required = "Said instead", True
+            message.label, message.required = "New message", True
             message.help_text = "The model sees only this, not what was said before. The fork runs at once."
 
     def suggestions(self) -> list[checkpoints.Suggestion]:

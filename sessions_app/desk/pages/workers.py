@@ -13,7 +13,7 @@ LATE = timedelta(seconds=15)
 MOST_SESSIONS = 1000
 
 
-def alive_since(now: datetime) -> datetime:
+def online_since(now: datetime) -> datetime:
     """A worker whose last heartbeat is older than this counts as lost."""
     return now - timedelta(seconds=3 * settings.AGENTSTATE_HEARTBEAT_SECONDS)
 
@@ -22,7 +22,7 @@ def no_worker_for_due_sessions(now: datetime) -> bool:
     """Whether sessions are due and no worker is online. One small query, and a second one if sessions are due."""
     if not Session.objects.due(now - LATE).exists():
         return False
-    return not Worker.objects.filter(stopped_at=None, beat_at__gte=alive_since(now)).exists()
+    return not Worker.objects.filter(stopped_at=None, beat_at__gte=online_since(now)).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class WorkerRow:
     """A worker, with the running sessions that are leased to it."""
 
     worker: Worker
-    alive: bool
+    online: bool
     sessions: list[Session]
 
 
@@ -41,7 +41,7 @@ def workers(context: PageContext, *, limit: int = 200) -> list[WorkerRow]:
     running = Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")
     for session in context.mask.rows(running[:MOST_SESSIONS]):
         leased.setdefault(session.worker, []).append(session)
-    since = alive_since(context.now)
+    since = online_since(context.now)
     return [
         WorkerRow(row, row.stopped_at is None and row.beat_at >= since, leased.get(row.name, []))
         for row in rows

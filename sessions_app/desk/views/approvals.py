@@ -22,7 +22,7 @@ def approvals_page(request: Request) -> HttpResponse:
 @desk
 @require_POST
 def decide_batch(request: Request) -> HttpResponse:
-    """Approve or reject the calls that are ticked, all of one tool, and say what became of each."""
+    """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each."""
     context = page_context(request)
     form = BatchForm(request.POST)
     # No tool has a NUL character in its name, and PostgreSQL takes none.

@@ -52,7 +52,7 @@ def begin(request: Request) -> HttpResponse:
         if request.method == "POST":
             submission = submit(form, lambda: form.run(actor, sessions, query))
             if submission.result is not None:
-                messages.success(request, "Begun. You may leave this page; it goes on by itself.")
+                messages.success(request, "Started. You can leave this page.")
                 return redirect("bulk_action", submission.result.pk)
             status = submission.status
         try:

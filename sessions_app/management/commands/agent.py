@@ -79,7 +79,7 @@ class Command(BaseCommand):
                 steering(action.key, function, action.command)
         rewind = steering(REWIND.key, actions.rewind, "Go back to a checkpoint.")
         _add_checkpoint(rewind)
-        rewind.add_argument("--run", action="store_true", help="go on from there at once")
+        rewind.add_argument("--run", action="store_true", help="resume from there immediately")
 
         fork = verb(FORK.key, self.fork, "Try another way in a new session; prints its id.")
         _add_session(fork)

@@ -1,6 +1,6 @@
 """The whole of AgentState in one process: web server, worker and sweep, on a database that it prepares itself.
 
-It may be killed at any moment and started again: sessions carry on from what is committed. Several may run on
+It may be killed at any moment and started again: sessions continue from what is committed. Several may run on
 one database. For more than one machine, run a WSGI server and Celery instead, with DATABASE_URL and REDIS_URL.
 """
 

@@ -1,4 +1,4 @@
-"""The audit trail of a session: what people and the machinery did on every branch, newest first."""
+"""The audit trail of a session: what people and the system did on every branch, newest first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

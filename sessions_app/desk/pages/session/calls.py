@@ -74,7 +74,7 @@ class CallItem:
     @property
     def status_label(self) -> str:
         if self.row.status == CallStatus.PLANNED:
-            return "waits for approval" if self.awaits_approval else "not begun"
+            return "waits for approval" if self.awaits_approval else "not started"
         return CallStatus(self.row.status).label
 
     @property

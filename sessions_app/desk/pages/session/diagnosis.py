@@ -100,7 +100,7 @@ def diagnose(context: SessionContext) -> list[Hint]:
 def in_doubt(facts: _Facts) -> Iterator[Hint]:
     for call in facts.open_calls:
         if call.status == CallStatus.DOUBT:
-            text = f"Nobody knows whether {call.tool} took effect. It goes on once somebody has decided."
+            text = f"Nobody knows whether {call.tool} took effect. It continues once a person has decided."
             yield Hint("in doubt", ERROR, text, "call", call.position)
 
 
@@ -133,10 +133,10 @@ def not_taken(facts: _Facts) -> Iterator[Hint]:
     if due is None or due > facts.now - workers.LATE:
         return
     if workers.no_worker_for_due_sessions(facts.now):
-        text = f"It has been due for {age(due, facts.now)}, but no worker listens. Start one."
+        text = f"It has been due for {age(due, facts.now)}, but no worker is online. Start one."
         yield Hint("not taken", ERROR, text)
     elif why := stuck.why_not_moving(facts.session, facts.now):
-        yield Hint("not taken", WARNING, f"{why} The workers are busy, or do not hear of it.")
+        yield Hint("not taken", WARNING, f"{why} The workers are busy, or are not receiving messages.")
 
 
 def many_attempts(facts: _Facts) -> Iterator[Hint]:
@@ -241,7 +241,7 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
         yield Hint("no agent", ERROR, "It cannot continue until a worker can run its agent.")
     elif session.new_definition:
         finished = session.status == Status.IDLE and session.phase == Phase.DONE
-        then = "its next message runs on the new one" if finished else "look before you resume it"
+        then = "its next message runs with the new one" if finished else "check it before you resume it"
         text = f"The agent's code has changed since the last checkpoint; {then}."
         yield Hint("changed definition", NOTE if finished else WARNING, text, *_step(facts))
 

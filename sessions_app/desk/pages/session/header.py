@@ -144,12 +144,12 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
             return Banner("error", "It gave up.", session.why or "The last attempts made no progress.")
         case Status.WAITING:
-            return Banner("doubt", "It needs somebody to look.", session.why)
+            return Banner("doubt", "Needs a decision.", session.why)
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
             overdue = age(session.lease_expires_at, now)
             return Banner(
                 "error",
-                "Its worker went quiet.",
+                "Its worker is lost.",
                 f"The lease of {session.worker} ran out {overdue} ago. The next sweep hands it to another worker.",
             )
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
@@ -176,7 +176,9 @@ def _about_call(open_calls: list[ToolCall], now: datetime) -> Banner:
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
         started = (
-            f" It was started {age(call.started_at, now)} ago and never ended." if call.started_at else ""
+            f" It was started {age(call.started_at, now)} ago and never reported back."
+            if call.started_at
+            else ""
         )
         return Banner(
             "doubt",
@@ -186,18 +188,18 @@ def _about_call(open_calls: list[ToolCall], now: datetime) -> Banner:
         )
     approval = call.approval
     since = age(approval.asked_at, now)
-    lapses = ""
+    expires_in = ""
     if approval.expires_at is not None:
         left = (approval.expires_at - now).total_seconds()
-        lapses = (
-            f", lapses in {duration(left // 60 * 60 if left > 120 else left // 1)}"
+        expires_in = (
+            f", expires in {duration(left // 60 * 60 if left > 120 else left // 1)}"
             if left > 0
-            else ", has lapsed"
+            else ", expired"
         )
     when = "Asked just now" if since == "just now" else f"Asked {since} ago"
     return Banner(
         "waiting",
         f"{call.tool} waits for a person:",
-        f"{arguments(approval.arguments, 90).rstrip('.')} · {when}{lapses}.{others}",
+        f"{arguments(approval.arguments, 90).rstrip('.')} · {when}{expires_in}.{others}",
         anchor,
     )
