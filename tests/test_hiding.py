@@ -5,7 +5,7 @@ import time
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessions_app.access.errors import Invalid
@@ -121,7 +121,19 @@ def test_records_pairs_and_tables_in_json(value, shown):
             "| name | iban |\n|---|---|\n| Ada | •••• |\nseen",
         ),
         ("| field | value |\n|---|---|\n| IBAN | DE |", "| field | value |\n|---|---|\n| IBAN | •••• |"),
+        ("The full IBAN of customer,Name\nDE89,Ada", "The full IBAN of customer,Name\n••••,Ada"),
+        (
+            '{"csv": "name,iban\\nAda,\\"DE, 89\\"\\nBob,DE88"}',
+            '{"csv": "name,iban\\nAda,\\"••••"\\nBob,••••"}',
+        ),
+        (
+            "{'csv': 'id,name,iban\\n1,\"O,Brien\",DE89', 'a': 1}",
+            "{'csv': 'id,name,iban\\n1,\"O,Brien\",••••', 'a': 1}",
+        ),
         ("iban,DE89", "iban,••••"),
+        ("payee.iban\n  Input should be text [input_value='DE89']\n\nseen", "payee.iban\n  ••••\n\nseen"),
+        ("<tr><th>IBAN</th><td>DE89</td></tr>", "<tr><th>IBAN</th><td>••••</td></tr>"),
+        ("<b>IBAN:</b> <i>DE89</i> seen", "<b>IBAN:</b> <i>••••</i> seen"),
         ("IBAN\nDE89\nDE88\n\nseen", "IBAN\n••••\n\nseen"),
         # lines, addresses and commands
         ("IBAN of the customer (new): DE89", "IBAN of the customer (new): ••••"),
@@ -153,6 +165,8 @@ def test_a_name_in_a_text_hides_the_value_that_belongs_to_it(text, shown):
         "iban:",
         "customeriban: 12",
         "aWJhbjogREU4OQ==",
+        "IBAN - DE89",
+        "name   iban\nAda    DE89",
     ],
 )
 def test_prose_and_what_only_looks_like_a_name_stay_readable(text):
@@ -174,6 +188,43 @@ def test_prose_and_what_only_looks_like_a_name_stay_readable(text):
 )
 def test_a_pattern_hides_all_of_its_matches(pattern, text, shown):
     assert Mask.of([], [pattern]).text(text) == shown
+
+
+def test_a_pattern_hides_its_matches_in_numbers_and_names_of_keys_and_sees_one_value_at_a_time():
+    mask = Mask.of([], [r"\d{6}"])
+    assert mask.json({"k123456": 123456, "a": ["123", "456"]}) == {f"k{HIDDEN}": HIDDEN, "a": ["123", "456"]}
+
+
+def test_after_50_matches_only_those_of_4096_bytes_are_found():
+    mask = Mask.of([], ["<[^>]+>"])
+    first = mask.text("<a> seen " + "<" + "x" * 9000 + "> seen")
+    assert first == f"{HIDDEN} seen {HIDDEN} seen"
+    after = "<" + "x" * 4000 + "> seen <" + "y" * 9000 + "> seen"
+    assert mask.text("<a> " * 50 + after) == f"{HIDDEN} " * 50 + f"{HIDDEN} seen <{'y' * 9000}> seen"
+
+
+def test_what_matches_too_often_for_linear_time_is_hidden_from_there():
+    mask = Mask.of([], ["a"])
+    assert mask.text("a b " * 2_000) == f"{HIDDEN} b " * 2_000
+    shown = mask.text("a b " * 100_000)
+    assert shown.endswith(f"{HIDDEN} b {HIDDEN} ")
+    assert len(shown) < 350_000
+
+
+@pytest.mark.parametrize(
+    "text, seen, times",
+    [
+        (json.dumps([{"name": "Ada", "iban": "DE", "x": {"iban_2": {"y": [1, 2]}}, "b": "seen"}] * 3000), "seen", 3000),
+        ("name,iban,city\n" + "Ada,DE89,seen\n" * 5000, "seen", 5000),
+        ("2026 INFO iban=DE89 user=seen\n" * 5000, "seen", 5000),
+        ("- iban: DE89\n  name: seen\n" * 5000, "seen", 5000),
+        ("<p><iban>DE89</iban><b>seen</b></p>" * 5000, "seen", 5000),
+    ],
+)  # fmt: skip
+def test_long_texts_stay_readable(text, seen, times):
+    shown = MASK.text(text)
+    assert shown.count(seen) == times
+    assert "DE" not in shown
 
 
 def test_a_name_and_a_pattern_that_overlap_hide_both():
@@ -280,6 +331,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@settings(max_examples=40)
 @given(name=NAMES, secret=SECRET, plain=PLAIN)
 def test_no_value_of_a_hidden_name_shows_in_any_format(form, name, secret, plain):
     text = FORMATS[form](name, secret, plain)
@@ -349,13 +401,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_350_kb_are_masked_at_once(unit):
-    text = unit * (350_000 // len(unit))
+def test_150_kb_are_masked_at_once(unit):
+    text = unit * (150_000 // len(unit))
     started = time.process_time()
     MASK.text(text)
-    MASK.json({"a": text[:1000]})
     # A generous bound for a busy machine: most take less than a tenth of a second.
-    assert time.process_time() - started < 4
+    assert time.process_time() - started < 3
 
 
 @pytest.mark.slow
@@ -374,7 +425,7 @@ def test_a_megabyte_takes_seconds_at_most(unit, closing):
 @pytest.mark.parametrize("unit", ["a", "a b ", "a@", "1", "ab@c.d "])
 def test_no_pattern_is_slow(pattern, unit):
     mask = Mask.of([], [pattern])
-    text = unit * (350_000 // len(unit))
+    text = unit * (150_000 // len(unit))
     started = time.process_time()
     mask.text(text)
-    assert time.process_time() - started < 6
+    assert time.process_time() - started < 4

@@ -179,6 +179,27 @@ def test_rows_are_hidden_in_memory_only_and_without_a_query(django_assert_num_qu
 
 
 @pytest.mark.django_db
+def test_a_list_masks_nothing_that_it_does_not_show(client, settings, monkeypatch):
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    session = builders.done(title="Shown iban: DE89", customer="Ada")
+    Session.objects.update(final_answer="iban: " * 20_000, inputs={"state": {"a": "iban: " * 20_000}})
+    masked: list[object] = []
+
+    def record(mask: Mask, value: object) -> str:
+        masked.append(value)
+        return "masked"
+
+    monkeypatch.setattr(Mask, "json", record)
+    row = Mask.configured().row(Session.objects.get(pk=session.pk))
+    assert masked == []
+    assert (row.title, row.title) == ("masked", "masked")
+    assert masked == ["Shown iban: DE89"]
+    client.force_login(builders.user("viewer"))
+    assert client.get("/").status_code == 200
+    assert not any("iban: iban: " in str(value) for value in masked)
+
+
+@pytest.mark.django_db
 def test_loaded_related_rows_are_hidden_too_and_still_refer_to_each_other(django_assert_num_queries):
     session = builders.waiting_for_approval(title="Of ada@example.org")
     Approval.objects.update(message="Ask ada@example.org", repeats=ToolCall.objects.get(tool="lookup_policy"))

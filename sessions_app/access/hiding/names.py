@@ -42,7 +42,7 @@ class HiddenNames:
         # Looked ahead, since a name may begin within what only looks like another.
         self._candidates = re.compile(rf"(?=({names})s?)", re.IGNORECASE) if names else None
         self._first = frozenset(longest_first)
-        self.hides = lru_cache(maxsize=4096)(self._hides)
+        self._hides_cached = lru_cache(maxsize=4096)(self._hides)
 
     def __bool__(self) -> bool:
         return self._candidates is not None
@@ -59,6 +59,11 @@ class HiddenNames:
                 yield start, end
             elif text[end] in "sS" and _is_border(text, end + 1):
                 yield start, end + 1
+
+    def hides(self, name: str) -> bool:
+        """Whether a value under this name is hidden."""
+        # A long name would stay in memory with the cache.
+        return self._hides_cached(name) if len(name) <= 100 else self._hides(name)
 
     def is_key(self, text: str) -> bool:
         """Whether the text is the name of a hidden key and nothing else."""

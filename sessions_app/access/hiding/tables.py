@@ -15,8 +15,16 @@ from sessions_app.access.hiding import Span
 from sessions_app.access.hiding.names import HiddenNames
 
 _LONGEST_HEAD = 20_000
-_NAME = re.compile(r"""["'`*_\s]{0,20}(?:[\w•#][\w.•/#()%€$?*\-]{0,30}+[ ]?){1,3}+["'`*_\s]{0,20}""")
+_NAME = re.compile(
+    r"""["'`*_\s]{0,20}(?:[\w•#][\w.•/#()%€$?*\-]{0,30}+[ ]?){1,5}+(?<![.!?] )(?<![.!?])["'`*_\s]{0,20}"""
+)
 _ONLY_WORDS = re.compile(r"[#*`\s>\-]{0,20}([\w .\-]{1,64}?)[#*`\s]{0,20}")
+# Where a string of JSON or Python begins or ends, a line does. Escaped quotes are those of cells.
+_STRING_MARKS = {
+    quote: re.compile(rf"""\\[nrt"'\\]|(?<=[\s\[{{(:,=]){quote}|{quote}(?=\s{{0,20}}(?:[,:}}\])]|\Z))""")
+    for quote in "'\""
+}
+_MARKS = {"\\n": " \n", "\\r": "  ", "\\t": " \t", '\\"': ' "', "\\'": " '", "\\\\": "\\ "}
 _CELLS = {
     delimiter: re.compile(rf"""[ ]*+"(?:[^"]|"")*+(?:"|\Z)[^{delimiter}\r\n]*+|[^{delimiter}\r\n]*+""")
     for delimiter in "\t;,"
@@ -24,6 +32,11 @@ _CELLS = {
 _BREAK = re.compile(r"\r\n|\n|\r|\Z")
 _RULER = re.compile(r"[|+\-:=─\s]++")
 _BLANK_LINE = re.compile(r"(?:\r\n|\n|\r)[ \t]*+(?=[\r\n]|\Z)|\Z")
+
+
+def lines_of_strings(text: str, quote: str) -> str:
+    """The text with the lines of quoted strings as its own lines, and every character at its place."""
+    return _STRING_MARKS[quote].sub(lambda mark: _MARKS.get(mark.group(), "\n"), text)
 
 
 def in_tables(text: str, keys: list[Span], names: HiddenNames) -> Iterator[Span]:
@@ -112,5 +125,7 @@ class _Table:
         start, end = cell
         if _RULER.fullmatch(self._text, start, end):
             return start, start
+        content = self._text[start:end]
+        start, end = end - len(content.lstrip()), start + len(content.rstrip())
         is_quoted = end - start > 2 and self._text[start] == self._text[end - 1] == '"'
-        return (start + 1, end - 1) if is_quoted else cell
+        return (start + 1, end - 1) if is_quoted else (start, end)

@@ -6,7 +6,7 @@ from sessions_app.access.hiding import Budget, Span
 from sessions_app.access.hiding.names import HiddenNames
 from sessions_app.access.hiding.patterns import HiddenPattern
 from sessions_app.access.hiding.records import Records
-from sessions_app.access.hiding.tables import in_tables
+from sessions_app.access.hiding.tables import in_tables, lines_of_strings
 from sessions_app.access.hiding.values import value_after, without_quotes
 
 
@@ -21,6 +21,10 @@ def hidden_spans(text: str, names: HiddenNames, patterns: Sequence[HiddenPattern
 def _named(text: str, keys: list[Span], names: HiddenNames) -> list[Span]:
     """Values by their names. Each name counts by itself, also within what another hides: quotes may mislead."""
     spans = list(in_tables(text, keys, names))
+    if "\\n" in text:
+        for quote in "'\"":
+            lines = lines_of_strings(text, quote)
+            spans += in_tables(lines, list(names.find(lines)), names)
     budget = Budget(text)
     records = Records(text, budget)
     for start, end in keys:

@@ -24,7 +24,7 @@ _AFTER_NAME = re.compile(
     rf"""(?:[.\-]?\w{{1,64}}+){{0,4}}+
     (?P<words>(?:[ \t]{{1,3}}[\w\-]{{1,32}}+){{0,3}})
     (?:[ \t]?\([^()\n]{{0,40}}\)|\[[^\[\]\n]{{0,40}}\]){{0,2}}
-    [*_`?!\])]{{0,4}}{_QUOTE}?[*_`\])]{{0,4}}
+    [*_`?!\#\])]{{0,4}}{_QUOTE}?[*_`\])]{{0,4}}
     (?:[ \t\r\n]{{0,50}}(?P<sign>:=|:|={{1,3}}>?|->|[\uff1a\uff1d]|&\#(?:58|61);|%3[ADad])[*_`]{{0,3}}
     | (?P<option>[ \t]{{1,20}}+(?=[^\s\-])))""",
     re.VERBOSE,
@@ -71,7 +71,7 @@ def value_after(text: str, start: int, end: int, budget: Budget) -> Span | None:
         following = text[place : place + 1]
         if following and following not in "\r\n\"'“«\\":
             return None
-    column, begins_line = _column(text, start, budget)
+    column, begins_line = _column(text, start)
     if place == len(text) or text[place] in "\r\n":
         return _value_below(text, place, column, budget)
     value_end = _end(text, place, sign.startswith(_EQUALS), budget)
@@ -215,11 +215,10 @@ def _end_of_word(text: str, start: int, budget: Budget) -> int:
     return end if end > 0 else _SPACE_OR_END.search(text, start).start()  # type: ignore[union-attr]
 
 
-def _column(text: str, name: int, budget: Budget) -> tuple[int, bool]:
+def _column(text: str, name: int) -> tuple[int, bool]:
     """How far the content of the line is indented in which a name stands, and whether it begins with that name."""
     earliest = max(0, name - _LONGEST_NESTED)
     line = max(earliest, text.rfind("\n", earliest, name) + 1)
-    budget.spend(line, name)
     content = _LINE_PREFIX.match(text, line, name).end()  # type: ignore[union-attr]
     return content - line, _START_OF_NAME.fullmatch(text, content, name) is not None
 
