@@ -34,10 +34,12 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert load_checkpoint("s-1", str(tmp_path)) == saved
 
 
-def test_a_missing_file_is_a_fresh_start(tmp_path: Path) -> None:
-    assert load_checkpoint("s-1", tmp_path) is None
-    assert load_checkpoint("s-1", tmp_path / "missing") is None
-    fresh = load_checkpoint("s-1", tmp_path) or AgentState("s-1")
+def test_a_missing_checkpoint_is_an_error_that_names_the_file_and_makes_none(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match=r"s-1\.json"):
+            load_checkpoint("s-1", folder)
+    assert list(tmp_path.iterdir()) == []
+    fresh = AgentState("s-1")
     assert (fresh.session_id, fresh.phase, fresh.history) == ("s-1", "idle", ())
 
 

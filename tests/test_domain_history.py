@@ -1,7 +1,9 @@
 """The model is sent a list that a chat API accepts, and the oldest turns are dropped from it first."""
 
 import json
+import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from agentstate.domain import (
     Role,
     ToolCall,
     approximate_tokens,
+    exact_tokens,
     history_to_messages,
     truncate_history,
 )
@@ -278,3 +281,50 @@ def test_a_greater_budget_never_keeps_less(history: list[Message], budget: int, 
     small = truncate_history(messages, budget, keep_last_turns=2)
     large = truncate_history(messages, budget + more, keep_last_turns=2)
     assert len(small) <= len(large)
+
+
+# Conveniences
+
+
+def test_a_state_is_taken_like_its_history() -> None:
+    state = AgentState.from_user_input("hi").to_executing().record_observation("I look.", call("c1"))
+    assert history_to_messages(state) == history_to_messages(state.history)
+
+
+def test_without_a_budget_a_history_is_truncated_to_8000_tokens() -> None:
+    long = [user("x" * 4000), assistant("y" * 4000)]  # 2008 tokens
+    assert truncate_history(long * 10, keep_last_turns=0) == long * 3
+
+
+def test_exact_counts_are_those_of_tiktoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Encoding:
+        def encode(self, text: str, disallowed_special: tuple[str, ...]) -> list[str]:
+            return text.split()
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding={"o200k_base": Encoding()}.get))
+    assert exact_tokens()("one two <|endoftext|>") == 3
+
+
+def test_exact_counts_without_their_extra_say_which_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    with pytest.raises(ImportError, match=r"pip install 'agentstate\[tokens\]'"):
+        exact_tokens()
+
+
+def test_a_message_is_plain_json_and_comes_back_as_it_was() -> None:
+    message = asking(call("c1", number=[1]))
+    data = message.to_dict()
+    assert json.loads(json.dumps(data)) == {
+        "role": "assistant",
+        "content": "I look.",
+        "timestamp": "2026-01-02T00:00:00+00:00",
+        "metadata": {"tool_calls": [{"id": "c1", "name": "look", "arguments": {"number": [1]}}]},
+    }
+    assert Message.from_dict(data) == message
+
+
+def test_a_call_without_an_id_gets_one_of_its_own_but_needs_a_name() -> None:
+    first, second = ToolCall(tool_name="look"), ToolCall(tool_name="look")
+    assert first.call_id != second.call_id
+    with pytest.raises(TypeError, match="tool_name"):
+        ToolCall()

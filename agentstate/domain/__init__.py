@@ -13,6 +13,7 @@ from agentstate.domain.history import (
     InconsistentHistory,
     TokenCounter,
     approximate_tokens,
+    exact_tokens,
     history_to_messages,
     truncate_history,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "check_session_id",
     "decode_state",
     "encode_state",
+    "exact_tokens",
     "freeze",
     "history_to_messages",
     "load_checkpoint",

@@ -33,17 +33,15 @@ def save_checkpoint(state: AgentState, directory: str | os.PathLike[str]) -> Pat
     return path
 
 
-def load_checkpoint(session_id: str, directory: str | os.PathLike[str]) -> AgentState | None:
-    """The state last saved, or None: `load_checkpoint(id, folder) or AgentState(id)` continues or begins.
+def load_checkpoint(session_id: str, directory: str | os.PathLike[str]) -> AgentState:
+    """The state last saved.
 
+    :raises FileNotFoundError: if none was saved: begin with `AgentState(session_id)`.
     :raises ValueError: for an invalid `session_id`.
     :raises UnreadableState: naming the file, if it is damaged, of a newer version, or another session's.
     """
     path = _path(session_id, directory)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
+    data = path.read_bytes()
     try:
         state = decode_state(data)
     except UnreadableState as error:

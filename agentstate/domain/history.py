@@ -11,9 +11,13 @@ from typing import Any
 
 from agentstate.domain.frozen import to_json
 from agentstate.domain.messages import Message, Role
+from agentstate.domain.state import AgentState
 
 ChatMessage = dict[str, Any]
 TokenCounter = Callable[[str], int]
+
+DEFAULT_BUDGET = 8000
+"""Tokens to which a history is truncated where nothing else is said."""
 
 OVERHEAD = 4
 """Tokens of a message in addition to its text: its role and the delimiters."""
@@ -23,14 +27,14 @@ class InconsistentHistory(ValueError):
     """A tool result that no message asked for, or a call that has not exactly one result."""
 
 
-def history_to_messages(history: Iterable[Message]) -> list[ChatMessage]:
-    """The history as OpenAI chat messages: `role`, `content`, `tool_calls`, `tool_call_id`.
+def history_to_messages(history: AgentState | Iterable[Message]) -> list[ChatMessage]:
+    """A state's history as OpenAI chat messages: `role`, `content`, `tool_calls`, `tool_call_id`.
 
     The results of a message's calls follow directly after it, in the order of the calls.
 
     :raises InconsistentHistory: naming the call that lacks its request, or has not exactly one result.
     """
-    history = list(history)
+    history = list(history.history if isinstance(history, AgentState) else history)
     results = _results_by_request(history)
     messages: list[ChatMessage] = []
     for index, message in enumerate(history):
@@ -93,9 +97,21 @@ def approximate_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
 
 
+def exact_tokens(encoding: str = "o200k_base") -> TokenCounter:
+    """A counter by the tokenizer of OpenAI's models, which is fetched at its first use. Needs the extra `tokens`."""
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise ImportError(
+            "Exact counts need the extra 'tokens': pip install 'agentstate[tokens]'."
+        ) from error
+    tokenizer = tiktoken.get_encoding(encoding)
+    return lambda text: len(tokenizer.encode(text, disallowed_special=()))
+
+
 def truncate_history(
     messages: Sequence[ChatMessage],
-    max_tokens: int,
+    max_tokens: int = DEFAULT_BUDGET,
     *,
     keep_last_turns: int = 6,
     count_tokens: TokenCounter = approximate_tokens,
@@ -105,9 +121,20 @@ def truncate_history(
     A turn is one reply of the model, with the user's messages before it and the results of its tool calls.
     It is kept or dropped as a whole. The last `keep_last_turns` are kept even if they exceed the budget.
 
-    :param count_tokens: the tokens of a text. For exact counts pass a tokenizer, such as tiktoken's
-        `lambda text: len(encoding.encode(text))`.
+    :param count_tokens: the tokens of a text. For exact counts pass `exact_tokens()` or another tokenizer.
     """
+    kept = kept_messages(messages, max_tokens, keep_last_turns=keep_last_turns, count_tokens=count_tokens)
+    return [message for index, message in enumerate(messages) if index in kept]
+
+
+def kept_messages(
+    messages: Sequence[ChatMessage],
+    max_tokens: int = DEFAULT_BUDGET,
+    *,
+    keep_last_turns: int = 6,
+    count_tokens: TokenCounter = approximate_tokens,
+) -> set[int]:
+    """The indexes of the messages that `truncate_history` keeps."""
     if max_tokens < 0 or keep_last_turns < 0:
         raise ValueError(
             f"max_tokens ({max_tokens}) and keep_last_turns ({keep_last_turns}) must be 0 or more."
@@ -121,7 +148,7 @@ def truncate_history(
         if total > max_tokens and age >= keep_last_turns:
             break
         kept.update(turn)
-    return [message for index, message in enumerate(messages) if index in kept]
+    return kept
 
 
 def _turns(messages: Sequence[ChatMessage]) -> Iterator[list[int]]:

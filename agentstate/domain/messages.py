@@ -1,12 +1,23 @@
 """Messages, and tool calls that have ended: immutable values."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Self, cast
 
-from agentstate.domain.frozen import FrozenDict, Json, as_utc, freeze, require, set_fields, to_json, utc_now
+from agentstate.domain.frozen import (
+    FrozenDict,
+    Json,
+    as_utc,
+    freeze,
+    require,
+    set_fields,
+    thaw,
+    to_json,
+    utc_now,
+)
 
 
 class Role(StrEnum):
@@ -18,10 +29,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that has ended. `arguments` and `result` are JSON; `error` says why it failed, or is None."""
+    """A tool call that has ended. `arguments` and `result` are JSON; `error` says why it failed, or is None.
 
-    call_id: str
-    tool_name: str
+    `call_id` is one of its own where none is given; `tool_name` has to be given.
+    """
+
+    call_id: str = field(default_factory=lambda: f"call_{uuid.uuid4().hex}")
+    tool_name: str = cast(str, None)
     arguments: Mapping[str, Json] = field(default_factory=dict)
     result: Json = None
     error: str | None = None
@@ -75,6 +89,20 @@ class Message:
             timestamp=as_utc(self.timestamp),
             metadata=FrozenDict(self.metadata, "metadata"),
         )
+
+    def to_dict(self) -> dict[str, Json]:
+        """As plain JSON, the time in ISO 8601."""
+        return {
+            "role": self.role.value,
+            "content": self.content,
+            "timestamp": self.timestamp.isoformat(),
+            "metadata": thaw(self.metadata),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Json]) -> Self:
+        """The message of which `to_dict` made this."""
+        return cls(**{**data, "timestamp": datetime.fromisoformat(data["timestamp"])})
 
     @classmethod
     def asking(cls, thought: str, calls: Iterable[ToolCall], timestamp: datetime) -> Self:
