@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
@@ -19,7 +20,7 @@ from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app import actions
 from sessions_app.models import CallStatus, Phase, Session, Status, WaitingFor
-from tests import driving, sample_agents
+from tests import builders, driving, sample_agents
 from tests.adapters import FileAdapter, MemoryAdapter
 from tests.builders import SYSTEM
 from tests.driving import Desk
@@ -194,3 +195,22 @@ def test_a_failed_call_that_did_not_end_the_turn_is_not_tried_again(desk: Desk) 
     assert session.phase == Phase.ERROR
     desk.run(desk.resume(session))
     assert effects.count("broken(x)") == 1
+
+
+@pytest.mark.parametrize(
+    "policies, sentence",
+    [
+        (IDEMPOTENT, "<b>Runs again</b> pay"),
+        ({}, "<b>Needs approval</b> pay"),
+    ],
+    ids=["idempotent", "not idempotent"],
+)
+def test_the_dialog_says_what_becomes_of_the_call(
+    desk: Desk, client: Client, policies: dict[str, ToolPolicy], sentence: str
+) -> None:
+    client.force_login(builders.user("operator", "anna"))
+    desk.agent(paying(1), policies=policies)
+    session = failed(desk, desk.start())
+    page = client.get(f"/sessions/{session.pk}/resume/").content.decode()
+    assert sentence in page
+    assert "<b>Reused</b> fast" in page

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from agentstate.names import STEP_KINDS
+from sessions_app.actions.attempts import call_to_try_again
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
 from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
@@ -23,7 +24,8 @@ class Consequences:
     """What a resume, a rewind or an undo would do.
 
     reused: calls that have ended; their results are used. ``runs``: calls that have not started.
-    again: calls that had started and run again, being idempotent. ``doubt``: those that are not.
+    again: calls that had started or ended the turn and run again, being idempotent. ``doubt``: those that had started
+    and are not. ``approvals``: the call that ended the turn, if it is not and so runs again with approval only.
     effects: calls with side effects on the steps that are discarded, newest first; ``more`` of them are not shown.
     reply_kept: the model's reply of the unfinished step is reused.
     discarded_steps: how many steps a rewind or an undo discards.
@@ -34,6 +36,7 @@ class Consequences:
     runs: list[ToolCall] = field(default_factory=list)
     again: list[ToolCall] = field(default_factory=list)
     doubt: list[ToolCall] = field(default_factory=list)
+    approvals: list[ToolCall] = field(default_factory=list)
     effects: list[ToolCall] = field(default_factory=list)
     more: int = 0
     reply_kept: bool = False
@@ -46,7 +49,7 @@ class Consequences:
 
 
 def of_resume(context: SessionContext) -> Consequences:
-    """What a run finds in the unfinished step, and does with it. Five queries."""
+    """What a run finds in the unfinished step, and does with it. Five queries, and three more after a failed turn."""
     branch = context.branch
     consequences = Consequences(inbox=context.session.inbox.count())
     start = (
@@ -63,8 +66,12 @@ def of_resume(context: SessionContext) -> Consequences:
     consequences.reply_kept = replies.exists()
     calls = ToolCall.objects.visible_on(branch, after=start).select_related("approval")
     calls = calls.defer("result", "state").order_by("position")
+    attempt = call_to_try_again(context.session_row)
     for call in context.mask.rows(calls[:SHOWN]):
         match call.status:
+            case _ if attempt is not None and call.pk == attempt.pk:
+                is_idempotent = policies.get(call.tool, {}).get("idempotent")
+                (consequences.again if is_idempotent else consequences.approvals).append(call)
             case CallStatus.DOUBT:
                 consequences.doubt.append(call)
             case CallStatus.STARTED if policies.get(call.tool, {}).get("idempotent"):
