@@ -19,6 +19,7 @@ from agentstate.durable.definition import (
     finds_tools_at_run_time,
     fingerprint,
     model_name,
+    repeatable_tools,
     tool_items,
     tools_of,
 )
@@ -33,7 +34,7 @@ from agentstate.durable.hooks import (
     RestoreCheckpoint,
 )
 from agentstate.durable.model import ReplayChatGenerator
-from agentstate.durable.policy import Policies
+from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
 from agentstate.durable.registry import AgentBuildFailed, Registration, registration_of
 from agentstate.durable.state.encoding import clean_text
 
@@ -97,7 +98,9 @@ def describe(registration: Registration) -> Description:
     """The agent's metadata; never raises for an agent that cannot be built or described."""
     try:
         durable = build(registration)
-        tools = [describe_tool(tool, registration) for tool in tools_of(durable.agent)]
+        tools = [
+            describe_tool(tool, durable.policies.get(tool.name, DEFAULT)) for tool in tools_of(durable.agent)
+        ]
         return Description(definition=durable.definition, model=model_name(durable.agent), tools=tools)
     except AgentBuildFailed as error:
         return Description(problem=clean_text(str(error)))
@@ -123,6 +126,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     _check_policies(agent, key, policies)
     _check_identities(agent, key, policies)
     definition = fingerprint(agent)
+    policies = {name: ToolPolicy(idempotent=True) for name in repeatable_tools(agent)} | policies
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
     for hook in [hook for of_point in hooks.values() for hook in of_point]:
         _journal_generators(hook, key)

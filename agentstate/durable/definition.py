@@ -13,11 +13,13 @@ from typing import Any, get_type_hints
 
 from haystack.components.agents import Agent
 from haystack.core.serialization import generate_qualified_class_name
-from haystack.tools import Tool, Toolset
+from haystack.tools import SkillToolset, Tool, Toolset
 from pydantic import TypeAdapter
 
+from agentstate.durable import memory
+from agentstate.durable.found_tools import search_tool_name
 from agentstate.durable.model import ReplayChatGenerator
-from agentstate.durable.registry import Registration
+from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.state.encoding import encode_lossy
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -105,13 +107,27 @@ def _subclasses(kind: type[Toolset]) -> Iterator[type[Toolset]]:
         yield from _subclasses(subclass)
 
 
-def describe_tool(tool: Tool, registration: Registration) -> dict[str, Any]:
+def repeatable_tools(agent: Agent) -> set[str]:
+    """The names of the tools that are known to be idempotent, being Haystack's or ours."""
+    names = {search_tool_name(item) for item in tool_items(agent)}
+    for item in tool_items(agent):
+        if isinstance(item, SkillToolset):
+            names.update(tool.name for tool in item)
+        elif type(item) is Toolset or isinstance(item, Tool):
+            tools = [item] if isinstance(item, Tool) else item.tools
+            names.update(
+                tool.name for tool in tools if getattr(tool.function, "__module__", "") == memory.__name__
+            )
+    return {name for name in names if name is not None}
+
+
+def describe_tool(tool: Tool, policy: ToolPolicy) -> dict[str, Any]:
     """As plain JSON that every database stores."""
     description = {
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
-        "policy": registration.policy(tool.name).to_dict(),
+        "policy": policy.to_dict(),
         "takes_state": _takes_state(tool),
         **({} if (output := _output(tool)) is None else {"output": output}),
     }

@@ -26,10 +26,9 @@ from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
 from haystack.core.serialization import default_to_dict
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import effects, run_context, tools
+from agentstate.durable import effects, found_tools, run_context, tools
 from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
@@ -68,7 +67,7 @@ class RestoreCheckpoint(DurableHook):
         for key, value in decode(checkpoint.counters).items():
             counts = {**state.data[key], **value} if key == "tool_call_counts" else value
             state.set(key, counts, handler_override=replace_values)
-        _repeat_tool_searches(state, checkpoint.tools)
+        found_tools.find_again(run.tool_items, state, checkpoint.tools)
 
 
 class CommitTurnStart(DurableHook):
@@ -82,6 +81,8 @@ class CommitStepStart(DurableHook):
     def apply(self, run: RunContext, state: State) -> None:
         if state.data.get("stop_run") is not None:
             return
+        if run.checkpoint is not None and not run.begins_turn and run.step_is_committed:
+            found_tools.check_found(run.tool_items, state, run.checkpoint.tools)
         if not run.step_is_committed:
             self._begin_step(run, state)
         elif run.has_unread and not run.has_reply and not run.context_is_committed:
@@ -260,14 +261,3 @@ def _final_answer(messages: list[ChatMessage], exit_reason: str) -> str:
             if result.origin.tool_name == exit_reason:
                 return str(result.result)
     return ""
-
-
-def _repeat_tool_searches(state: State, names: tuple[str, ...]) -> None:
-    """A SearchableToolset keeps what it found in the run's copy: repeat its searches, which have no effects."""
-    available: dict[str, Tool] = {tool.name: tool for tool in state.data["tools"]}
-    if set(names) <= available.keys():
-        return
-    for message in state.data["messages"]:
-        for call in message.tool_calls:
-            if call.tool_name in available and call.tool_name == "search_tools":
-                available[call.tool_name].invoke(**call.arguments)

@@ -21,7 +21,7 @@ MEMORY_SCHEMA: dict[str, dict[str, Any]] = {
 
 
 def memory_tools() -> list[Tool]:
-    """`make_plan`, `complete_step` and `take_note`. They change nothing but the State: declare them idempotent."""
+    """`make_plan`, `complete_step` and `take_note`. They change the State only, and count as idempotent."""
     return [make_plan, complete_step, take_note]
 
 

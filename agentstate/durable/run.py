@@ -15,6 +15,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
 from agentstate.durable.agent import DurableAgent
 from agentstate.durable.cache import ToolCache
+from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.hooks import BOUNDARY
 from agentstate.durable.port import Journal
@@ -85,6 +86,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
         slice_is_over=options.slice_is_over,
         has_system_prompt=durable.agent.system_prompt is not None,
         may_defer_checkpoints=durable.may_defer_checkpoints,
+        tool_items=tool_items(durable.agent),
     )
     end = _end_before_start(context, snapshot, durable)
     if end is not None:

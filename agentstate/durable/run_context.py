@@ -5,15 +5,17 @@ without it, as one call. `lock` guards what tool threads change: the meter, the 
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from haystack.dataclasses import ChatMessage
+from haystack.tools import Tool, Toolset
 
 from agentstate.domain.phases import AgentPhase
+from agentstate.durable import found_tools
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
@@ -71,6 +73,7 @@ class RunContext:
     """
     :param slice_is_over: Asked at each step boundary; True ends the run there.
     :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
+    :param tool_items: The agent's tools and toolsets, as it was given them.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class RunContext:
         slice_is_over: Callable[[], bool],
         has_system_prompt: bool = False,
         may_defer_checkpoints: bool = False,
+        tool_items: Sequence[Tool | Toolset] = (),
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -96,6 +100,8 @@ class RunContext:
         self.slice_is_over = slice_is_over
         self.has_system_prompt = has_system_prompt
         self.may_defer_checkpoints = may_defer_checkpoints
+        self.tool_items = tool_items
+        self.search_tools = {found_tools.search_tool_name(item) for item in tool_items} - {None}
         self.allowed = snapshot.allowed
         self.meter = Meter(snapshot.progress, clock)
         self.conversation = Conversation()
