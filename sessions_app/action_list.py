@@ -277,7 +277,7 @@ EDIT_STATE = Action(
     explain=explanations.repair,
 )
 REPLACE_MESSAGE = Action(
-    key="words",
+    key="message-text",
     permission=StaffPermission.REPAIR,
     rule=availability.repair,
     event=EventKind.REPAIRED,

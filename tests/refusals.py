@@ -100,7 +100,7 @@ REFUSALS: dict[str, dict[str, str]] = {
     },
     "memory": _REPAIRS,
     "state-value": _REPAIRS,
-    "words": _REPAIRS,
+    "message-text": _REPAIRS,
     "answer": _REPAIRS,
     "step": _REPAIRS,
 }
@@ -146,7 +146,7 @@ PERMISSIONS: dict[str, str] = {
     "release": "repair_session",
     "memory": "repair_session",
     "state-value": "repair_session",
-    "words": "repair_session",
+    "message-text": "repair_session",
     "answer": "repair_session",
     "step": "repair_session",
 }

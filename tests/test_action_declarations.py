@@ -27,7 +27,7 @@ OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
     "release": ("", False, "Release from the worker…", False, "released"),
     "memory": ("", False, "", False, "repaired"),
     "state-value": ("", False, "", False, "repaired"),
-    "words": ("", False, "", False, "repaired"),
+    "message-text": ("", False, "", False, "repaired"),
     "answer": ("", False, "", False, "repaired"),
     "step": ("", False, "", False, "repaired"),
 }

@@ -35,7 +35,7 @@ VERBS: dict[str, Callable[..., Session]] = {
 REPAIRS: dict[str, tuple[Callable[..., Session], dict[str, Any]]] = {
     "memory": (actions.edit_memory, {"goal": "", "plan": [], "completed": [], "notes": []}),
     "state-value": (actions.edit_state, {"values": {}}),
-    "words": (actions.replace_message, {"position": 1, "text": "No."}),
+    "message-text": (actions.replace_message, {"position": 1, "text": "No."}),
     "answer": (actions.answer_call, {"call_id": 0, "result": "No."}),
     "step": (actions.answer_step, {"results": {}}),
 }

@@ -1,4 +1,4 @@
-"""What only a real browser shows: pages that grow by themselves, sheets, keys, narrow screens, no errors."""
+"""What only a real browser shows: pages that grow by themselves, dialogs, keys, narrow screens, no errors."""
 
 from collections.abc import Iterator
 
@@ -113,13 +113,13 @@ def test_a_sheet_opens_over_the_page_and_closes_again(page):
     session = builders.paused()
     page.goto(f"/sessions/{session.pk}/")
     page.get_by_role("button", name="Resume…").click()
-    sheet = page.get_by_role("dialog", name="Resume")
-    expect(sheet).to_contain_text("What will happen")
+    dialog = page.get_by_role("dialog", name="Resume")
+    expect(dialog).to_contain_text("What will happen")
     page.keyboard.press("Escape")
-    expect(sheet).to_be_hidden()
+    expect(dialog).to_be_hidden()
     page.get_by_role("button", name="Resume…").click()
-    sheet.get_by_label("Reason").fill("Lunch is over")
-    sheet.get_by_role("button", name="Resume").click()
+    dialog.get_by_label("Reason").fill("Lunch is over")
+    dialog.get_by_role("button", name="Resume").click()
     expect(page.locator(".toast")).to_have_text("Resumed.")
     expect(page.locator("#session-head .pill")).to_have_text("Queued")
 
@@ -165,7 +165,7 @@ def test_rewind_look_at_the_tail_and_undo(browser, live_server, javascript):
     expect(page.locator("#session-head .pill")).to_have_text("Paused")
     expect(page.locator(".rewound")).to_contain_text("2 steps rewound by anna")
     page.locator(".rewound").get_by_role("link", name="show").click()
-    expect(page.locator(".timeline.gone")).to_contain_text("Yes, POL-7 covers your windscreen.")
+    expect(page.locator(".timeline.discarded")).to_contain_text("Yes, POL-7 covers your windscreen.")
     page.locator(".rewound").get_by_role("link", name="undo").click()
     page.get_by_label("Reason").fill("It was right")
     page.get_by_role("button", name="Undo the rewind").click()

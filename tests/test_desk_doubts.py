@@ -1,4 +1,4 @@
-"""Resuming a session with calls in doubt: all of them are decided on the sheet, and it goes on; or nothing happens."""
+"""Resuming a session with calls in doubt: all of them are decided in the dialog, or nothing happens."""
 
 import re
 

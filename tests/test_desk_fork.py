@@ -26,10 +26,10 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
         r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message, in other words', text
     )
     assert query
-    sheet = operator.get(address + query[1].replace("&amp;", "&")).content.decode()
+    dialog = operator.get(address + query[1].replace("&amp;", "&")).content.decode()
     # The old words stand in the field, to be changed.
-    assert "Is my windscreen covered by POL-7?</textarea>" in sheet
-    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', sheet))
+    assert "Is my windscreen covered by POL-7?</textarea>" in dialog
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', dialog))
     answer = operator.post(
         address, fields | {"message": "Is my roof covered?", "reason": "She meant the roof"}
     )

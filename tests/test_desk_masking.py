@@ -400,10 +400,12 @@ def test_repairs_keep_what_was_left_hidden(supervisor):
     }
     message = Branch.objects.get(session=session, number=1).messages.get(role="user")
     whole = f"My account is {HIDDEN}."
-    same = edit(supervisor, session, "words", position=message.position, text=whole)
+    same = edit(supervisor, session, "message-text", position=message.position, text=whole)
     assert same.status_code == 400
     assert "Nothing was changed." in same.content.decode()
-    part = edit(supervisor, session, "words", position=message.position, text=f"My number is {HIDDEN}.")
+    part = edit(
+        supervisor, session, "message-text", position=message.position, text=f"My number is {HIDDEN}."
+    )
     assert part.status_code == 400
     assert "cannot be changed in part" in part.content.decode()
     assert edit(supervisor, session, "state-value", key="pin", value=f'"{HIDDEN}"').status_code == 400

@@ -85,7 +85,7 @@ class Post:
 POSTS = {
     "memory": Post(remembering, lambda _: {"goal": "Refund"}, remembering_running),
     "state-value": Post(remembering, lambda _: {"key": "limit", "value": "250"}, remembering_running),
-    "words": Post(remembering, of_the_message, remembering_running),
+    "message-text": Post(remembering, of_the_message, remembering_running),
     "answer": Post(
         builders.in_doubt,
         lambda s: {"call_id": last_call(s), "answer": "result", "text": "Paid"},

@@ -103,9 +103,11 @@ def test_a_state_value_is_changed_with_its_type_checked(supervisor):
 def test_a_message_is_replaced_for_the_model(supervisor):
     session = remembering()
     message = builders.branch_of(session).messages.get(role="user")
-    text = supervisor.get(f"/sessions/{session.pk}/words/?position={message.position}").content.decode()
+    text = supervisor.get(
+        f"/sessions/{session.pk}/message-text/?position={message.position}"
+    ).content.decode()
     assert "Is my windscreen covered by POL-7?</textarea>" in text
-    answer = send(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
+    answer = send(supervisor, session, "message-text", position=message.position, text="Is POL-8 covered?")
     assert answer.status_code == 302
     message.refresh_from_db()
     assert message.text == "Is my windscreen covered by POL-7?"
@@ -187,14 +189,16 @@ def test_notes_of_several_lines_stay_as_they_are(supervisor):
 def test_what_the_model_reads_instead_is_shown_where_it_was_said(supervisor):
     session = remembering()
     message = builders.branch_of(session).messages.get(role="user")
-    send(supervisor, session, "words", position=message.position, text="Is POL-8 covered?")
+    send(supervisor, session, "message-text", position=message.position, text="Is POL-8 covered?")
     for tab in ("", "conversation/"):
         text = supervisor.get(f"/sessions/{session.pk}/{tab}").content.decode()
         assert text.count("Is POL-8 covered?") == 1
         assert text.index("Is my windscreen covered") < text.index("The model reads instead")
         assert text.index("The model reads instead") < text.index("Is POL-8 covered?")
     # It is that which the next replacement begins with.
-    text = supervisor.get(f"/sessions/{session.pk}/words/?position={message.position}").content.decode()
+    text = supervisor.get(
+        f"/sessions/{session.pk}/message-text/?position={message.position}"
+    ).content.decode()
     assert "Is POL-8 covered?</textarea>" in text
 
 
@@ -202,12 +206,12 @@ def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(super
     session = remembering()
     call = ToolCall.objects.get(branch=session.branch)
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
-    assert f'href="/sessions/{session.pk}/words/?call={call.pk}"' in page
-    form = supervisor.get(f"/sessions/{session.pk}/words/?call={call.pk}").content.decode()
+    assert f'href="/sessions/{session.pk}/message-text/?call={call.pk}"' in page
+    form = supervisor.get(f"/sessions/{session.pk}/message-text/?call={call.pk}").content.decode()
     assert "&quot;status&quot;: &quot;active&quot;" in form
     place = re.search(r'name="position" value="(\d+)"', form)
     assert place
-    assert send(supervisor, session, "words", position=place[1], text="lapsed").status_code == 302
+    assert send(supervisor, session, "message-text", position=place[1], text="lapsed").status_code == 302
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert re.search(r"The model reads instead.*?sue.*?It was wrong.*?lapsed", page, re.DOTALL)
     assert "replaced the result of lookup_policy" in page
@@ -226,7 +230,7 @@ def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
 def test_the_end_of_a_turn_that_was_repaired_is_shown_once(supervisor):
     session = builders.done()
     said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
-    assert send(supervisor, session, "words", position=said.position, text="No.").status_code == 302
+    assert send(supervisor, session, "message-text", position=said.position, text="No.").status_code == 302
     page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count("End of the turn") == 1
     assert re.search(r"Yes, POL-7 covers.*?The model reads instead.*?No\.", page, re.DOTALL)
@@ -265,7 +269,7 @@ def test_a_step_with_nothing_left_to_do_says_so(supervisor):
     assert send(supervisor, session, "step").status_code == 400
 
 
-REPAIRS = ["memory", "state-value", "words", "answer", "step"]
+REPAIRS = ["memory", "state-value", "message-text", "answer", "step"]
 
 
 def typed(session: Session, name: str) -> dict[str, Any]:
@@ -274,7 +278,7 @@ def typed(session: Session, name: str) -> dict[str, Any]:
     fields: dict[str, dict[str, Any]] = {
         "memory": {"goal": "x", "plan": "", "notes": ""},
         "state-value": {"key": "limit", "value": "1"},
-        "words": {"position": 3, "text": "x"},
+        "message-text": {"position": 3, "text": "x"},
         "answer": {"call_id": call.pk, "answer": "result", "text": "x"},
         "step": {f"result-{call.pk}": "x"},
     }
@@ -388,7 +392,7 @@ def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(cli
 
 
 def held(status: str = "done") -> Session:
-    """A refund that was tried on a tail that a rewind left, and that the agent asks for again."""
+    """A refund that was tried on a discarded branch, and that the agent asks for again."""
     history = builders.refunding()
     before = history.calls[-1]
     if status == "done":

@@ -216,7 +216,7 @@ def test_discarded_steps_are_dimmed_and_shown_with_who_and_why(desk):
     assert "It looked at the wrong policy" in text
     steps = page_of(session, desk, "branches/1/")
     assert "Yes, POL-7 covers your windscreen." in steps
-    assert 'class="timeline gone"' in steps
+    assert 'class="timeline discarded"' in steps
 
 
 def test_the_former_address_of_discarded_steps_still_leads_to_them(desk):

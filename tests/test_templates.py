@@ -99,7 +99,7 @@ def test_a_link_opens_a_dialog_and_is_a_page_without_scripts() -> None:
     )
     address = f"/sessions/{SESSION.pk}/fork/?checkpoint=3&amp;queue=all"
     assert link == (
-        f'<a class="link" href="{address}" hx-get="{address}" hx-target="#sheet-body"><b>fork &amp; go</b></a>'
+        f'<a class="link" href="{address}" hx-get="{address}" hx-target="#dialog-body"><b>fork &amp; go</b></a>'
     )
 
 

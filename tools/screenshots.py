@@ -38,10 +38,10 @@ def session(page: Page) -> None:
 def rewound(page: Page) -> None:
     page.goto(_session(page, "Burst pipe in the kitchen"))
     page.locator(".rewound").first.get_by_role("link", name="show").click()
-    tail = page.locator(".timeline.gone")
-    expect(tail).to_be_visible()
+    discarded = page.locator(".timeline.discarded")
+    expect(discarded).to_be_visible()
     # On a narrow screen it lies below what a picture shows: then the picture begins a little above it.
-    if tail.evaluate("tail => tail.getBoundingClientRect().top + scrollY") > TALLEST - 400:
+    if discarded.evaluate("discarded => discarded.getBoundingClientRect().top + scrollY") > TALLEST - 400:
         page.evaluate("document.body.dataset.from = document.querySelector('.rewound').offsetTop - 400")
 
 

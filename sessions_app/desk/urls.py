@@ -40,7 +40,9 @@ urlpatterns = [
         name="discarded",
     ),
     path(
-        "sessions/<uuid:session_id>/tails/<int:branch_number>/", timeline.discarded_branch_moved, name="tails"
+        "sessions/<uuid:session_id>/tails/<int:branch_number>/",
+        timeline.discarded_branch_moved,
+        name="tails",
     ),
     path("sessions/<uuid:session_id>/find/", tabs.find_tab, name="find"),
     path("sessions/<uuid:session_id>/conversation/", tabs.conversation_tab, name="conversation"),

@@ -1,9 +1,9 @@
-// What links and forms cannot do: open sheets over the page, keys, quiet polling, and a hint at what is new.
+// What links and forms cannot do: open dialogs over the page, keys, quiet polling, and a hint at what is new.
 // Every page works without this file.
 (() => {
   "use strict";
   const $ = (selector, within = document) => within.querySelector(selector);
-  const sheet = $("#sheet");
+  const dialog = $("#dialog");
 
   // A hidden tab asks for nothing.
   document.addEventListener("htmx:beforeRequest", (event) => {
@@ -24,14 +24,14 @@
   });
 
   document.addEventListener("htmx:afterSwap", (event) => {
-    if (event.detail.target.id === "sheet-body" && !sheet.open) sheet.showModal();
+    if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
     if (event.detail.elt.id === "sentinel") hint();
   });
 
   document.addEventListener("click", (event) => {
-    if (event.target === sheet || event.target.closest("#sheet [data-close]")) {
+    if (event.target === dialog || event.target.closest("#dialog [data-close]")) {
       event.preventDefault();
-      sheet.close();
+      dialog.close();
     }
   });
 
@@ -72,10 +72,10 @@
     return (card && $(`[data-key="${key}"]`, card)) || $(`[data-key="${key}"]:not([data-card] *)`);
   }
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || sheet.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     if (event.target.matches("input, textarea, select")) return;
     if (event.key === "j" || event.key === "k") return move(event.key === "j" ? 1 : -1);
-    if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#sheet-body");
+    if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#dialog-body");
     if (!"/aernp".includes(event.key) || event.key.length !== 1) return;
     const target = press(event.key);
     if (!target || target.disabled) return;

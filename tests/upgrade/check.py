@@ -106,7 +106,7 @@ def _addresses() -> Iterator[str]:
     for session in sessions:
         for tab in TABS:
             yield reverse(tab, args=[session.pk])
-        for number in reading.tails(session):
+        for number in reading.discarded_numbers(session):
             yield reverse("discarded", args=[session.pk, number])
     for session in {session.status: session for session in sessions}.values():
         yield reverse("live", args=[session.pk])

@@ -195,8 +195,8 @@ def made_with() -> Json:
     return {name: version(name) for name in ("haystack-ai", "pydantic")}
 
 
-def tails(session: Session) -> list[int]:
-    """The numbers of the branches that left steps behind."""
+def discarded_numbers(session: Session) -> list[int]:
+    """The numbers of the discarded branches."""
     assert session.branch is not None
     return [item.branch for item in discarded_branches(builders.context_of(session))]
 

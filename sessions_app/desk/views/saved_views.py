@@ -59,7 +59,7 @@ def save(request: Request) -> HttpResponse:
             return redirect(f"{reverse('desk')}?{view.query}")
         status = submission.status
     part = wants_part(request) and request.method == "GET"
-    template = "desk/save_view.html#sheet" if part else "desk/save_view.html"
+    template = "desk/save_view.html#dialog" if part else "desk/save_view.html"
     return render_page(request, template, {"form": form}, status=status)
 
 

@@ -85,9 +85,9 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
     branch = Branch.objects.get(session=context.session, number=branch_number)
     values = {
         "session": context.session,
-        "tail": item,
+        "discarded": item,
         "items": timeline.read_discarded(context, branch, item.begins_at),
-        "gone": True,
+        "is_discarded": True,
     }
     if wants_part(request):
         return render_page(request, "session/discarded.html#steps", values | {"queue": context.queue})
