@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from haystack import component
 from haystack.components.agents import Agent
+from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage
+from haystack.hooks import hook
 
 from agentstate import ToolPolicy
 from agentstate.durable.agent import DurableAgent, make_durable
@@ -248,3 +250,26 @@ def test_a_message_to_a_run_that_ended_before_the_model_replied_is_read_before_t
 
     assert outcome.status == "idle"
     assert seen == [["Something forbidden."], ["Something forbidden.", "Then something else."]]
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
+def test_a_hook_before_the_model_runs_once_in_a_step_whose_model_has_replied(committed):
+    @hook
+    def look(state: State) -> None:
+        sample_agents.effect(f"look({state.data['step_count']})")
+
+    durable = make_durable(
+        sample_agents.long_run(2, hooks={"before_llm": [look]}),
+        policies={"fast": ToolPolicy(idempotent=True)},
+    )
+    number, died = 0, True
+    while died:
+        number += 1
+        sample_agents.effects.clear()
+        died, outcome = killed_at(number, committed, durable, {})
+        assert outcome.status == "idle", f"write {number}: {outcome.why}"
+        counts = Counter(sample_agents.effects)
+        for step in range(3):
+            # A run that died before the reply was committed does both again.
+            assert counts[f"look({step})"] == counts[f"model({step})"], f"write {number}, step {step}"
+    assert number > 5

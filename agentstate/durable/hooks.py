@@ -35,7 +35,7 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import ENDED_CALL_STATES, CallState, Decision
+from agentstate.names import AGENT_GENERATOR, ENDED_CALL_STATES, CallState, Decision
 
 # The exit reason of a run that ended at a step boundary, where its turn has not ended.
 BOUNDARY = "agentstate:step_boundary"
@@ -200,7 +200,9 @@ class GuardedHook:
         if self.point == "before_run":
             return not run.begins_turn
         if self.point == "before_llm":
-            return run.context_is_committed or state.data.get("stop_run") == BOUNDARY
+            # Where the model's reply is on record, these hooks have run before it.
+            has_run = run.context_is_committed or run.recorded_reply(AGENT_GENERATOR, 0) is not None
+            return has_run or state.data.get("stop_run") == BOUNDARY
         return bool(state.data.get("exit_reason") == BOUNDARY)
 
     def warm_up(self) -> None:
