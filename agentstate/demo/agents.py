@@ -50,7 +50,13 @@ LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the custom
         "check_deductible": READING,
         "search_knowledge": ToolPolicy(idempotent=True, cache_ttl=24 * HOUR),
         **MEMORY,
-        "issue_refund": ToolPolicy(approval=True, approval_ttl=HOUR, effect="moves money, cannot be undone"),
+        "issue_refund": ToolPolicy(
+            approval=True,
+            approval_ttl=HOUR,
+            effect="moves money, cannot be undone",
+            summary="Refund {amount} on claim {claim_number}",
+            formats={"amount": "money:EUR"},
+        ),
         "send_letter": LETTER,
     },
 )

@@ -124,7 +124,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     _check_policies(agent, key, policies)
-    _check_identities(agent, key, policies)
+    _check_arguments(agent, key, policies)
     definition = fingerprint(agent)
     policies = {name: ToolPolicy(idempotent=True) for name in repeatable_tools(agent)} | policies
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
@@ -168,17 +168,19 @@ def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
         )
 
 
-def _check_identities(agent: Agent, key: str, policies: Policies) -> None:
-    """The arguments that identify an effect must be in the tool's schema, where that is known before a run."""
+def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:
+    """The arguments that a policy names must be in the tool's schema, where that is known before a run."""
     for tool in tools_of(agent, at_run_time=False):
         policy, properties = policies.get(tool.name), tool.parameters.get("properties")
-        if policy is None or policy.identity is None or not isinstance(properties, dict):
+        if policy is None or not isinstance(properties, dict):
             continue
-        if unknown := [name for name in policy.identity if name not in properties]:
-            raise AgentBuildFailed(
-                f"The agent {key!r} has a policy for {tool.name!r} whose identity names arguments that the tool lacks: "
-                f"{', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
-            )
+        named = {"identity": policy.identity or (), "summary or formats": sorted(policy.shown_arguments)}
+        for what, names in named.items():
+            if unknown := [name for name in names if name not in properties]:
+                raise AgentBuildFailed(
+                    f"The agent {key!r} has a policy for {tool.name!r} whose {what} names arguments that the tool "
+                    f"lacks: {', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
+                )
 
 
 def _durable_hooks(hooks: dict[Any, list[Any]]) -> dict[Any, list[Any]]:

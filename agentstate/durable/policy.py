@@ -4,12 +4,16 @@ Pure Python, so that an agent's module can import it anywhere.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from string import Formatter
 from typing import Any
 
 Arguments = Mapping[str, Any]
+# How an argument is shown: an amount in a currency (ISO 4217), a date, or as it is.
+_FORMAT = re.compile(r"money:[A-Z]{3}|date|text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,12 @@ class ToolPolicy:
     :param identity: The names of the arguments that identify an effect, such as ``("claim_number",)``. A call whose
         values for them differ from those of an earlier effect is not held because of it. Use required arguments: one
         that a call leaves out does not tell it apart. Naming them says that the tool has an effect.
-    :raises ValueError: for a time that is not positive, or an identity that is not a tuple of names.
+    :param summary: What one call does, for people: ``"Refund {amount} on claim {claim_number}"``. Its names are the
+        tool's arguments. Without one, the tool's name is shown.
+    :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
+        schema, which the model reads, does not change.
+    :raises ValueError: for a time that is not positive, an identity that is not a tuple of names, a summary with
+        anything but names in its braces, or an unknown format.
 
     A call of a tool that has an `effect`, an `identity` or an `approval` is held for a person while the tool has taken
     effect where the session's history does not show it: see `effect_scope`.
@@ -69,6 +78,8 @@ class ToolPolicy:
     timeout: float | None = None
     effect: str = ""
     identity: tuple[str, ...] | None = None
+    summary: str = ""
+    formats: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         for name in ("approval_ttl", "cache_ttl", "timeout"):
@@ -83,6 +94,18 @@ class ToolPolicy:
                 "ToolPolicy: identity must be a tuple of argument names, such as ('claim_number',), "
                 f"not {self.identity!r}. Leave it out for none."
             )
+        _names_in(self.summary)
+        for name, format in (self.formats or {}).items():
+            if not _FORMAT.fullmatch(format):
+                raise ValueError(
+                    f"ToolPolicy: the format of {name!r} must be 'money:EUR' (any currency), 'date' or 'text', "
+                    f"not {format!r}."
+                )
+
+    @property
+    def shown_arguments(self) -> frozenset[str]:
+        """The arguments that the summary and the formats name."""
+        return frozenset(_names_in(self.summary)) | frozenset(self.formats or ())
 
     @property
     def effect_scope(self) -> EffectScope | None:
@@ -97,15 +120,34 @@ class ToolPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON."""
-        return {**asdict(self), "identity": list(self.identity) if self.identity else None}
+        identity = list(self.identity) if self.identity else None
+        return {**asdict(self), "identity": identity, "formats": dict(self.formats or {})}
 
 
-Policies = Mapping[str, ToolPolicy]
-DEFAULT = ToolPolicy()
+def _names_in(summary: str) -> list[str]:
+    """The names in the braces of a summary.
+
+    :raises ValueError: if there is anything else in them.
+    """
+    try:
+        parts = [part[1:] for part in Formatter().parse(summary) if part[1] is not None]
+    except ValueError as error:
+        raise ValueError(f"ToolPolicy: the summary {summary!r} cannot be read: {error}.") from None
+    for name, spec, conversion in parts:
+        if not (name or "").isidentifier() or spec or conversion:
+            raise ValueError(
+                f"ToolPolicy: the summary {summary!r} may have only names of arguments in its braces, "
+                "such as {amount}. Give the format of an argument in `formats`."
+            )
+    return [str(name) for name, _, _ in parts]
 
 
 def _is_tuple_of_names(value: Any) -> bool:
     return isinstance(value, tuple) and bool(value) and all(isinstance(name, str) and name for name in value)
+
+
+Policies = Mapping[str, ToolPolicy]
+DEFAULT = ToolPolicy()
 
 
 def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:

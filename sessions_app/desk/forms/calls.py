@@ -17,6 +17,7 @@ from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session import consequences
+from sessions_app.desk.pages.summary import tool_of
 from sessions_app.models import Approval, Session, ToolCall
 
 
@@ -73,7 +74,7 @@ class ApproveForm(ContinuingForm, CallForm):
         approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
         if approval is None:
             return None
-        schema = approvals.tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
+        schema = tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
         mask = self.context.mask
         shown = approval.arguments if approval.edited is None else approval.edited
         try:

@@ -14,6 +14,7 @@ from sessions_app.desk.pages import earlier_effects
 from sessions_app.desk.pages.arguments import Field, fields
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.finding.counting import Count, count_up_to, digest
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
@@ -37,6 +38,7 @@ class RepeatedCall:
 class Card:
     """An open approval, with all that is needed to decide it.
 
+    summary: what the call does, with the arguments that were asked for or that a person sent before.
     fingerprint: for who may decide it only.
     agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
     new_definition: the agent's definition, if it has changed since the session last ran.
@@ -47,6 +49,7 @@ class Card:
     fingerprint: str
     session: Session
     agent_title: str
+    summary: str
     effect: str
     fields: list[Field]
     editable: bool
@@ -126,12 +129,14 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None) -
     agent = session.registered_agent
     tool = tool_of(agent, request.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
+    arguments = approval.arguments if approval.edited is None else approval.edited
     return Card(
         approval=approval,
         call=request.call,
         fingerprint=shown_fingerprint(approval),
         session=session,
         agent_title=agent.title if agent else session.agent,
+        summary=summary(agent, request.call.tool, arguments),
         effect=str((tool.get("policy") or {}).get("effect") or ""),
         fields=fields(approval.arguments, schema, typed, edited=approval.edited),
         editable=bool(tool),
@@ -158,8 +163,3 @@ def stored_fingerprint(approval: Approval | None, shown: str) -> str:
 
 def _repeated(call: ToolCall) -> RepeatedCall:
     return RepeatedCall(call, readable(call.result) if call.status == CallStatus.DONE else None)
-
-
-def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:
-    """What the agent's workers published of a tool; {} if nothing."""
-    return next((tool for tool in (agent.tools if agent else []) if tool.get("name") == name), {})

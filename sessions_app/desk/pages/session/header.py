@@ -9,6 +9,7 @@ from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -139,7 +140,7 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
 
 def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner | None:
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
-        return _about_call(open_calls, now)
+        return _about_call(session, open_calls, now)
     match session.status:
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
             return Banner("error", "It gave up.", session.why or "The last attempts made no progress.")
@@ -170,7 +171,7 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
     return None
 
 
-def _about_call(open_calls: list[ToolCall], now: datetime) -> Banner:
+def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner:
     call, more = open_calls[0], len(open_calls) - 1
     others = f" {more} more {'waits' if more == 1 else 'wait'} too." if more else ""
     anchor = f"c{call.position}"
@@ -200,6 +201,18 @@ def _about_call(open_calls: list[ToolCall], now: datetime) -> Banner:
     return Banner(
         "waiting",
         f"{call.tool} waits for a person:",
+<<<<<<< HEAD
         f"{arguments(approval.arguments, 90).rstrip('.')} · {when}{expires_in}.{others}",
+=======
+        f"{_what(session, call)} · {when}{lapses}.{others}",
+>>>>>>> 739e89a (Say in one line what a call does, by its tool's policy)
         anchor,
     )
+
+
+def _what(session: Session, call: ToolCall) -> str:
+    """What the call does, if its tool's policy says it for people; else its arguments."""
+    agent, asked_for = session.registered_agent, call.approval.arguments
+    if (tool_of(agent, call.tool).get("policy") or {}).get("summary"):
+        return summary(agent, call.tool, asked_for)
+    return arguments(asked_for, 90).rstrip(".")
