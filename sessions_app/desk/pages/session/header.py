@@ -201,11 +201,7 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     return Banner(
         "waiting",
         f"{call.tool} waits for a person:",
-<<<<<<< HEAD
-        f"{arguments(approval.arguments, 90).rstrip('.')} · {when}{expires_in}.{others}",
-=======
-        f"{_what(session, call)} · {when}{lapses}.{others}",
->>>>>>> 739e89a (Say in one line what a call does, by its tool's policy)
+        f"{_what(session, call)} · {when}{expires_in}.{others}",
         anchor,
     )
 
