@@ -35,7 +35,7 @@ def waiting(path: Path) -> DurableAgent:
 def test_a_session_is_shown_with_its_calls_and_what_it_waits_for(path: Path) -> None:
     durable = waiting(path)
     assert show(load(path)) == (
-        "Session anna: waiting. refund needs a person's yes.\n"
+        "Session anna: waiting. refund needs approval.\n"
         "  user        Pay back\n"
         "              all \ufffd[31mof it\n"
         "  assistant   step 0\n"
