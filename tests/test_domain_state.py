@@ -360,3 +360,8 @@ def test_frozen_mappings_read_like_the_json_they_came_from() -> None:
     assert freeze(frozen) is frozen
     assert repr(frozen) == "FrozenDict({'z': (1, FrozenDict({'y': None})), 'a': 'text'})"
     assert replace(CALL, arguments=frozen).arguments is not plain
+
+
+def test_a_mapping_given_for_notes_is_refused_and_not_halved() -> None:
+    with pytest.raises(TypeError, match="notes is a mapping, of which only the keys would be kept"):
+        WorkingMemory(notes={"colour": "red"})  # type: ignore[arg-type]

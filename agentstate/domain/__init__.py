@@ -1,4 +1,4 @@
-"""A stand-alone value model of an agent's state, of which the product uses only the state machine in `phases`.
+"""A value model of an agent's state: `AgentState.of` reads a durable session, and every run uses the state machine.
 
 It also has messages, working memory, their form for a chat API, and a lossless file format. A durable run keeps its
 state in Haystack's State and in a journal instead, and its working memory by `agentstate.durable.working_memory`. Pure

@@ -118,10 +118,12 @@ def as_utc(moment: datetime) -> datetime:
 def tuple_of(kind: type[T], items: Iterable[T], name: str) -> tuple[T, ...]:
     """The items as a tuple.
 
-    :raises TypeError: naming the field, if an item is of another type.
+    :raises TypeError: naming the field, for one text or a mapping, or if an item is of another type.
     """
     if isinstance(items, str):
         raise TypeError(f"{name} is one text: give a list of them.")
+    if isinstance(items, Mapping):
+        raise TypeError(f"{name} is a mapping, of which only the keys would be kept: give a list.")
     values = tuple(items)
     if not all(isinstance(item, kind) for item in values):
         raise TypeError(f"{name} holds something else than {kind.__name__}.")

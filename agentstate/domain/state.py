@@ -16,6 +16,8 @@ from typing import Any, Self
 from agentstate.domain.frozen import Clock, as_utc, require, set_fields, tuple_of, utc_now
 from agentstate.domain.messages import Message, Role, ToolCall
 from agentstate.domain.phases import AgentPhase, check
+from agentstate.domain.reading import bodies_of, calls_of, messages_of, texts_of
+from agentstate.names import WORKING_MEMORY_KEY
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 
@@ -125,6 +127,42 @@ class AgentState:
             memory=WorkingMemory(current_goal=user_input),
             created_at=now,
             updated_at=now,
+        )
+
+    @classmethod
+    def of(cls, session: Any, session_id: str | None = None) -> Self:
+        """The state of a durable session at its last checkpoint, with the messages that were not read yet.
+
+        :param session: A journal of the session, or a `DurableAgent`, of which nothing is changed.
+        :param session_id: For an id of the session that would not be valid here, or another one.
+        """
+        journal = session.journal() if hasattr(session, "journal") else session
+        snapshot = journal.load()
+        checkpoint, at = snapshot.checkpoint, snapshot.progress.since
+        bodies = bodies_of(snapshot)
+        history = tuple(messages_of(bodies, at))
+        stored = (checkpoint.state if checkpoint else {}).get(WORKING_MEMORY_KEY)
+        stored = stored if isinstance(stored, dict) else {}
+        memory = WorkingMemory(
+            current_goal=str(stored.get("goal") or ""),
+            plan_steps=texts_of(stored.get("plan")),
+            completed_steps=texts_of(stored.get("completed")),
+            notes=texts_of(stored.get("notes")),
+            tool_calls=calls_of(bodies, at),
+        )
+        phase = AgentPhase(snapshot.progress.phase)
+        answers = [message.content for message in history if message.role is Role.ASSISTANT]
+        end = getattr(getattr(journal, "store", None), "last_end", None) or {}
+        return cls(
+            session_id=session_id or getattr(journal, "session_id", None) or uuid.uuid4().hex,
+            phase=phase,
+            history=history,
+            memory=memory,
+            iteration=checkpoint.step if checkpoint else 0,
+            final_answer=answers[-1] if phase is AgentPhase.DONE and answers else None,
+            error_message=(end.get("error") or None) if phase is AgentPhase.ERROR else None,
+            created_at=at,
+            updated_at=at,
         )
 
     def to_planning(self, message: str | None = None, *, clock: Clock = utc_now) -> Self:

@@ -23,7 +23,7 @@ from typing import Any
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import ApprovalRecord, CallRecord, ReplyRecord, StoredMessage, UnreadMessage
 from agentstate.journals.turns import Turns
-from agentstate.names import ENDED_CALL_STATES, CallState, RunEvent
+from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, RunEvent
 
 Json = Any
 Record = dict[str, Json]
@@ -128,7 +128,7 @@ class Store:
     def _apply_checkpoint(self, record: Record) -> None:
         self.accepts_any_agent = False
         self.failed_attempts = 0
-        if record["kind"] == "start":
+        if record["kind"] in STEP_KINDS:
             self.turns.began()
         for message in record["messages"]:
             self.messages[message["position"]] = message["body"]

@@ -63,8 +63,10 @@ class Turns:
             turn.messages.append(message)
 
     def began(self) -> None:
-        if turn := self.unfinished:
-            turn.begun = True
+        """A step of a turn began; in a session made of a state, of a turn that nobody asked here."""
+        if self.unfinished is None:
+            self.asked("", [])
+        self.all[-1].begun = True
 
     def ended(self, end: Record, unread: list[UnreadMessage]) -> None:
         """The turn ended by this record. What is unread then begins the next one."""

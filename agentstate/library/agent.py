@@ -180,6 +180,13 @@ class DurableAgent:
         """The calls about which a person has to decide before the session continues."""
         return self._pending(self._place.read())
 
+    def journal(self) -> "MemoryJournal":
+        """The session as it is, in a journal for reading: what is written to it is not stored."""
+        from agentstate.journals import MemoryJournal
+
+        store = self._place.read()
+        return MemoryJournal(store, store.epoch)
+
     def history(self) -> "list[ChatMessage]":
         """The conversation as the model sees it."""
         from agentstate.durable.state.encoding import message_from

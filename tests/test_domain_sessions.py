@@ -1,0 +1,125 @@
+"""A durable session as a value, and a value as the beginning of a durable session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+from haystack.dataclasses import ToolCall as HaystackCall
+
+from agentstate import DurableAgent, ToolPolicy
+from agentstate.domain import AgentPhase, AgentState, ToolCall, WorkingMemory, history_to_messages
+from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
+from agentstate.journals import FileJournal, MemoryJournal
+from agentstate.journals.domain_state import write_state
+from tests import sample_agents
+from tests.sample_agents import effects
+
+
+@pytest.fixture(autouse=True)
+def _no_effects() -> Iterator[None]:
+    effects.clear()
+    yield
+    effects.clear()
+
+
+def planning() -> Agent:
+    """Keeps a working memory."""
+    plan = HaystackCall("make_plan", {"goal": "go", "steps": ["a", "b"]}, id="p1")
+    note = HaystackCall("take_note", {"text": "n"}, id="p2")
+    return Agent(
+        chat_generator=sample_agents.scripted([plan, note], "Planned."),
+        tools=memory_tools(),
+        state_schema={**MEMORY_SCHEMA},
+    )
+
+
+def test_a_session_that_has_ended_is_a_state_that_is_done(tmp_path: Path) -> None:
+    durable = DurableAgent(planning(), tmp_path / "anna.jsonl")
+    durable.run("Plan it.")
+    for session in (durable, durable.journal()):
+        state = AgentState.of(session)
+        assert (state.session_id, state.phase, state.iteration) == ("anna", AgentPhase.DONE, 2)
+        assert (state.final_answer, state.error_message) == ("Planned.", None)
+        memory = state.memory
+        assert (memory.current_goal, memory.plan_steps, memory.notes) == ("go", ("a", "b"), ("n",))
+        assert [(call.call_id, call.tool_name, call.succeeded) for call in memory.tool_calls] == [
+            ("p1", "make_plan", True),
+            ("p2", "take_note", True),
+        ]
+    assert [message["role"] for message in history_to_messages(state)] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_message_that_was_not_read_is_part_of_the_history(tmp_path: Path) -> None:
+    with FileJournal.open(tmp_path / "anna.jsonl", say="hi") as journal:
+        assert [message.content for message in AgentState.of(journal, "b").history] == ["hi"]
+        assert AgentState.of(journal, "b").session_id == "b"
+
+
+def test_a_tool_that_failed_is_a_call_with_its_error() -> None:
+    def fails() -> str:
+        raise ValueError("no such order")
+
+    durable = DurableAgent(sample_agents.one_tool(fails), MemoryJournal.open(session_id="anna"))
+    durable.run("hi")
+    [call] = AgentState.of(durable).memory.tool_calls
+    assert "no such order" in (call.error or "")
+
+
+def test_a_fresh_state_is_the_turn_that_comes_next(tmp_path: Path) -> None:
+    state = AgentState.from_user_input("hi", "anna")
+    journal = MemoryJournal.open(session_id="anna")
+    write_state(journal, state, memory=False)
+    assert DurableAgent(sample_agents.long_run(2), journal).resume().text == "Long done."
+    assert [
+        body["content"][0]["text"] for body in journal.store.messages.values() if body["role"] == "user"
+    ] == ["hi"]
+
+
+def test_a_state_within_a_turn_is_continued_and_one_that_is_done_takes_the_next_message() -> None:
+    call = ToolCall("q0", "fast", {"q": "q0"}, "fast:q0")
+    within = AgentState.from_user_input("hi", "anna").to_executing().record_observation("step 0", call)
+    journal = MemoryJournal.open(session_id="anna")
+    write_state(journal, within.to_reflecting(), memory=False)
+    durable = DurableAgent(sample_agents.long_run(2), journal, policies={"fast": ToolPolicy(idempotent=True)})
+    assert durable.resume().text == "Long done."
+    assert [effect for effect in effects if effect.startswith("fast")] == ["fast(q1)"]
+
+    done = MemoryJournal.open(session_id="anna")
+    write_state(done, within.to_reflecting().to_done("Over."), memory=False)
+    assert DurableAgent(sample_agents.plain_talk(), done).run("and?").finished
+
+
+def test_the_way_there_and_back_keeps_conversation_memory_and_phase() -> None:
+    failed = ToolCall("c1", "look", {"n": [1]}, None, "nobody there")
+    found = ToolCall("c2", "look", {"n": [2]}, "yes")
+    state = (
+        AgentState.from_user_input("hi", "anna", system_prompt="Be brief.")
+        .to_executing()
+        .record_observation("I look.", failed, found)
+        .to_reflecting()
+        .to_done("It is.")
+    )
+    memory = WorkingMemory("go", ("a", "b"), ("a",), ("n",), state.memory.tool_calls)
+    state = state.remember(memory)
+    journal = MemoryJournal.open(session_id="anna")
+    write_state(journal, state)
+    back = AgentState.of(journal)
+    assert history_to_messages(back) == history_to_messages(state)
+    assert (back.phase, back.final_answer, back.session_id) == ("done", "It is.", "anna")
+    shown: Any = [(call.call_id, call.arguments, call.error) for call in back.memory.tool_calls]
+    assert shown == [(call.call_id, call.arguments, call.error) for call in state.memory.tool_calls]
+    assert back.memory.notes == ("n",)
+
+
+def test_a_session_that_has_begun_is_not_overwritten() -> None:
+    journal = MemoryJournal.open(say="hi", session_id="anna")
+    with pytest.raises(ValueError, match="The session 'anna' has begun already"):
+        write_state(journal, AgentState.from_user_input("hi", "anna"))
