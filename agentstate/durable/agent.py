@@ -5,12 +5,12 @@ Whatever fails while an agent is built or described is a problem of that agent a
 
 import copy
 import threading
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.components.agents import Agent
+from haystack.components.agents.state import State
 from haystack.hooks.human_in_the_loop import ConfirmationHook
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
@@ -25,13 +25,13 @@ from agentstate.durable.definition import (
 )
 from agentstate.durable.hooks import (
     CheckPendingCalls,
-    CommitPreparedContext,
     CommitStepStart,
     CommitTurnEnd,
-    CommitTurnStart,
-    GuardedHook,
     PlanAddedCalls,
     RestoreCheckpoint,
+    guarded,
+    own_hook,
+    standing_in,
 )
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
@@ -84,9 +84,8 @@ def build(registration: Registration) -> DurableAgent:
             durable = make_durable(agent, key=registration.key, policies=registration.policies)
         except AgentBuildFailed:
             raise
-        except (
-            Exception
-        ) as error:  # an agent's own code may fail in any way; the other agents must still work
+        except Exception as error:
+            # An agent's own code may fail in any way; the other agents must still work.
             raise AgentBuildFailed(
                 f"The agent {registration.key!r} cannot be made durable: {type(error).__name__}: {error}"
             ) from error
@@ -134,6 +133,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     wrapped = copy.copy(agent)
     wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator)
     wrapped.hooks = _durable_hooks(hooks)
+    wrapped.to_dict = agent.to_dict  # type: ignore[method-assign]
     return DurableAgent(
         agent=wrapped,
         key=key,
@@ -185,38 +185,39 @@ def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:
 
 def _durable_hooks(hooks: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
     """The user's hooks by point, with those around them that make the agent's loop durable."""
-    before_llm = [GuardedHook(hook, "before_llm") for hook in hooks.get("before_llm", [])]
+    before_llm = [guarded(hook, "before_llm") for hook in hooks.get("before_llm", [])]
     return {
         **hooks,
         "before_run": [
-            RestoreCheckpoint(),
-            *(GuardedHook(hook, "before_run") for hook in hooks.get("before_run", [])),
-            CommitTurnStart(),
+            own_hook("before_run", RestoreCheckpoint()),
+            *(guarded(hook, "before_run") for hook in hooks.get("before_run", [])),
         ],
         "before_llm": [
-            CommitStepStart(),
+            own_hook("before_llm", CommitStepStart(context_may_change=bool(before_llm))),
             *before_llm,
-            *([CommitPreparedContext()] if before_llm else []),
         ],
         "before_tool": [
-            *_before_tool(hooks.get("before_tool", [])),
-            PlanAddedCalls(),
-            ApprovalHook(),
-            CheckPendingCalls(),
+            *map(_before_tool, hooks.get("before_tool", [])),
+            own_hook("before_tool", PlanAddedCalls(), ApprovalHook(), CheckPendingCalls()),
         ],
         "after_run": [
-            *(GuardedHook(hook, "after_run") for hook in hooks.get("after_run", [])),
-            CommitTurnEnd(),
+            *(guarded(hook, "after_run") for hook in hooks.get("after_run", [])),
+            own_hook("after_run", CommitTurnEnd()),
         ],
     }
 
 
-def _before_tool(hooks: Iterable[Any]) -> Iterator[Any]:
-    """The user's hooks. One that asks for confirmation is preceded by the record of the calls that it asks about."""
-    for hook in hooks:
-        if isinstance(hook, ConfirmationHook):
-            yield PlanAddedCalls()
-        yield with_journal_strategies(hook)
+def _before_tool(hook: Any) -> Any:
+    """The user's hook. One that asks for confirmation first records the calls that it asks about."""
+    if not isinstance(hook, ConfirmationHook):
+        return hook
+    hook = with_journal_strategies(hook)
+
+    def run(state: State) -> None:
+        PlanAddedCalls().run(state)
+        hook.run(state)
+
+    return standing_in(hook, run)
 
 
 def _journal_generators(hook: Any, key: str) -> None:

@@ -5,6 +5,7 @@ decisions from the journal instead of blocking on a prompt. `CheckPendingCalls` 
 step are collected.
 """
 
+import copy
 import json
 from typing import Any
 
@@ -101,18 +102,16 @@ def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:
     return f"{STAFF_NOTE} A person changed the arguments of '{tool}' to {ran}{end}"
 
 
-def with_journal_strategies(hook: Any) -> Any:
-    """The hook, with each confirmation strategy that would block the worker replaced by one that does not."""
-    if not isinstance(hook, ConfirmationHook):
-        return hook
-    return ConfirmationHook(
-        confirmation_strategies={
-            tools: JournalConfirmationStrategy(strategy.confirmation_policy)
-            if isinstance(strategy, BlockingConfirmationStrategy)
-            else strategy
-            for tools, strategy in hook.confirmation_strategies.items()
-        }
-    )
+def with_journal_strategies(hook: ConfirmationHook) -> ConfirmationHook:
+    """A copy of the hook, in which each strategy that would block the worker is replaced by one that does not."""
+    hook = copy.copy(hook)
+    hook.confirmation_strategies = {
+        tools: JournalConfirmationStrategy(strategy.confirmation_policy)
+        if isinstance(strategy, BlockingConfirmationStrategy)
+        else strategy
+        for tools, strategy in hook.confirmation_strategies.items()
+    }
+    return hook
 
 
 class ApprovalHook:

@@ -4,22 +4,25 @@
 |-------------|-----------------------|-----------------------------------------------------------------------|
 | before_run  | RestoreCheckpoint     | restores messages, state and counters of the last checkpoint; nothing |
 |             | the user's, guarded   | run at the beginning of a turn only                                   |
-|             | CommitTurnStart       | the "start" checkpoint of a new turn, with the messages that begin it |
-| before_llm  | CommitStepStart       | the "step" checkpoint after the step before, now or together with the |
+| before_llm  | CommitStepStart       | the "start" checkpoint of a new turn, with the messages that begin it;|
+|             |                       | the "step" checkpoint after the step before, now or together with the |
 |             |                       | model's reply; ends the run when its slice is over, or if asked to    |
 |             | the user's, guarded   | run once per step                                                     |
-|             | CommitPreparedContext | the "prepared" checkpoint, if those hooks changed messages or state   |
-| before_tool | PlanAddedCalls        | as planned, calls that hooks added; before whatever asks for approval |
-|             | the user's; approvals | collect what needs approval; nothing                                  |
+| before_tool | the user's            | one that asks for confirmation comes after a PlanAddedCalls           |
+|             | PlanAddedCalls        | as planned, calls that hooks added                                    |
+|             | ApprovalHook          | collects what needs approval; nothing                                 |
 |             | CheckPendingCalls     | ends the run before any tool runs for a call in doubt, a missing      |
 |             |                       | approval or a stop request                                            |
 | after_run   | the user's, guarded   | run at the end of a turn only                                         |
 |             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
 
-The model's reply is committed by `ReplayChatGenerator`, each tool call by `agentstate.durable.tools`. All hooks do
+The "prepared" checkpoint, if hooks have changed what the model sees, and the model's reply are committed by
+`ReplayChatGenerator`, each tool call by `agentstate.durable.tools`. All hooks do
 nothing outside a durable run.
 """
 
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from haystack.components.agents.state import State
@@ -70,15 +73,17 @@ class RestoreCheckpoint(DurableHook):
         found_tools.find_again(run.tool_items, state, checkpoint.tools)
 
 
-class CommitTurnStart(DurableHook):
-    def apply(self, run: RunContext, state: State) -> None:
-        if run.begins_turn:
-            run.commit("start", state)
-            run.step_is_committed = True
-
-
 class CommitStepStart(DurableHook):
+    """
+    :param context_may_change: Hooks of the user's follow, which may change what the model sees.
+    """
+
+    def __init__(self, *, context_may_change: bool = False) -> None:
+        self.context_may_change = context_may_change
+
     def apply(self, run: RunContext, state: State) -> None:
+        _begin_turn(run, state)
+        run.prepared_state = state if self.context_may_change else None
         if state.data.get("stop_run") is not None:
             return
         if run.checkpoint is not None and not run.begins_turn and run.step_is_committed:
@@ -109,19 +114,6 @@ class CommitStepStart(DurableHook):
         else:
             run.commit("step", state, answered=answered)
         run.context_is_committed = run.has_reply = False
-
-
-class CommitPreparedContext(DurableHook):
-    """Commits what the user's hooks before the model changed, so that they need not run again."""
-
-    def apply(self, run: RunContext, state: State) -> None:
-        if run.context_is_committed or state.data.get("stop_run") is not None:
-            return
-        change = run.conversation.change(state.data["messages"])
-        keys, _ = run.keys.changes(state.data)
-        if change.context is not None or change.messages or keys:
-            run.commit("prepared", state)
-            run.context_is_committed = True
 
 
 class PlanAddedCalls(DurableHook):
@@ -155,6 +147,7 @@ class CheckPendingCalls(DurableHook):
 
 class CommitTurnEnd(DurableHook):
     def apply(self, run: RunContext, state: State) -> None:
+        _begin_turn(run, state)
         reason = state.data.get("exit_reason")
         if reason == BOUNDARY:
             return
@@ -179,6 +172,42 @@ class CommitTurnEnd(DurableHook):
             meter=meter,
             next_turn=next_turn.progress(),
         )
+
+
+def own_hook(point: str, *parts: Any) -> Any:
+    """Hooks of ours as one hook, which traces name ``agentstate.{point}``."""
+    return type(f"agentstate.{point}", (_OwnHook,), {})(parts)
+
+
+class _OwnHook:
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+
+    def run(self, state: State) -> None:
+        for part in self.parts:
+            part.run(state)
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self)
+
+
+def guarded(hook: Any, point: str) -> Any:
+    """The user's hook, kept from running again on a resumed step: of the same type, so that traces name it as it is."""
+    guard = GuardedHook(hook, point)
+    return standing_in(hook, guard.run) or guard
+
+
+def standing_in(hook: Any, run: Callable[[State], None]) -> Any:
+    """A copy of the hook with another `run`; None for one that cannot be copied so. Its resources stay the hook's."""
+    try:
+        stand_in = copy.copy(hook)
+        object.__setattr__(stand_in, "run", run)
+        for name in ("warm_up", "close"):
+            if hasattr(hook, name):
+                object.__setattr__(stand_in, name, getattr(hook, name))
+    except (AttributeError, TypeError):
+        return None
+    return stand_in if stand_in.run == run else None
 
 
 class GuardedHook:
@@ -215,6 +244,13 @@ class GuardedHook:
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self, point=self.point)
+
+
+def _begin_turn(run: RunContext, state: State) -> None:
+    """Commit the "start" checkpoint of a new turn, unless that is done."""
+    if run.begins_turn and not run.turn_is_committed:
+        run.commit("start", state)
+        run.step_is_committed = run.turn_is_committed = True
 
 
 def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:

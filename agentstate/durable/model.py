@@ -57,6 +57,8 @@ class ReplayChatGenerator:
         if run is None:
             result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
             return result
+        if self.name == AGENT_GENERATOR:
+            run.commit_prepared_context()
         seq = run.next_seq(self.name)
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:

@@ -117,6 +117,9 @@ class RunContext:
         # Of the step that comes next, or is in progress: is its first checkpoint committed, is what the hooks before
         # the model made of the context committed, and has the model replied?
         self.step_is_committed = not self.begins_turn
+        self.turn_is_committed = not self.begins_turn
+        # The live State of the step, if hooks before the model may change what it sees.
+        self.prepared_state: State | None = None
         self.context_is_committed = checkpoint is not None and checkpoint.kind == "prepared"
         self.has_reply = bool(snapshot.replies)
         self.has_unread = not self.begins_turn and bool(snapshot.unread)
@@ -236,6 +239,17 @@ class RunContext:
         """
         draft = self._draft(kind, state, answered, run_end=run_end, meter=meter, next_turn=next_turn)
         self._committed(draft, self.journal.checkpoint(draft.new))
+
+    def commit_prepared_context(self) -> None:
+        """Commit what the user's hooks before the model changed, so that they need not run again."""
+        state = self.prepared_state
+        if state is None or self.context_is_committed:
+            return
+        change = self.conversation.change(state.data["messages"])
+        keys, _ = self.keys.changes(state.data)
+        if change.context is not None or change.messages or keys:
+            self.commit("prepared", state)
+            self.context_is_committed = True
 
     def defer_checkpoint(self, state: "State", answered: Iterable[AnsweredCall]) -> None:
         """Prepare the checkpoint of a step that begins, to be committed together with the model's reply.

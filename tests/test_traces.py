@@ -1,0 +1,126 @@
+"""Traces of a durable run name the user's hooks as those of a plain run do, and our own at most once per hook point."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from haystack import tracing
+from haystack.components.agents import Agent
+from haystack.components.agents.state import State
+from haystack.dataclasses import ChatMessage
+from haystack.hooks.human_in_the_loop import ConfirmationHook, NeverAskPolicy
+from haystack.tracing import Span, Tracer
+
+from agentstate.durable.agent import make_durable
+from agentstate.durable.approvals import JournalConfirmationStrategy
+from agentstate.durable.run import run
+from agentstate.journals import MemoryJournal
+from tests import sample_agents
+
+
+class Recorded(Span):
+    def set_tag(self, key: str, value: Any) -> None:
+        pass
+
+
+class Recorder(Tracer):
+    """Keeps the point, the name and the type of each hook that ran."""
+
+    def __init__(self) -> None:
+        self.hooks: list[tuple[str, str, str]] = []
+
+    @contextmanager
+    def trace(
+        self, operation_name: str, tags: dict[str, Any] | None = None, parent_span: Span | None = None
+    ) -> Iterator[Span]:
+        if operation_name == "haystack.agent.hook" and tags is not None:
+            point, name, kind = (tags[f"haystack.agent.hook.{key}"] for key in ("point", "name", "type"))
+            self.hooks.append((point, name, kind))
+        yield Recorded()
+
+    def current_span(self) -> Span | None:
+        return None
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    tracing.enable_tracing(recorder)
+    yield recorder
+    tracing.disable_tracing()
+    sample_agents.effects.clear()
+
+
+class Careful(ConfirmationHook):
+    """A user's own kind of confirmation."""
+
+
+class Counting:
+    """A hook that keeps a count of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.opened = 0
+
+    def warm_up(self) -> None:
+        self.opened += 1
+
+    def run(self, state: State) -> None:
+        self.count += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "tests.test_traces.Counting", "init_parameters": {}}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Counting":
+        return cls()
+
+
+def build() -> Agent:
+    return sample_agents.long_run(
+        2,
+        hooks={
+            "before_run": [sample_agents.greet],
+            "before_llm": [Counting()],
+            "before_tool": [Careful({"fast": JournalConfirmationStrategy(NeverAskPolicy())})],
+            "after_run": [sample_agents.sign],
+        },
+    )
+
+
+def test_the_users_hooks_are_named_as_in_a_plain_run_and_ours_once_per_point(recorder: Recorder) -> None:
+    build().run([ChatMessage.from_user("hi")])
+    plain, recorder.hooks = recorder.hooks, []
+
+    assert run(make_durable(build()), MemoryJournal.open(say="hi")).status == "idle"
+
+    own = [(point, name) for point, name, _ in recorder.hooks if name.startswith("agentstate.")]
+    assert [hook for hook in recorder.hooks if not hook[1].startswith("agentstate.")] == plain
+    assert own == [
+        ("before_run", "agentstate.before_run"),
+        *[("before_llm", "agentstate.before_llm"), ("before_tool", "agentstate.before_tool")] * 2,
+        ("before_llm", "agentstate.before_llm"),
+        ("after_run", "agentstate.after_run"),
+    ]
+
+
+def test_a_hook_keeps_what_it_remembers_in_the_users_object(recorder: Recorder) -> None:
+    agent = build()
+    counting = agent.hooks["before_llm"][0]
+    assert isinstance(counting, Counting)
+    run(make_durable(agent), MemoryJournal.open(say="hi"))
+    assert (counting.count, counting.opened) == (3, 1)
+
+
+def test_to_dict_of_a_durable_agent_is_that_of_the_users_agent() -> None:
+    def serialisable() -> Agent:
+        from haystack.components.generators.chat import MockChatGenerator
+
+        return Agent(
+            chat_generator=MockChatGenerator("Hello."),
+            tools=[sample_agents.fast],
+            hooks={"before_run": [sample_agents.greet], "before_llm": [Counting()]},
+        )
+
+    assert make_durable(serialisable()).agent.to_dict() == serialisable().to_dict()
