@@ -399,6 +399,32 @@ def test_resume_without_an_unfinished_turn_returns_the_answer_on_record(journal:
     assert effects == []
 
 
+def test_a_failed_tool_that_ended_the_turn_runs_again_by_resume_only(journal: Any) -> None:
+    failures = [ConnectionError("the bank is away")]
+
+    def pay() -> str:
+        effects.append("pay")
+        if failures:
+            raise failures.pop()
+        return "paid"
+
+    paying = sample_agents.one_tool(pay).clone(raise_on_tool_invocation_failure=True)
+    durable = DurableAgent(paying, journal, policies={"it": ToolPolicy(idempotent=True)})
+    for _ in range(2):
+        assert isinstance(durable.run("hi"), Failed)
+        assert effects.count("pay") == 1
+    assert durable.resume().text == "Over."
+    assert effects.count("pay") == 2
+
+
+def test_a_cache_ttl_without_a_cache_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    run(
+        make_durable(sample_agents.long_run(1), policies={"fast": ToolPolicy(cache_ttl=60)}),
+        MemoryJournal.open(),
+    )
+    assert "has tools with a cache_ttl, and runs without a cache" in caplog.text
+
+
 # Reading
 
 

@@ -6,6 +6,7 @@
 It may be killed at any moment and called again, here or in another process.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +33,8 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.durable.state.encoding import clean_text, decode
+
+logger = logging.getLogger(__name__)
 
 
 def _now() -> datetime:
@@ -74,6 +77,8 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
     :raises JournalUnavailable: if the journal cannot be reached.
     """
     options = options or Options()
+    if options.cache is None and any(policy.cache_ttl for policy in durable.policies.values()):
+        logger.warning("The agent %s has tools with a cache_ttl, and runs without a cache.", durable.key)
     snapshot = journal.load()
     context = RunContext(
         journal=journal,

@@ -9,6 +9,7 @@ The script may be killed at any moment and run again. Importing this needs no Ha
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -129,8 +130,9 @@ class DurableAgent:
             return self._drive(journal)
 
     def resume(self) -> Outcome:
-        """Go on with the unfinished turn; where it waits because the agent has changed, with the agent as it is now.
+        """Continue the unfinished turn; where it waits because the agent has changed, with the agent as it is now.
 
+        A tool call whose failure ended the turn is tried again, by approval unless its tool is idempotent.
         Returns the answer on record if the last turn has ended.
 
         :raises LookupError: if nothing was asked yet.
@@ -141,7 +143,7 @@ class DurableAgent:
                 if not turns.all:
                     raise LookupError("Nothing was asked in this session yet.")
                 return self._on_record(journal.store, turns.all[-1])
-            if journal.store.last_end.get("waiting_for") == "changed":
+            with suppress(LookupError):  # otherwise there is nothing of the kind to be said
                 journal.resume()
             return self._drive(journal)
 

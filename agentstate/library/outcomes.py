@@ -93,7 +93,7 @@ class RetryAt(Unfinished):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Unfinished):
-    """The turn failed with the error `why`. Resume, or run with the same messages, to try it again."""
+    """The turn failed with the error `why`. Resume to try it again; to run it again repeats no call by itself."""
 
 
 Outcome = Answered | Waiting | RetryAt | Failed
