@@ -169,7 +169,7 @@ def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, wid
         f"{here}conversation/",
         f"{here}memory/",
         *(f"{here}state-value/?key={key}" for key in values if key != "working_memory"),
-        f"{here}words/?position=3",
+        f"{here}message-text/?position=3",
         f"{here}answer/?call={call.pk}",
         f"{here}step/",
     ):
