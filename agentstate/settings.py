@@ -135,8 +135,8 @@ def _database(lease_seconds: float) -> dict[str, Any]:
     else:
         options = database.setdefault("OPTIONS", {})
         # The last one counts where an option is given twice. libpq reads PGOPTIONS only where no options are given.
-        own = options.get("options", os.environ.get("PGOPTIONS", ""))
-        options["options"] = f"{lock_limits(lease_seconds)} {own}".strip()
+        given_options = options.get("options", os.environ.get("PGOPTIONS", ""))
+        options["options"] = f"{lock_limits(lease_seconds)} {given_options}".strip()
     return database
 
 

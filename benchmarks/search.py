@@ -51,23 +51,27 @@ def fill(messages: int) -> None:
 
     from sessions_app.models import Branch, Session
 
-    said = texts()
+    message_texts = texts()
     for number in range(messages // MESSAGES):
         with transaction.atomic():
             session = Session.objects.create(agent="bench", title=f"Session {number}")
             session.branch = Branch.objects.create(session=session, number=1)
             session.save()
-            _rows(session.branch, number, said)
+            _rows(session.branch, number, message_texts)
 
 
-def _rows(branch: "Branch", number: int, said: Iterator[str]) -> None:
+def _rows(branch: "Branch", number: int, message_texts: Iterator[str]) -> None:
     from django.utils import timezone
 
     from sessions_app.models import Message, ToolCall
 
     Message.objects.bulk_create(
         Message(
-            branch=branch, position=3 * i + 1, role="user", text=f"{next(said)} CLM-{number}-{i}", body={}
+            branch=branch,
+            position=3 * i + 1,
+            role="user",
+            text=f"{next(message_texts)} CLM-{number}-{i}",
+            body={},
         )
         for i in range(MESSAGES)
     )
@@ -78,7 +82,7 @@ def _rows(branch: "Branch", number: int, said: Iterator[str]) -> None:
             call_id=str(i),
             tool=TOOLS[i % len(TOOLS)],
             arguments={"policy": f"POL-{i}"},
-            result={"text": next(said)},
+            result={"text": next(message_texts)},
             status="done",
             idempotency_key=str(i),
             ended_at=timezone.now(),
@@ -113,17 +117,17 @@ def measure(where: str, messages: int) -> None:
     )
     print(f"{'sought':26} {'sessions':>8} {'first page':>11} {'in one':>11}")
     for what, text in SOUGHT.items():
-        found = Session.objects.order_by("-updated_at", "-id").filter(
+        sessions = Session.objects.order_by("-updated_at", "-id").filter(
             search.history_contains(text, whole=True)
         )
-        session = found.select_related("branch").first()
-        page = best(partial(_first_page, found))
+        session = sessions.select_related("branch").first()
+        page = best(partial(_first_page, sessions))
         within = best(partial(search.hits, session, text, mask=Mask.none(), whole=True)) if session else ""
-        print(f"{what:26} {found.count():>8} {page} {within}")
+        print(f"{what:26} {sessions.count():>8} {page} {within}")
 
 
-def _first_page(found: "QuerySet[Session]") -> None:
-    list(found[:51])
+def _first_page(sessions: "QuerySet[Session]") -> None:
+    list(sessions[:51])
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ _OURS = re.compile(
 )
 
 
-def environment(**ours: str) -> dict[str, str]:
-    """This process's environment without anything that the project reads, plus `ours`."""
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without anything that the project reads, plus the variables."""
     inherited = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
-    return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "default", **ours}
+    return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "default", **variables}
 
 
 class Process:

@@ -108,12 +108,12 @@ def main(names: list[str]) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     with _desk() as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), chromium_sandbox=os.geteuid() != 0)
-        known = _log_in(browser, address)
+        signed_in = _log_in(browser, address)
         for scheme in SCHEMES:
             for width, height in WIDTHS.items():
                 context = browser.new_context(
                     base_url=address,
-                    storage_state=known,
+                    storage_state=signed_in,
                     color_scheme=scheme,  # type: ignore[arg-type]
                     reduced_motion="reduce",
                     viewport={"width": width, "height": height},

@@ -206,10 +206,10 @@ def running_postgres() -> Iterator[Postgres]:
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A directory that names its owner, so that one left behind by a killed run goes with the next."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        owner = left.name.removeprefix(_PREFIX).partition("-")[0]
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = directory.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not _is_alive(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
     try:
         yield Path(folder)

@@ -43,11 +43,11 @@ def reply(messages: list[ChatMessage], tools: "ToolsType | None" = None) -> Chat
     demo_tools.delay()
     request = Request.read(messages, [tool.name for tool in flatten_tools_or_toolsets(tools)])
     _simulate_failures(request)
-    wanted, answers = _next(request)
-    if wanted:
-        text = f"I'll {_joined([_description(call) for call in wanted])}."
+    calls_to_make, answers = _next(request)
+    if calls_to_make:
+        text = f"I'll {_joined([_description(call) for call in calls_to_make])}."
         ids = _call_ids(messages)
-        calls = [ToolCall(call.tool, call.arguments, id=next(ids)) for call in wanted]
+        calls = [ToolCall(call.tool, call.arguments, id=next(ids)) for call in calls_to_make]
     else:
         text, calls = "\n\n".join(answers) or intents.small_talk(request), []
     return ChatMessage.from_assistant(text, tool_calls=calls, meta={"usage": _usage(messages, text, calls)})
@@ -105,9 +105,9 @@ def _simulate_failures(request: Request) -> None:
     if archived := re.search(r"\bARC-\d+", request.latest, re.IGNORECASE):
         raise ModelServerError(400, f"the ledger {archived[0].upper()} is longer than this model can read.")
     if re.search(r"\brush hour\b", request.latest, re.IGNORECASE) and not request.answered:
-        asked = sha256(request.latest.encode()).hexdigest()[:16]
-        ledger.append("model_server", asked=asked)
-        if sum(line["asked"] == asked for line in ledger.entries("model_server")) % 3:
+        request_digest = sha256(request.latest.encode()).hexdigest()[:16]
+        ledger.append("model_server", asked=request_digest)
+        if sum(line["asked"] == request_digest for line in ledger.entries("model_server")) % 3:
             raise ModelServerError(503, "the model server is overloaded, try again later.")
 
 

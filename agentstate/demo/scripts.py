@@ -19,9 +19,9 @@ def policy(request: Request, number: str = "") -> Script:
     number = number or request.last("POL")
     if not number:
         return "Which policy do you mean?"
-    (found,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
-    if not (record := found.record):
-        return found.text
+    (policy_answer,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
+    if not (record := policy_answer.record):
+        return policy_answer.text
     return (
         f"Policy {record['number']} ({record['product']}, {record['holder']}) is {record['status']} and renews "
         f"{record['renews']}. The premium is {record['premium']}, the deductible "
@@ -34,9 +34,9 @@ def claim(request: Request, number: str = "") -> Script:
     number = number or (yield from _which_claim(request))
     if not number.startswith("CLM"):
         return number
-    (found,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
-    if not (record := found.record):
-        return found.text
+    (claim_answer,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
+    if not (record := claim_answer.record):
+        return claim_answer.text
     on = f"on policy {record['policy_number']}, reported {record['reported']}"
     return f"Claim {record['number']} {on}: {_status(record)}"
 
@@ -45,10 +45,10 @@ def deductible(request: Request) -> Script:
     number = (request.claims or [request.last("CLM")])[0]
     policy_number = (request.policies or [request.last("POL")])[0]
     if number:
-        (found,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
-        if not found.record:
-            return found.text
-        policy_number = found.record["policy_number"]
+        (claim_answer,) = yield [WantedCall("look_up_claim", {"claim_number": number})]
+        if not claim_answer.record:
+            return claim_answer.text
+        policy_number = claim_answer.record["policy_number"]
     if not policy_number:
         return "Which policy do you mean?"
     about = {"policy_number": policy_number} | ({"claim_number": number} if number else {})
@@ -71,9 +71,9 @@ def deductible(request: Request) -> Script:
 
 
 def knowledge(request: Request) -> Script:
-    (found,) = yield [WantedCall("search_knowledge", {"query": _query(request.latest)})]
-    article = re.match(r"\[(?P<id>[\w-]+)\] (?P<title>.+)\n(?P<text>.+)", found.text)
-    if found.error or article is None:
+    (knowledge_answer,) = yield [WantedCall("search_knowledge", {"query": _query(request.latest)})]
+    article = re.match(r"\[(?P<id>[\w-]+)\] (?P<title>.+)\n(?P<text>.+)", knowledge_answer.text)
+    if knowledge_answer.error or article is None:
         return "Our knowledge base says nothing about that."
     return f'{article["text"]} (From our article {article["id"]}, "{article["title"]}".)'
 
@@ -97,9 +97,9 @@ def _refund_one(request: Request, number: str) -> Script:
         *(WantedCall("look_up_policy", {"policy_number": named}) for named in request.policies),
         WantedCall("search_knowledge", {"query": "deductible refund waived"}),
     ]
-    found, *_ = yield first
-    if not (record := found.record):
-        return f"{found.text} So there is nothing that I could refund."
+    first_answer, *_ = yield first
+    if not (record := first_answer.record):
+        return f"{first_answer.text} So there is nothing that I could refund."
     about = {"policy_number": record["policy_number"]}
     on_claim = {**about, "claim_number": number}
     holder, checked = yield [WantedCall("look_up_policy", about), WantedCall("check_deductible", on_claim)]
@@ -137,8 +137,10 @@ def _refund_one(request: Request, number: str) -> Script:
 def letter(request: Request) -> Script:
     policies, about = list(request.policies), ""
     if request.claims and "look_up_claim" in request.tools:
-        found = yield [WantedCall("look_up_claim", {"claim_number": number}) for number in request.claims]
-        for answer in found:
+        claim_answers = yield [
+            WantedCall("look_up_claim", {"claim_number": number}) for number in request.claims
+        ]
+        for answer in claim_answers:
             if not answer.record:
                 return answer.text
             policies.append(answer.record["policy_number"])
@@ -195,13 +197,13 @@ def _remember(request: Request, **calls: dict[str, Any]) -> list[WantedCall]:
 
 def _which_claim(request: Request) -> Script:
     """The number of the claim that is meant where none is named, or a question to the user."""
-    if known := request.last("CLM"):
-        return known
+    if last_claim := request.last("CLM"):
+        return last_claim
     if not (number := request.last("POL")):
         return "Which claim do you mean?"
-    (found,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
-    if not (record := found.record):
-        return found.text
+    (policy_answer,) = yield [WantedCall("look_up_policy", {"policy_number": number})]
+    if not (record := policy_answer.record):
+        return policy_answer.text
     if len(record["claims"]) == 1:
         return str(record["claims"][0])
     if not record["claims"]:

@@ -80,7 +80,9 @@ def documents_as_text(documents: "list[Document]") -> str:
     """The text that the model reads of the documents that a search found."""
     if not documents:
         return "Nothing in the knowledge base matches."
-    return "\n\n".join(f"[{found.id}] {found.meta['title']}\n{found.content}" for found in documents)
+    return "\n\n".join(
+        f"[{document.id}] {document.meta['title']}\n{document.content}" for document in documents
+    )
 
 
 def issue_refund(

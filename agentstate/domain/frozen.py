@@ -136,8 +136,8 @@ def require(kind: type | UnionType, **values: object) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, kind):
-            wanted = getattr(kind, "__name__", str(kind))
-            raise TypeError(f"{name} is a {type(value).__qualname__}, not a {wanted}.")
+            type_name = getattr(kind, "__name__", str(kind))
+            raise TypeError(f"{name} is a {type(value).__qualname__}, not a {type_name}.")
 
 
 def set_fields(record: object, **values: object) -> None:

@@ -123,8 +123,10 @@ def truncate_history(
 
     :param count_tokens: the tokens of a text. For exact counts pass `exact_tokens()` or another tokenizer.
     """
-    kept = kept_messages(messages, max_tokens, keep_last_turns=keep_last_turns, count_tokens=count_tokens)
-    return [message for index, message in enumerate(messages) if index in kept]
+    kept_indexes = kept_messages(
+        messages, max_tokens, keep_last_turns=keep_last_turns, count_tokens=count_tokens
+    )
+    return [message for index, message in enumerate(messages) if index in kept_indexes]
 
 
 def kept_messages(
@@ -141,14 +143,14 @@ def kept_messages(
         )
     system = [index for index, message in enumerate(messages) if message["role"] == "system"]
     turns = list(_turns(messages))
-    kept = set(system)
+    kept_indexes = set(system)
     total = sum(_tokens(messages[index], count_tokens) for index in system)
     for age, turn in enumerate(reversed(turns)):
         total += sum(_tokens(messages[index], count_tokens) for index in turn)
         if total > max_tokens and age >= keep_last_turns:
             break
-        kept.update(turn)
-    return kept
+        kept_indexes.update(turn)
+    return kept_indexes
 
 
 def _turns(messages: Sequence[ChatMessage]) -> Iterator[list[int]]:

@@ -35,8 +35,8 @@ def find_again(items: Iterable[Tool | Toolset], state: State, names: Sequence[st
 def check_found(items: Iterable[Tool | Toolset], state: State, names: Sequence[str]) -> None:
     """:raises ToolsNotFoundAgain: if the found tools at hand are not those of these names."""
     at_hand = {tool.name for tool in state.data["tools"]}
-    found = {name for search, catalog in _catalogs(items) if search in at_hand for name in catalog}
-    if different := sorted((at_hand ^ set(names)) & found):
+    found_names = {name for search, catalog in _catalogs(items) if search in at_hand for name in catalog}
+    if different := sorted((at_hand ^ set(names)) & found_names):
         raise ToolsNotFoundAgain(
             "After a restart the searchable toolset offers other tools than before: "
             f"{', '.join(different)}. Rewind the session to a step before the search."

@@ -94,9 +94,9 @@ class Registry:
         try:
             return self._by_key[key]
         except KeyError:
-            known = ", ".join(sorted(self._by_key)) or "none"
+            known_keys = ", ".join(sorted(self._by_key)) or "none"
             raise AgentNotRegistered(
-                f"No agent is registered as {key!r}; registered are: {known}. Add its module to AGENTSTATE_AGENTS."
+                f"No agent is registered as {key!r}; registered are: {known_keys}. Add its module to AGENTSTATE_AGENTS."
             ) from None
 
     def all(self) -> list[Registration]:

@@ -165,9 +165,9 @@ def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[
 
 def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None) -> Any:
     if state is not None and record.state:
-        known = run.keys.encoded(state.data)
+        values_now = run.keys.encoded(state.data)
         for name, change in record.state.items():
-            state.set(name, decode(apply(known.get(name), change)), handler_override=replace_values)
+            state.set(name, decode(apply(values_now.get(name), change)), handler_override=replace_values)
     if record.status == CallState.DONE:
         return tool_outputs.deliver(run, tool, record.result)
     raise ToolInvocationError(record.error, tool_name=tool.name)

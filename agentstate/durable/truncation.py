@@ -36,14 +36,14 @@ class TruncateHistory:
 
     def run(self, state: State) -> None:
         messages: list[ChatMessage] = state.data["messages"]
-        kept = kept_messages(
+        kept_indexes = kept_messages(
             [_chat_message(message) for message in messages],
             self.max_tokens,
             keep_last_turns=self.keep_last_turns,
             count_tokens=self._count_tokens,
         )
-        if len(kept) < len(messages):
-            rest = [message for index, message in enumerate(messages) if index in kept]
+        if len(kept_indexes) < len(messages):
+            rest = [message for index, message in enumerate(messages) if index in kept_indexes]
             state.set("messages", rest, handler_override=replace_values)
 
     def to_dict(self) -> dict[str, Any]:

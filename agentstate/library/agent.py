@@ -112,12 +112,12 @@ class DurableAgent:
         inputs = _inputs(generation_kwargs, tools, state)
         with self._lock, self._place.open() as journal:
             store = journal.store
-            asked = store.turns.by_key(key) if key else None
-            if asked is not None:
-                if asked.messages != bodies:
+            earlier_turn = store.turns.by_key(key) if key else None
+            if earlier_turn is not None:
+                if earlier_turn.messages != bodies:
                     raise ValueError(f"The key {key!r} stands for other messages in this session.")
-                if asked is not store.turns.unfinished:
-                    return self._on_record(store, asked)
+                if earlier_turn is not store.turns.unfinished:
+                    return self._on_record(store, earlier_turn)
                 return self._drive(journal)
             unfinished = store.turns.unfinished
             if unfinished is not None and not key and unfinished.messages == bodies:

@@ -36,8 +36,8 @@ def masked_copy(
 
     :param memo: The copies made so far by the `id` of their rows, so that rows that refer to each other still do.
     """
-    if (present := memo.get(id(row))) is not None:
-        return present  # type: ignore[return-value]
+    if (known_copy := memo.get(id(row))) is not None:
+        return known_copy  # type: ignore[return-value]
     copy = row.__class__.__new__(row.__class__)
     memo[id(row)] = copy
     values: dict[str, Any] = dict(row.__getstate__())

@@ -60,15 +60,17 @@ def ensure_roles() -> None:
     Permissions that an administrator added to a group stay.
     """
     create_permissions(apps.get_app_config("sessions_app"), verbosity=0)
-    ours = Permission.objects.filter(content_type__app_label="sessions_app")
+    app_permissions = Permission.objects.filter(content_type__app_label="sessions_app")
     for role in ROLES:
         group, _ = Group.objects.get_or_create(name=role)
         allowed = {permission.value for permission in permissions_of(role)}
         if role == Role.SUPERVISOR:
             # Supervisors see every table in the admin; nothing is edited there. They may tidy up shared views.
-            allowed |= set(ours.filter(codename__startswith="view_").values_list("codename", flat=True))
+            allowed |= set(
+                app_permissions.filter(codename__startswith="view_").values_list("codename", flat=True)
+            )
             allowed.add("delete_savedview")
-        group.permissions.add(*ours.filter(codename__in=allowed))
+        group.permissions.add(*app_permissions.filter(codename__in=allowed))
 
 
 def give_role(user: User, role: str) -> None:

@@ -86,12 +86,12 @@ def read_number(text: str) -> int | float:
     :raises Invalid: for anything else, and for a number that cannot be stored.
     """
     text = text.strip()
-    whole = re.fullmatch(r"[+-]?[0-9]+", text) is not None
+    is_whole = re.fullmatch(r"[+-]?[0-9]+", text) is not None
     try:
-        number = int(text) if whole and len(text) <= NUMBER_DIGITS else float(text)
+        number = int(text) if is_whole and len(text) <= NUMBER_DIGITS else float(text)
     except ValueError:
         raise Invalid(f"Write a number, not “{cut(text)}”.") from None
-    if not math.isfinite(number) or (whole and isinstance(number, float)):
+    if not math.isfinite(number) or (is_whole and isinstance(number, float)):
         raise Invalid("Write a number that can be stored.")
     return number
 

@@ -193,13 +193,15 @@ def _changed_arguments(session: Session, approval: Approval, edited: dict[str, A
 
     The limits hold for those that were changed: what the agent asked for may be longer.
     """
-    asked: dict[str, Any] = approval.arguments
+    requested: dict[str, Any] = approval.arguments
     if isinstance(edited, dict):
-        changed = {name: value for name, value in edited.items() if name not in asked or asked[name] != value}
+        changed = {
+            name: value for name, value in edited.items() if name not in requested or requested[name] != value
+        }
     else:
         changed = edited  # which `json_object` refuses
     json_object("The arguments", changed)
-    if not changed and edited.keys() == asked.keys():
+    if not changed and edited.keys() == requested.keys():
         return None
     _check_arguments(session, approval, edited)
     return edited

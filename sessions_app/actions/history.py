@@ -80,12 +80,12 @@ def rewind(
     checkpoint, parent = _find(session, checkpoint_id)
     check(session, REWIND, checkpoint=checkpoint)
     now = timezone.now()
-    left = leave(session)
+    left_branch = leave(session)
     session.branch = Branch.objects.create(
         session=session,
         number=next_number(session),
         parent=parent,
-        undo_to=left,
+        undo_to=left_branch,
         left_at=checkpoint.position,
         lineage=parent.lineage_at(checkpoint.position),
         created_at=now,
@@ -102,7 +102,7 @@ def rewind(
         {
             "checkpoint": checkpoint.pk,
             "position": checkpoint.position,
-            "from_branch": left.number,
+            "from_branch": left_branch.number,
             "to_branch": session.branch.number,
         },
     )
@@ -111,14 +111,14 @@ def rewind(
 @asks_reason(UNDO)
 def undo(session: Session, actor: Actor, reason: str) -> Session:
     """Return to the branch that the last rewind discarded, as it was; what was running there is paused."""
-    left = leave(session)
-    target = left.undo_to
+    left_branch = leave(session)
+    target = left_branch.undo_to
     assert target is not None, "the rule of the action requires a rewind to undo"
     session.branch = target
     _restore_left_state(session, target.left_state or {}, why=reason)
     _drop_turn_without_message(session, target)
     return commit(
-        session, UNDO.event, actor, reason, {"from_branch": left.number, "to_branch": target.number}
+        session, UNDO.event, actor, reason, {"from_branch": left_branch.number, "to_branch": target.number}
     )
 
 
@@ -252,11 +252,11 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
     That is the present branch if it shows the checkpoint, else the checkpoint's own. What came from a
     fork's source belongs to no branch of this session, but the first one shows all of it.
     """
-    present = session.current_branch
+    current = session.current_branch
     checkpoint = Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id).first()
     if checkpoint is not None:
-        if shows(present, checkpoint):
-            return checkpoint, present
+        if shows(current, checkpoint):
+            return checkpoint, current
         if checkpoint.branch.session_id == session.pk:
             return checkpoint, checkpoint.branch
         root = Branch.objects.get(session=session, number=1)

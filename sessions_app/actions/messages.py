@@ -69,10 +69,10 @@ def start(
     }
     registered = RegisteredAgent.objects.filter(key=agent).first()
     if registered is None:
-        known = ", ".join(RegisteredAgent.objects.order_by("key").values_list("key", flat=True))
+        known_agents = ", ".join(RegisteredAgent.objects.order_by("key").values_list("key", flat=True))
         raise Invalid(
-            f"There is no agent {agent!r}. There are: {known}."
-            if known
+            f"There is no agent {agent!r}. There are: {known_agents}."
+            if known_agents
             else f"There is no agent {agent!r}, nor any other: no worker has published its agents yet."
         )
     if registered.problem:

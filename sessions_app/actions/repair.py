@@ -40,20 +40,20 @@ def edit_state(
     require(actor, EDIT_STATE.permission)
     values = json_object("The state", values)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
-    present = restore.state_of(draft.old, draft.checkpoint)
+    current_values = restore.state_of(draft.repaired, draft.checkpoint)
     for key, value in values.items():
-        if key == WORKING_MEMORY_KEY and key not in present:
-            if not keeps_working_memory(restore.tools_of(draft.old, draft.checkpoint)):
+        if key == WORKING_MEMORY_KEY and key not in current_values:
+            if not keeps_working_memory(restore.tools_of(draft.repaired, draft.checkpoint)):
                 raise Invalid("This agent keeps no working memory.")
-        elif key not in present:
+        elif key not in current_values:
             raise Invalid(
-                f"There is no state key {key!r}. There are: {', '.join(sorted(present)) or 'none'}."
+                f"There is no state key {key!r}. There are: {', '.join(sorted(current_values)) or 'none'}."
             )
-        before = present.get(key)
+        before = current_values.get(key)
         if before is not None and value_type(before) != value_type(value):
             raise Invalid(f"{key} must be {value_type(before)}, not {value_type(value)}.")
         _check_tags(key, value, before)
-    draft.state = {key: value for key, value in values.items() if present.get(key) != value}
+    draft.state = {key: value for key, value in values.items() if current_values.get(key) != value}
     if not draft.state:
         raise Invalid("Nothing was changed.")
     return draft.commit("state", {"keys": sorted(draft.state)})
@@ -106,9 +106,9 @@ def replace_message(
     require(actor, REPLACE_MESSAGE.permission)
     text = required_text("The text", text)
     draft = repair_branch.begin(REPLACE_MESSAGE, actor, session_id, reason, expected_version)
-    context = restore.context_of(draft.old, draft.checkpoint)
+    context = restore.context_of(draft.repaired, draft.checkpoint)
     message = next(
-        (message for message in fill_texts(draft.old, context) if message.position == position), None
+        (message for message in fill_texts(draft.repaired, context) if message.position == position), None
     )
     if message is None:
         raise NotFound(f"The model sees no message {position} at the last checkpoint.")
@@ -117,7 +117,7 @@ def replace_message(
     replacement = draft.add_message(message, text)
     draft.context = [replacement.position if row.position == position else row.position for row in context]
     data = {"position": position, "by": replacement.position, "role": message.role}
-    if call := restore.call_answered_by(draft.old, message):
+    if call := restore.call_answered_by(draft.repaired, message):
         data |= {"call": call.pk, "tool": call.tool, "call_position": call.position}
     return draft.commit("message", data)
 
@@ -147,7 +147,7 @@ def answer_call(
     )
     draft = repair_branch.begin(ANSWER_CALL, actor, session_id, reason, expected_version)
     call = ToolCall.objects.filter(
-        pk=call_id, branch=draft.old, position__gt=draft.checkpoint.position
+        pk=call_id, branch=draft.repaired, position__gt=draft.checkpoint.position
     ).first()
     if call is None:
         raise NotFound(
@@ -174,7 +174,7 @@ def answer_step(
     require(actor, ANSWER_STEP.permission)
     texts = {pk: required_result(text) for pk, text in results.items()}
     draft = repair_branch.begin(ANSWER_STEP, actor, session_id, reason, expected_version)
-    unfinished = ToolCall.objects.visible_on(draft.old, after=draft.checkpoint.position).exclude(
+    unfinished = ToolCall.objects.visible_on(draft.repaired, after=draft.checkpoint.position).exclude(
         status__in=ENDED_CALL_STATES
     )
     calls = {call.pk: call for call in unfinished.order_by("position")}

@@ -41,17 +41,17 @@ Json = Any
 
 @dataclass
 class RepairDraft:
-    """A repair until it is committed: the branch as it was, the new one, and what changes on it.
+    """A repair until it is committed: the branch that is repaired, the new one, and what changes on it.
 
-    ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the old branch.
+    ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the repaired branch.
     """
 
     action: Action
     actor: Actor
     reason: str
     session: Session
-    old: Branch
-    new: Branch
+    repaired: Branch
+    new_branch: Branch
     checkpoint: Checkpoint
     now: datetime
     state: dict[str, Json] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class RepairDraft:
     def add_message(self, original: Message, text: str) -> Message:
         """A message on the new branch with another text in the place of the original's."""
         return Message.objects.create(
-            branch=self.new,
+            branch=self.new_branch,
             position=self.next_position(),
             role=original.role,
             text=text,
@@ -79,13 +79,13 @@ class RepairDraft:
         session = self.session
         checkpoint = _write_checkpoint(self)
         _copy_unfinished_step(self)
-        session.branch = self.new
+        session.branch = self.new_branch
         turn_over = self.checkpoint.kind == Checkpoint.Kind.END and session.phase == Phase.DONE
         if turn_over and not session.inbox.exists():
             set_status(session, Status.IDLE)
         else:
             _set_status_of_step(self)
-        branches = {"from_branch": self.old.number, "to_branch": self.new.number}
+        branches = {"from_branch": self.repaired.number, "to_branch": self.new_branch.number}
         return commit(
             session,
             self.action.event,
@@ -105,33 +105,33 @@ def begin(
     reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, action)
-    old = session.current_branch
-    checkpoint = restore.last_visible(Checkpoint, old)
+    repaired = session.current_branch
+    checkpoint = restore.last_visible(Checkpoint, repaired)
     if checkpoint is None:
         raise Invalid("It has not started yet, so there is nothing to repair.")
     now = timezone.now()
-    new = Branch.objects.create(
+    new_branch = Branch.objects.create(
         session=session,
         number=next_number(session),
-        parent=old,
+        parent=repaired,
         undo_to=leave(session),
         left_at=checkpoint.position,
-        lineage=old.lineage_at(checkpoint.position),
+        lineage=repaired.lineage_at(checkpoint.position),
         created_at=now,
         created_by=actor.user,
         reason=reason,
     )
-    return RepairDraft(action, actor, reason, session, old, new, checkpoint, now)
+    return RepairDraft(action, actor, reason, session, repaired, new_branch, checkpoint, now)
 
 
 def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
     base, position = draft.checkpoint, draft.next_position()
     StateValue.objects.bulk_create(
-        StateValue(branch=draft.new, position=position, key=key, value=value)
+        StateValue(branch=draft.new_branch, position=position, key=key, value=value)
         for key, value in draft.state.items()
     )
     return Checkpoint.objects.create(
-        branch=draft.new,
+        branch=draft.new_branch,
         position=position,
         kind=base.kind,
         step=base.step,
@@ -140,7 +140,7 @@ def _write_checkpoint(draft: RepairDraft) -> Checkpoint:
         context_at=position if draft.context is not None else base.context_at,
         keys={**base.keys, **dict.fromkeys(draft.state, position)},
         counters=base.counters,
-        tools=list(restore.tools_of(draft.old, base)),
+        tools=list(restore.tools_of(draft.repaired, base)),
         outcome=base.outcome,
         totals=base.totals,
         definition=base.definition,
@@ -154,13 +154,15 @@ def _copy_unfinished_step(draft: RepairDraft) -> None:
     rows: list[Any] = [
         row
         for model in models
-        for row in model.objects.visible_on(draft.old, after=draft.checkpoint.position)
+        for row in model.objects.visible_on(draft.repaired, after=draft.checkpoint.position)
     ]
-    approvals = {approval.call_id: approval for approval in Approval.objects.filter(call__branch=draft.old)}
+    approvals = {
+        approval.call_id: approval for approval in Approval.objects.filter(call__branch=draft.repaired)
+    }
     for row in sorted(rows, key=lambda row: row.position):
         old_pk, old_position = row.pk, row.position
         row.pk, row._state.adding = None, True
-        row.branch, row.position = draft.new, draft.next_position()
+        row.branch, row.position = draft.new_branch, draft.next_position()
         if isinstance(row, ToolCall):
             row.copy_of_id = row.copy_of_id or old_pk
             if old_position in draft.answers:
@@ -199,7 +201,7 @@ def _copy_approval(approval: Approval, call: ToolCall) -> None:
 def _set_status_of_step(draft: RepairDraft) -> None:
     """Keep the session waiting for what the copied step still needs of a person; else pause it."""
     session = draft.session
-    calls = ToolCall.objects.filter(branch=draft.new)
+    calls = ToolCall.objects.filter(branch=draft.new_branch)
     # No worker runs them any more: the one that did has lost its lease.
     calls.filter(status=CallStatus.STARTED).update(status=CallStatus.DOUBT)
     waited_because = session.why

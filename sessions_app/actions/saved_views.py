@@ -44,12 +44,12 @@ def save_view(
         raise Invalid("A view cannot hold a value that is hidden on the desk, in its name or in its filter.")
     # Locked, so that views saved at once cannot exceed the limit together.
     User.objects.select_for_update().get(pk=user.pk)
-    present = SavedView.objects.filter(owner=user, name=name).first()
-    if present is not None and replace:
-        present.query, present.shared = query, shared
-        present.save()
-        return present
-    if present is None and SavedView.objects.filter(owner=user).count() >= MOST_SAVED_VIEWS:
+    existing_view = SavedView.objects.filter(owner=user, name=name).first()
+    if existing_view is not None and replace:
+        existing_view.query, existing_view.shared = query, shared
+        existing_view.save()
+        return existing_view
+    if existing_view is None and SavedView.objects.filter(owner=user).count() >= MOST_SAVED_VIEWS:
         raise Invalid(f"You have {MOST_SAVED_VIEWS} views, which is the most. Delete one, or replace one.")
     try:
         with transaction.atomic():

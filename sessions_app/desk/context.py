@@ -104,8 +104,8 @@ def render_page(
     request: HttpRequest, template: str, values: Mapping[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """A whole page, or a part of one where ``template`` names a partial (``desk/agents.html#list``)."""
-    whole = "#" not in template
-    return render(request, template, {**(_bar(request) if whole else {}), **values}, status=status)
+    is_whole_page = "#" not in template
+    return render(request, template, {**(_bar(request) if is_whole_page else {}), **values}, status=status)
 
 
 def _bar(request: HttpRequest) -> dict[str, Any]:

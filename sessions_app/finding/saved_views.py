@@ -13,5 +13,5 @@ def views_for(user: User) -> tuple[list[SavedView], list[SavedView]]:
         .select_related("owner")
         .order_by("name", "pk")
     )
-    own = [view for view in views if view.owner_id == user.pk]
-    return own, [view for view in views if view.owner_id != user.pk]
+    own_views = [view for view in views if view.owner_id == user.pk]
+    return own_views, [view for view in views if view.owner_id != user.pk]

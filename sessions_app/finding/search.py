@@ -101,10 +101,10 @@ def hits(session: Session, text: str, *, mask: Mask, whole: bool, limit: int = 2
     phrases = _phrases(text)
     if not phrases or session.branch is None:
         return []
-    own = dict(Branch.objects.filter(session=session).values_list("pk", "number"))
-    here = Q(branch_id__in=own)
+    own_numbers = dict(Branch.objects.filter(session=session).values_list("pk", "number"))
+    here = Q(branch_id__in=own_numbers)
     for pk, last in session.branch.lineage:
-        if pk not in own:
+        if pk not in own_numbers:
             here |= Q(branch_id=pk, position__lte=last)
     messages, calls = _matching(phrases, whole)
     rows: list[Message | ToolCall] = [
@@ -113,7 +113,7 @@ def hits(session: Session, text: str, *, mask: Mask, whole: bool, limit: int = 2
     ]
     rows.sort(key=lambda row: row.position, reverse=True)
     notes = note_places(row for row in rows if isinstance(row, Message))
-    candidates = (_hit(row, session.branch, own, phrases, mask, notes) for row in rows[:limit])
+    candidates = (_hit(row, session.branch, own_numbers, phrases, mask, notes) for row in rows[:limit])
     return [hit for hit in candidates if hit is not None]
 
 
@@ -144,9 +144,11 @@ def first_hits(
     for session in sessions:
         if (branch := session.branch) is None:
             continue
-        own = {pk: number for pk, (key, number) in owners.items() if key == session.pk}
-        mine = (row for row in rows if row.branch_id in own or branch.sees(row.branch_id, row.position))
-        hits = (_hit(row, branch, own, phrases, mask, notes) for row in mine)
+        own_numbers = {pk: number for pk, (key, number) in owners.items() if key == session.pk}
+        visible_rows = (
+            row for row in rows if row.branch_id in own_numbers or branch.sees(row.branch_id, row.position)
+        )
+        hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in visible_rows)
         by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
     return by_session
 

@@ -137,8 +137,8 @@ class _Postgres:
         rows = model._default_manager.filter(pk__gt=mark - LATE).order_by("pk")
         if model is Message:
             rows = rows.filter(INDEXED_MESSAGES)
-        known = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
-        return mark, list(rows.exclude(pk__in=known).values_list("pk", flat=True)[: self.batch])
+        indexed_rows = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
+        return mark, list(rows.exclude(pk__in=indexed_rows).values_list("pk", flat=True)[: self.batch])
 
     def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
         if upto > mark:
@@ -187,11 +187,14 @@ def _add_calls(index: _Index) -> bool:
 
 
 def _close_calls(index: _Index) -> bool:
-    known = index.open_calls()
-    statuses = dict(ToolCall.objects.filter(pk__in=known).values_list("pk", "status")) if known else {}
+    open_keys = index.open_calls()
+    statuses = (
+        dict(ToolCall.objects.filter(pk__in=open_keys).values_list("pk", "status")) if open_keys else {}
+    )
     ended = list(
         islice(
-            (pk for pk in known if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES), index.batch
+            (pk for pk in open_keys if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES),
+            index.batch,
         )
     )
     if ended:

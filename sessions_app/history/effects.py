@@ -58,8 +58,8 @@ def earlier_effects(
     )
     # By the original: of several copies, the oldest names the effect.
     effects: dict[int, tuple[int, dict[str, Json]]] = {}
-    for pk, original, asked, sent in calls:
-        ran = asked if sent is None else sent
+    for pk, original, requested, sent in calls:
+        ran = requested if sent is None else sent
         if scope.covers(ran, arguments):
             effects[original or pk] = (pk, ran)
     for original in _shown_originals(branch, effects):

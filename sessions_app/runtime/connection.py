@@ -54,14 +54,14 @@ class RunConnection:
         if threading.get_ident() == self._thread:
             yield
             return
-        own = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
+        own_connection = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
         self._connection.inc_thread_sharing()
         connections[DEFAULT_DB_ALIAS] = self._connection
         try:
             yield
         finally:
             self._connection.dec_thread_sharing()
-            if own is not None:
-                connections[DEFAULT_DB_ALIAS] = own
+            if own_connection is not None:
+                connections[DEFAULT_DB_ALIAS] = own_connection
             else:
                 del connections[DEFAULT_DB_ALIAS]

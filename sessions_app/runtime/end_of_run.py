@@ -144,7 +144,7 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
 
     One that was approved is open again: the call would follow effects that it did not show.
     """
-    asked = {
+    request_fields = {
         "fingerprint": request.fingerprint,
         "asked_at": now,
         "expires_at": now + timedelta(seconds=request.ttl) if request.ttl else None,
@@ -152,7 +152,7 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
     shown = {"earlier": list(request.earlier) or None, "repeats_id": request.repeats}
     approval, is_new = Approval.objects.get_or_create(
         call_id=call_key,
-        defaults={"session_id": session.pk, "arguments": request.arguments, **asked, **shown},
+        defaults={"session_id": session.pk, "arguments": request.arguments, **request_fields, **shown},
     )
     if is_new:
         return
@@ -160,5 +160,5 @@ def _store_request(session: Session, call_key: int, request: ApprovalRequest, no
     if approval.decision:
         edited = request.arguments if request.arguments != approval.arguments else None
         undecided = {"decision": "", "decided_at": None, "decided_by": "", "message": "", "edited": edited}
-        changes = {**shown, **asked, **undecided}
+        changes = {**shown, **request_fields, **undecided}
     Approval.objects.filter(pk=approval.pk).update(**changes)

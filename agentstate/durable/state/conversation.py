@@ -56,12 +56,12 @@ class Conversation:
 
     def change(self, live: list[ChatMessage]) -> Change:
         """What of `live` has to be stored, and what the model sees from here on."""
-        known = len(self._seen)
+        seen_before = len(self._seen)
         unread = self._unread_among(live)
-        if live[:known] == self._seen and all(index >= known for index in unread):
+        if live[:seen_before] == self._seen and all(index >= seen_before for index in unread):
             positions: list[int | None] = [
                 *self._positions,
-                *self._stored_positions(live, range(known, len(live)), unread, self._since),
+                *self._stored_positions(live, range(seen_before, len(live)), unread, self._since),
             ]
         else:
             stored = [*zip(self._positions, self._seen, strict=True), *self._since]

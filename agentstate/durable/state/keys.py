@@ -45,11 +45,11 @@ class StateKeys:
         for key, value in data.items():
             if key in NOT_KEYS or (value is None and key not in self._known):
                 continue
-            known = self._known.get(key)
-            if known is not None and known.live is value and stable(value):
+            stored = self._known.get(key)
+            if stored is not None and stored.live is value and stable(value):
                 continue
-            encoded = self._encode(key, value, known)
-            change = difference(known.data, encoded) if known is not None else {"set": encoded}
+            encoded = self._encode(key, value, stored)
+            change = difference(stored.data, encoded) if stored is not None else {"set": encoded}
             if change is not None:
                 changes[key] = change
                 changed[key] = _Known(_copied(value), encoded)
@@ -66,20 +66,20 @@ class StateKeys:
             if key not in NOT_KEYS and value is not None
         }
 
-    def _encode(self, key: str, value: Any, known: "_Known | None") -> Json:
+    def _encode(self, key: str, value: Any, stored: "_Known | None") -> Json:
         path = f"The state key {key!r}"
         if (
             type(value) is list
-            and known is not None
-            and type(known.live) is list
-            and isinstance(known.data, list)
+            and stored is not None
+            and type(stored.live) is list
+            and isinstance(stored.data, list)
         ):
             same = 0
-            for item, before in zip(value, known.live, strict=False):
+            for item, before in zip(value, stored.live, strict=False):
                 if item is not before or not stable(item):
                     break
                 same += 1
-            return known.data[:same] + [
+            return stored.data[:same] + [
                 encode(item, f"{path}[{same + i}]") for i, item in enumerate(value[same:])
             ]
         return encode(value, path)

@@ -44,14 +44,18 @@ class MemoryForm(ReasonForm):
     field_order = ("version", "goal", "plan", "notes", "reason")
 
     def perform(self, **arguments: Any) -> Session:
-        present = state.memory(self.session.current_branch, mask=Mask.none()) or state.Memory()
+        current_memory = state.memory(self.session.current_branch, mask=Mask.none()) or state.Memory()
         steps = repairs.steps_of(arguments["plan"])
         typed = {
             "goal": arguments["goal"],
             "plan": [step for step, _ in steps],
             "notes": repairs.notes_of(arguments["notes"]),
         }
-        original = {"goal": present.goal, "plan": [step for step, _ in present.plan], "notes": present.notes}
+        original = {
+            "goal": current_memory.goal,
+            "plan": [step for step, _ in current_memory.plan],
+            "notes": current_memory.notes,
+        }
         restored = self.context.mask.restore(typed, original)
         completed = [step for step, (_, is_done) in zip(restored["plan"], steps, strict=True) if is_done]
         return actions.edit_memory(**arguments | restored, completed=completed)
@@ -106,8 +110,8 @@ class MessageTextForm(ReasonForm):
     field_order = ("version", "position", "text", "reason")
 
     def perform(self, **arguments: Any) -> Session:
-        present = repairs.message_text(self.session.current_branch, arguments["position"])
-        arguments["text"] = self.context.mask.restore(arguments["text"], present)
+        current_text = repairs.message_text(self.session.current_branch, arguments["position"])
+        arguments["text"] = self.context.mask.restore(arguments["text"], current_text)
         return actions.replace_message(**arguments)
 
 

@@ -86,8 +86,8 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
     rows = {row.pk: row for row in _rows(keys)} if keys else {}
 
     def effect_list(request: Request, keys: Sequence[int], total: int) -> EffectList:
-        found = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
-        return EffectList(found, total - len(keys[:SHOWN]))
+        effects_shown = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
+        return EffectList(effects_shown, total - len(keys[:SHOWN]))
 
     return {
         (key := request.approval.pk): Earlier(

@@ -93,10 +93,10 @@ def sessions_page(request: Request) -> HttpResponse:
     }
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
-    own, shared = views_for(request.user)
+    own_views, shared = views_for(request.user)
     views = [
         view
-        for view in context.mask.rows([*own, *shared])
+        for view in context.mask.rows([*own_views, *shared])
         if not shown.hides_in_query(context.mask, view.query)
     ]
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}

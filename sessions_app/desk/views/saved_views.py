@@ -28,7 +28,7 @@ def views_page(request: Request) -> HttpResponse:
     A view that filters by something that is hidden by now cannot be opened: its address would show it.
     """
     mask = Mask.configured()
-    own, shared = views_for(request.user)
+    own_views, shared = views_for(request.user)
     rows = [
         {
             "view": view,
@@ -36,7 +36,7 @@ def views_page(request: Request) -> HttpResponse:
             "why_not_open": WHY_NOT_OPEN if shown.hides_in_query(mask, view.query) else "",
             "why_not_delete": why_not_delete(request.user, view),
         }
-        for view in mask.rows([*own, *shared])
+        for view in mask.rows([*own_views, *shared])
     ]
     return render_page(request, "desk/saved_views.html", {"rows": rows})
 

@@ -161,8 +161,10 @@ def reveal(request: Request, session_id: UUID) -> HttpResponse:
     if not context.actor.may(StaffPermission.REVEAL):
         raise Forbidden(NOT_ALLOWED)
     kind, _, key = request.POST.get("value", "").partition(":")
-    found = revealed.find(context, kind, key)
-    if found is None:
+    revealed_value = revealed.find(context, kind, key)
+    if revealed_value is None:
         raise Http404("This session has no such value.")
-    actions.reveal(actor=context.actor, session_id=session_id, what=found.what)
-    return render_page(request, "session/revealed.html", session_frame(context) | {"revealed": found})
+    actions.reveal(actor=context.actor, session_id=session_id, what=revealed_value.what)
+    return render_page(
+        request, "session/revealed.html", session_frame(context) | {"revealed": revealed_value}
+    )

@@ -131,8 +131,10 @@ class Command(BaseCommand):
     def start(self, options: Options) -> None:
         if not RegisteredAgent.objects.filter(key=options["agent"]).exists():
             self._publish()
-        wanted = {name: options[name] for name in ("agent", "message", "title", "customer", "tags", "state")}
-        self.stdout.write(str(actions.start(actor=_actor(), **wanted).pk))
+        start_options = {
+            name: options[name] for name in ("agent", "message", "title", "customer", "tags", "state")
+        }
+        self.stdout.write(str(actions.start(actor=_actor(), **start_options).pk))
 
     def show(self, options: Options) -> None:
         payload = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
@@ -169,8 +171,8 @@ class Command(BaseCommand):
 
     def _now(self, session: Session) -> None:
         waiting = f" for {session.waiting_for}" if session.waiting_for else ""
-        asked = f", asked to {session.stop_request}" if session.stop_request else ""
-        self.stdout.write(f"{session.pk} is {session.status}{waiting}{asked}")
+        stop_request = f", asked to {session.stop_request}" if session.stop_request else ""
+        self.stdout.write(f"{session.pk} is {session.status}{waiting}{stop_request}")
 
     def _show(self, payload: dict[str, Any]) -> None:
         waiting = f" for {payload['waiting_for']}" if payload["waiting_for"] else ""
@@ -213,8 +215,8 @@ def _add_checkpoint(parser: CommandParser) -> None:
 
 def _common(options: Options) -> dict[str, Any]:
     """What the actions call by the same name."""
-    known = ("session_id", "checkpoint_id", "reason", "run")
-    return {"actor": _actor()} | {name: options[name] for name in known if name in options}
+    common_options = ("session_id", "checkpoint_id", "reason", "run")
+    return {"actor": _actor()} | {name: options[name] for name in common_options if name in options}
 
 
 def _session(session_id: str) -> Session:

@@ -300,13 +300,13 @@ def _facts(context: SessionContext) -> _Facts:
 
 def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """The beginnings of the state's values, and what was last added to them, as JSON text by key."""
-    whole = later = Q(pk__in=[])
+    whole_values = later = Q(pk__in=[])
     for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
-        whole |= Q(key=key, position=position)
+        whole_values |= Q(key=key, position=position)
         later |= Q(key=key, position__gt=position)
     text = Substr(Cast("value", TextField()), 1, MOST_CHARACTERS)
     values = StateValue.objects.visible_on(branch, upto=checkpoint.position)
-    values_of = values.filter(whole).annotate(text=text).values_list("key", "text")
+    values_of = values.filter(whole_values).annotate(text=text).values_list("key", "text")
     added = values.filter(later).annotate(text=text)
     return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
 

@@ -209,12 +209,12 @@ def _description(label: str, current: str, visits: Mapping[str, int], edges: Map
             + ", ".join(f"{p} {count(visits[p], 'time')}" for p in Phase.values if visits.get(p))
             + "."
         )
-    taken = [
+    edges_taken = [
         f"{source.value} to {target.value} {count(edges[f'{source.value}>{target.value}'], 'time')}"
         for source, targets in TRANSITIONS.items()
         for target in sorted(targets)
         if edges.get(f"{source.value}>{target.value}")
     ]
-    if taken:
-        parts.append(" Changes: " + ", ".join(taken) + ".")
+    if edges_taken:
+        parts.append(" Changes: " + ", ".join(edges_taken) + ".")
     return "".join(parts)

@@ -68,8 +68,8 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     # A repair carries the calls of the unfinished step over: what the present history shows is not discarded.
     shown = ToolCall.objects.visible_on(branch, after=min(left_at.values())).order_by()
     calls = calls.exclude(idempotency_key__in=shown.values("idempotency_key"))
-    taken = calls.order_by().values("branch_id").annotate(n=Count("pk"))
-    effects: dict[int, int] = {row["branch_id"]: row["n"] for row in taken}
+    effects_by_branch = calls.order_by().values("branch_id").annotate(n=Count("pk"))
+    effects: dict[int, int] = {row["branch_id"]: row["n"] for row in effects_by_branch}
     moves = context.mask.rows(
         Event.objects.filter(session=context.session, kind__in=_MOVES).order_by("-position")
     )

@@ -191,10 +191,10 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     since = age(approval.asked_at, now)
     expires_in = ""
     if approval.expires_at is not None:
-        left = (approval.expires_at - now).total_seconds()
+        seconds_left = (approval.expires_at - now).total_seconds()
         expires_in = (
-            f", expires in {duration(left // 60 * 60 if left > 120 else left // 1)}"
-            if left > 0
+            f", expires in {duration(seconds_left // 60 * 60 if seconds_left > 120 else seconds_left // 1)}"
+            if seconds_left > 0
             else ", expired"
         )
     when = "Asked just now" if since == "just now" else f"Asked {since} ago"

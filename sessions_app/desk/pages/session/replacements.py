@@ -52,13 +52,17 @@ def on(branch: Branch, mask: Mask) -> Replacements:
     by_message: dict[int, Replacement] = {}
     by_call: dict[int, Replacement] = {}
     for event in repairs:
-        new, old = event.data["by"], event.data["position"]
+        new_position, replaced = event.data["by"], event.data["position"]
         # A replacement may itself have been replaced.
-        original[new] = original.get(old, old)
+        original[new_position] = original.get(replaced, replaced)
         replacement = Replacement(
-            new, texts.get(new, ""), event.actor_name, mask.text(event.reason), event.created_at
+            new_position,
+            texts.get(new_position, ""),
+            event.actor_name,
+            mask.text(event.reason),
+            event.created_at,
         )
-        by_message[original[new]] = replacement
+        by_message[original[new_position]] = replacement
         if (call := event.data.get("call_position")) is not None:
             by_call[call] = replacement
     return Replacements(by_message, by_call, frozenset(texts))

@@ -52,9 +52,9 @@ def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
     if position is None:
         return None
     rows = model.objects.select_related("branch").filter(position=position)
-    own = rows.filter(branch__session=context.session_row).first()
+    own_row = rows.filter(branch__session=context.session_row).first()
     return (
-        own
+        own_row
         or model.objects.select_related("branch").visible_on(context.branch).filter(position=position).first()
     )
 

@@ -77,14 +77,14 @@ def strip(context: SessionContext) -> Strip | None:
     )
     if not starts:
         return None
-    whole = len(starts) <= STEPS
+    is_whole = len(starts) <= STEPS
     position, start = starts[min(len(starts), STEPS) - 1]
     spans = [*_spans(branch, position - 1, now), *_doubt_spans(session, branch, position - 1, now)]
     live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
     end = max(
         [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
     )
-    return Strip(start, end, _bars(_cells(spans, start, end)), _totals(session, spans), whole, live)
+    return Strip(start, end, _bars(_cells(spans, start, end)), _totals(session, spans), is_whole, live)
 
 
 def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
@@ -124,11 +124,11 @@ def _doubt_spans(session: Session, branch: Branch, after: int, now: datetime) ->
 
 def _cells(spans: Sequence[Span], start: datetime, end: datetime) -> list[str]:
     """The kind that is drawn in each cell of the axis."""
-    whole = (end - start).total_seconds()
+    total_seconds = (end - start).total_seconds()
     cells = ["idle"] * CELLS
     for kind, first, last in spans:
-        begin = int((first - start).total_seconds() / whole * CELLS)
-        stop = max(begin + 1, int((last - start).total_seconds() / whole * CELLS))
+        begin = int((first - start).total_seconds() / total_seconds * CELLS)
+        stop = max(begin + 1, int((last - start).total_seconds() / total_seconds * CELLS))
         for cell in range(max(0, min(begin, CELLS - 1)), min(stop, CELLS)):
             if _ORDER.index(kind) > _ORDER.index(cells[cell]):
                 cells[cell] = kind
