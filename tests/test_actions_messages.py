@@ -137,7 +137,7 @@ def test_a_viewer_may_not_start_a_session() -> None:
     [
         ({"message": " "}, "The message is missing"),
         ({"message": "a\x00b"}, "The message contains NUL"),
-        ({"message": "a\ud800b"}, "no valid Unicode"),
+        ({"message": "a\ud800b"}, "not valid Unicode"),
         ({"title": "x" * 201}, "201 characters long; at most 200"),
         ({"customer": "a\x00"}, "The customer contains NUL"),
         ({"tags": [" "]}, "A tag is missing"),

@@ -111,7 +111,7 @@ def test_a_message_has_at_most_100_kb():
         (int("7" * 4000), "more than 300 digits"),
         (float("nan"), "plain JSON values only"),
         ("a\x00b", "NUL"),
-        (["\ud800"], "no valid Unicode"),
+        (["\ud800"], "not valid Unicode"),
         ({"a": object()}, "plain JSON values only"),
     ],
     ids=["101 deep", "100,000 deep", "256 KB", "4,000 digits", "NaN", "NUL", "a surrogate", "an object"],
