@@ -13,7 +13,8 @@ from agentstate.domain import AgentPhase, AgentState, ToolCall, WorkingMemory, h
 from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.domain_state import write_state
-from tests import sample_agents
+from sessions_app.history.snapshot import StoredSession
+from tests import builders, driving, sample_agents
 from tests.sample_agents import effects
 
 
@@ -123,3 +124,26 @@ def test_a_session_that_has_begun_is_not_overwritten() -> None:
     journal = MemoryJournal.open(say="hi", session_id="anna")
     with pytest.raises(ValueError, match="The session 'anna' has begun already"):
         write_state(journal, AgentState.from_user_input("hi", "anna"))
+
+
+@pytest.mark.django_db
+def test_a_session_of_the_desk_is_read_without_a_claim() -> None:
+    with driving.desk() as desk:
+        desk.agent(planning)
+        session = desk.run(desk.start("Plan it."))
+        before = desk.fresh(session)
+        state = AgentState.of(StoredSession(session))
+        assert (state.session_id, state.phase, state.final_answer) == (str(session.pk), "done", "Planned.")
+        assert (state.memory.current_goal, state.memory.notes) == ("go", ("n",))
+        assert history_to_messages(state)[0] == {"role": "user", "content": "Plan it."}
+        after = desk.fresh(session)
+        assert (after.epoch, after.position) == (before.epoch, before.position)
+        desk.say(session, "And now?")
+        assert AgentState.of(StoredSession(session)).history[-1].content == "And now?"
+
+
+@pytest.mark.django_db
+def test_a_failed_session_of_the_desk_has_its_error() -> None:
+    session = builders.failed()
+    state = AgentState.of(StoredSession(session))
+    assert (state.phase, bool(state.error_message)) == ("error", True)

@@ -133,7 +133,8 @@ class AgentState:
     def of(cls, session: Any, session_id: str | None = None) -> Self:
         """The state of a durable session at its last checkpoint, with the messages that were not read yet.
 
-        :param session: A journal of the session, or a `DurableAgent`, of which nothing is changed.
+        :param session: A journal of the session, a `DurableAgent`, or `StoredSession(session)` for one of the desk.
+            Nothing of it is changed.
         :param session_id: For an id of the session that would not be valid here, or another one.
         """
         journal = session.journal() if hasattr(session, "journal") else session
@@ -152,7 +153,7 @@ class AgentState:
         )
         phase = AgentPhase(snapshot.progress.phase)
         answers = [message.content for message in history if message.role is Role.ASSISTANT]
-        end = getattr(getattr(journal, "store", None), "last_end", None) or {}
+        error = journal.error if hasattr(journal, "error") else journal.store.last_end.get("error")
         return cls(
             session_id=session_id or getattr(journal, "session_id", None) or uuid.uuid4().hex,
             phase=phase,
@@ -160,7 +161,7 @@ class AgentState:
             memory=memory,
             iteration=checkpoint.step if checkpoint else 0,
             final_answer=answers[-1] if phase is AgentPhase.DONE and answers else None,
-            error_message=(end.get("error") or None) if phase is AgentPhase.ERROR else None,
+            error_message=(error or None) if phase is AgentPhase.ERROR else None,
             created_at=at,
             updated_at=at,
         )
