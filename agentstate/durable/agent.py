@@ -15,6 +15,7 @@ from haystack.hooks.human_in_the_loop import ConfirmationHook
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
 from agentstate.durable.definition import (
+    async_only_parts,
     describe_tool,
     finds_tools_at_run_time,
     fingerprint,
@@ -117,13 +118,19 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
     outside a durable run.
 
-    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
+    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks; and
+        for parts that are async only.
     """
     registered = registration_of(agent)
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     _check_policies(agent, key, policies)
     _check_arguments(agent, key, policies)
+    if parts := async_only_parts(agent):
+        raise AgentBuildFailed(
+            f"The agent {key!r} has parts that are async only, which durable runs cannot use: {', '.join(parts)}. "
+            "Give each a synchronous function too."
+        )
     definition = fingerprint(agent)
     policies = {name: ToolPolicy(idempotent=True) for name in repeatable_tools(agent)} | policies
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}

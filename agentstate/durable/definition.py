@@ -3,6 +3,7 @@
 The fingerprint is taken of the user's agent: what makes it durable is not part of it.
 """
 
+import inspect
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any, get_type_hints
 
 from haystack.components.agents import Agent
 from haystack.core.serialization import generate_qualified_class_name
+from haystack.hooks import FunctionHook
 from haystack.tools import SkillToolset, Tool, Toolset
 from pydantic import TypeAdapter
 
@@ -119,6 +121,23 @@ def repeatable_tools(agent: Agent) -> set[str]:
                 tool.name for tool in tools if getattr(tool.function, "__module__", "") == memory.__name__
             )
     return {name for name in names if name is not None}
+
+
+def async_only_parts(agent: Agent) -> list[str]:
+    """The parts that only `Agent.run_async` can use, named for people."""
+    parts = [
+        f"the tool {tool.name!r}"
+        for tool in tools_of(agent, at_run_time=False)
+        if tool.function is None and tool.async_function is not None
+    ]
+    if not hasattr(agent.chat_generator, "run"):
+        parts.append(f"the chat generator {type(agent.chat_generator).__name__}")
+    for point, hooks in agent.hooks.items():
+        is_async = [isinstance(hook, FunctionHook) and hook.function is None for hook in hooks]
+        parts += [f"a {point} hook"] * sum(is_async)
+    if inspect.iscoroutinefunction(agent.streaming_callback):
+        parts.append("the streaming_callback")
+    return parts
 
 
 def describe_tool(tool: Tool, policy: ToolPolicy) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from haystack.dataclasses import StreamingCallbackT
+
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
 from agentstate.durable.agent import DurableAgent
@@ -48,6 +50,8 @@ class Options:
     :param attempt: How often the session was claimed without progress, from 1.
     :param max_attempts: After so many attempts a failing model makes the session wait for a person.
     :param retry_seconds: Delay before the second attempt; it doubles with each.
+    :param streaming_callback: As for `Agent.run`. A reply that is replayed is not streamed again.
+    :param hook_context: As for `Agent.run`: live objects for the hooks of this run. Nothing of it is stored.
     """
 
     cache: ToolCache | None = None
@@ -56,6 +60,8 @@ class Options:
     attempt: int = 1
     max_attempts: int = 5
     retry_seconds: float = 2.0
+    streaming_callback: StreamingCallbackT | None = None
+    hook_context: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
 
     token = run_context.current_run.set(context)
     try:
-        result = durable.agent.run(**_arguments(context, snapshot))
+        result = durable.agent.run(**_arguments(context, snapshot), **_live_arguments(options))
     except Suspended as suspended:
         return _end_run(context, suspended.end)
     except ModelFailed as failure:
@@ -120,8 +126,8 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
 def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> RunEnd | None:
     """The end of a run that has nothing to run; None for a run that has."""
     if context.begins_turn:
-        if snapshot.unread:
-            return None
+        if snapshot.unread or (snapshot.checkpoint is None and durable.agent.user_prompt is not None):
+            return None  # the agent's own prompt begins the first turn, also without a message
         if context.meter.phase is AgentPhase.ERROR:
             context.to(AgentPhase.PLANNING)
         if context.meter.phase is AgentPhase.PLANNING:
@@ -135,13 +141,18 @@ def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableA
     return None
 
 
+def _live_arguments(options: Options) -> dict[str, Any]:
+    live = {"streaming_callback": options.streaming_callback, "hook_context": options.hook_context}
+    return {name: value for name, value in live.items() if value is not None}
+
+
 def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
     """What `Agent.run` is called with, here as in a plain run of the same turn."""
     inputs = snapshot.inputs
     arguments: dict[str, Any] = decode(inputs.get("state") or {})
     if inputs.get("generation_kwargs"):
         arguments["generation_kwargs"] = decode(inputs["generation_kwargs"])
-    if inputs.get("tools"):
+    if inputs.get("tools") is not None:
         arguments["tools"] = list(inputs["tools"])
     checkpoint = snapshot.checkpoint
     before = [as_message(stored) for stored in checkpoint.context] if checkpoint else []
