@@ -157,13 +157,13 @@ CANCEL = Action(
     permission=StaffPermission.CANCEL,
     rule=availability.cancel,
     event=EventKind.CANCELLED,
-    title="Cancel",
-    button="Cancel the session",
+    title="End session",
+    button="End session",
     done="Cancelled.",
-    label="Cancel",
+    label="End session",
     explain=explanations.cancel,
     command="End a session's work.",
-    admin="Cancel…",
+    admin="End session…",
     bulk=True,
 )
 MESSAGE = Action(

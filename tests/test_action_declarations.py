@@ -15,7 +15,7 @@ OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
     "rewind": ("Rewind", False, "", False, "rewound"),
     "undo": ("Undo", True, "", False, "undone"),
     "fork": ("Fork", False, "", False, "forked"),
-    "cancel": ("Cancel", True, "Cancel…", True, "cancelled"),
+    "cancel": ("End session", True, "End session…", True, "cancelled"),
     "message": ("", False, "", False, "message"),
     "approve": ("", False, "", False, "approved"),
     "reject": ("", False, "", False, "rejected"),
@@ -38,7 +38,7 @@ SAID: dict[str, tuple[str, str, str]] = {
     "rewind": ("Rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."),
     "undo": ("Undo the rewind", "Undo the rewind", "Undone: the session is where it was."),
     "fork": ("Fork", "Fork", "This is the fork: it is independent of its source from here."),
-    "cancel": ("Cancel", "Cancel the session", "Cancelled."),
+    "cancel": ("End session", "End session", "Cancelled."),
     "withdraw": (
         "Require approval again",
         "Require approval",

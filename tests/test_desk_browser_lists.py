@@ -64,7 +64,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     page.get_by_role("link", name="Bulk actions…").click()
     expect(page.locator(".outcome")).to_contain_text("3 of 4 sessions")
     page.get_by_label("Reason").fill("The provider is down")
-    page.get_by_role("button", name="Pause 3").click()
+    page.get_by_role("button", name="Pause (3)").click()
     expect(page.locator("#progress")).to_contain_text("0 %")
     bulk_action = BulkAction.objects.get()
     while bulk.step(bulk_action.pk):

@@ -1,4 +1,4 @@
-"""Holds calls that would follow an effect of their tool which the session's history does not show.
+"""Requests approval of calls that would follow an effect of their tool which the session's history does not show.
 
 The journal is asked once about each call that may be held, before the calls of the step run: a held call needs a
 person's approval, and the request shows the effects. The journal looks again when it records the start of the call.
@@ -19,7 +19,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
     failed_before = False
     for record in pending:
         earlier = _earlier_effects(run, record)
-        if earlier is not None and earlier.holds:
+        if earlier is not None and earlier.needs_decision:
             holding.append(earlier)
             run.request_approval(record, record.tool, record.run_arguments)
         elif _is_uncertain_attempt(run, record):
@@ -38,7 +38,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
         raise Suspended(_needs_approval(run, holding, failed_before=failed_before))
 
 
-def hold(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
+def suspended_for(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
     """Request approval of a call that was about to start when another session took effect.
 
     :returns: What ends the run.

@@ -83,13 +83,13 @@ class EarlierEffects:
 
     A call took effect if it is done, was started or is in doubt; a copy and its original are one effect. `calls` are
     the journal's own keys of those that the `EffectScope` covers, newest first. `repeats` is the newest with the same
-    arguments. `holds` says whether a person has to decide: about an effect that the scope repeats, or one that no
-    approved request has shown.
+    arguments. `needs_decision` says whether a person has to decide: about an effect that the scope repeats, or one
+    that no approved request has shown.
     """
 
     calls: tuple[int, ...]
     repeats: int | None = None
-    holds: bool = True
+    needs_decision: bool = True
 
 
 @dataclass(frozen=True, slots=True)

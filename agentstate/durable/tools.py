@@ -111,7 +111,7 @@ def _invoke(
             record.position, sent=record.sent, at=started, scope=policy.effect_scope
         )
     except EffectElsewhere as elsewhere:
-        raise effects.hold(run, record, elsewhere.earlier) from None
+        raise effects.suspended_for(run, record, elsewhere.earlier) from None
     record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
     # A nested agent must not take this run for its own.

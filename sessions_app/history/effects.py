@@ -70,7 +70,7 @@ def earlier_effects(
     return EarlierEffects(
         calls=tuple(pk for pk, _ in effects.values()),
         repeats=next((pk for pk, ran in effects.values() if ran == arguments), None),
-        holds=any(
+        needs_decision=any(
             pk not in seen_of_call and (scope.repeats(ran, arguments) or pk not in seen)
             for pk, ran in effects.values()
         ),

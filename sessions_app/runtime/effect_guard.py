@@ -54,5 +54,5 @@ class EffectGuard:
             return  # an interrupted call of an idempotent tool: it is the same call, with the same key
         arguments = call.arguments if sent is None else sent
         earlier = self.earlier_effects(call.tool, arguments, position=position, scope=scope)
-        if earlier is not None and earlier.holds:
+        if earlier is not None and earlier.needs_decision:
             raise EffectElsewhere(earlier)
