@@ -81,6 +81,10 @@ def test_records_pairs_and_tables_in_json(value, shown):
         ("{'iban': b'DE89', 'a': 1}", "{'iban': ••••, 'a': 1}"),
         ("Account(iban='DE89', owner='Ada')", "Account(iban='••••', owner='Ada')"),
         ("iban=Account('x', number='DE89')", "iban=••••"),
+        (
+            "Failed to invoke Tool `pay` with parameters {'iban': 'DE89', 'amount': 5}. Error: too late",
+            "Failed to invoke Tool `pay` with parameters {'iban': '••••', 'amount': 5}. Error: too late",
+        ),
         ('{"text": "Hello\\nIban: DE89"}', '{"text": "Hello\\nIban: ••••"}'),
         ('"my iban: DE89", "a": 1', '"my iban: ••••", "a": 1'),
         ('"{\\"a\\": {\\"iban\\": [1, 2]}}"', '"{\\"a\\": {\\"iban\\": ••••}}"'),
@@ -111,6 +115,7 @@ def test_records_pairs_and_tables_in_json(value, shown):
         ('<customer iban="DE89" x="1">y</customer>', '<customer iban="••••" x="1">y</customer>'),
         ('<field name="iban" value="DE">DE</field> z', '<field name="iban" ••••>••••</field> z'),
         ("<key>iban</key><string>DE89</string><a>b</a>", "<key>iban</key><string>••••</string><a>b</a>"),
+        ("{'x': '<iban', 'iban': 'D>E'}", "{'x': '<iban', 'iban': '••••"),
         ("<dt>IBAN</dt>\n<dd>DE89</dd> seen", "<dt>IBAN</dt>\n<dd>••••</dd> seen"),
         # tables
         ('name,iban\nAda,DE89\n"B, C","D, E"\n\nend', 'name,iban\nAda,••••\n"B, C","••••"\n\nend'),
@@ -130,6 +135,7 @@ def test_records_pairs_and_tables_in_json(value, shown):
             "{'csv': 'id,name,iban\\n1,\"O,Brien\",DE89', 'a': 1}",
             "{'csv': 'id,name,iban\\n1,\"O,Brien\",••••', 'a': 1}",
         ),
+        ("iban,iban\na,b,iban\nc,d", "iban,••••\n••••,••••,••••\n••••,••••"),
         ("iban,DE89", "iban,••••"),
         ("payee.iban\n  Input should be text [input_value='DE89']\n\nseen", "payee.iban\n  ••••\n\nseen"),
         ("<tr><th>IBAN</th><td>DE89</td></tr>", "<tr><th>IBAN</th><td>••••</td></tr>"),
@@ -271,7 +277,7 @@ def test_what_cannot_be_masked_is_hidden_whole_and_logged_without_its_value(capl
 NAMES = st.sampled_from(
     ["iban", "IBAN", "customer_iban", "customerIban", "iban-number", "card_number", "iban2"]
 )
-PLAIN = st.text("abc xyzXYZ.,;:='\"\\{}[]()<>&|#-\n\t", max_size=30)
+ANY_TEXT = st.text("abc xyzXYZ.,;:='\"\\{}[]()<>&|#-\n\t", max_size=30)
 SECRET = st.text("abcXYZ019 .,;:='\"{}[]()<>&|#-", max_size=12).map(
     lambda text: f"S3CRET{text.rstrip()}S3CRET"
 )
@@ -297,6 +303,16 @@ OPENINGS = [
     "-",
     "\\",
 ]
+
+
+# Texts of a customer, who may try to make a hidden value visible.
+PLAIN = st.lists(
+    ANY_TEXT
+    | st.sampled_from(
+        [*OPENINGS, "iban: '", "<iban", "</iban>", 'name": "iban"', "name,iban\n", "}", "]", "</a>"]
+    ),
+    max_size=6,
+).map("".join)
 
 
 def xml(text: str) -> str:
@@ -406,17 +422,30 @@ def test_150_kb_are_masked_at_once(unit):
     started = time.process_time()
     MASK.text(text)
     # A generous bound for a busy machine: most take less than a tenth of a second.
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["iban: ", 'iban: "', 'iban: \\"', "iban: [", "iban=", '{"name": "iban", ', "iban:\n", "a,iban\n"],
+)
+@pytest.mark.parametrize(
+    "unit", ["\\", "'", '"', " ", "\n", ",", "a ", "- ", "#", "(", "&", "<", "|", "a,", "\\n", "=", "_", "é"]
+)
+def test_nothing_that_follows_a_name_makes_it_slow(first, unit):
+    started = time.process_time()
+    MASK.text(first + unit * (150_000 // len(unit)))
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("closing", ["", "'", '"', "]}", "</iban>", "\n"])
+@pytest.mark.parametrize("closing", ["", "'\"]}</iban>\n"])
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_megabyte_takes_seconds_at_most(unit, closing):
     text = unit * (500_000 // len(unit)) + closing * (500_000 // max(1, len(closing)))
     started = time.process_time()
     MASK.text(text)
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class _Table:
                 break
             self.end = row_end
             if len(row) == width:
-                yield from (self._inside(row[column]) for column in sorted(columns))
+                yield from (self._inside(row[column]) for column in sorted(columns) if column < width)
             else:
                 yield from map(self._inside, row[min(columns) :])
             yield from self._beside_name(row, True)

@@ -27,7 +27,11 @@ def _named(text: str, keys: list[Span], names: HiddenNames) -> list[Span]:
             spans += in_tables(lines, list(names.find(lines)), names)
     budget = Budget(text)
     records = Records(text, budget)
+    # From here on all is hidden.
+    hidden_from = len(text)
     for start, end in keys:
+        if start >= hidden_from:
+            break
         element = records.element(start)
         hidden = [element] if element else records.beside(start, end)
         if not element and (value := value_after(text, start, end, budget)):
@@ -35,9 +39,8 @@ def _named(text: str, keys: list[Span], names: HiddenNames) -> list[Span]:
         spans += hidden
         if budget.is_spent:
             spans.append((end, len(text)))
-        if any(span[1] >= len(text) and span[0] <= end + 100 for span in hidden) or budget.is_spent:
-            # All that follows is hidden.
             break
+        hidden_from = min([hidden_from, *(first for first, last in hidden if last >= len(text))])
     return spans
 
 

@@ -45,14 +45,15 @@ _NEXT_ITEM = re.compile(
 _NEXT_PARAMETER = re.compile(r"&(?:amp;)?(?:[\w.\[\]%•+\-]{1,64}+=|\Z|[\s\"'])")
 _NEXT_ASSIGNMENT = re.compile(r"[ \t]{1,200}+[\w.:\-]{1,64}+=(?!=)")
 _CLOSED = re.compile(r"\s{0,200}+(?:[,;:}\])<>\"'\\]|/>|\Z)|\.?[ \t]{0,200}+(?:[\r\n]|\Z)")
-_POINT = re.compile(r"""&(?:\#\w{1,6}|[A-Za-z]{2,8});|[\r\n,;&<(){}\[\]]|\\*+["'“«]""")
+# A run of backslashes is read once: from its beginning.
+_POINT = re.compile(r"""&(?:\#\w{1,6}|[A-Za-z]{2,8});|[\r\n,;&<(){}\[\]]|(?<!\\)\\*+["'“«]""")
 _POINT_OR_SPACE = re.compile(rf"{_POINT.pattern}|[ \t]++")
 _STRING = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(\\*+)(["'“«])""")
 _CLOSING_QUOTES = {"“": "”", "«": "»"}
-_QUOTES = {quote: re.compile(rf"(\\*+){quote}") for quote in "\"'”»"}
+_QUOTES = {quote: re.compile(rf"(?<!\\)(\\*+){quote}") for quote in "\"'”»"}
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 _BRACKET_OR_STRING = re.compile(
-    r"""[(){}\[\]]|"(?:[^"\\]|\\.)*+"|\\*+["“«]|(?<!\w)(?:'(?:[^'\\]|\\.)*+'|\\*+')""", re.DOTALL
+    r"""[(){}\[\]]|"(?:[^"\\]|\\.)*+"|(?<!\\)\\*+["“«]|(?<![\w\\])(?:'(?:[^'\\]|\\.)*+'|\\*+')""", re.DOTALL
 )
 _LONGEST_NESTED = 2_000
 
