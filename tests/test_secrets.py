@@ -18,6 +18,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app import actions
 from sessions_app.access.masking import HIDDEN
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import BulkAction, Message, SavedView, Session, ToolCall
@@ -367,3 +368,29 @@ def test_no_right_guess_of_any_secret_tells(client, sessions, stopped_clock):
 def wrong(right: str) -> str:
     """Another value of the same form."""
     return right[:-1] + ("7" if right[-1] != "7" else "3")
+
+
+def test_a_title_that_is_cut_off_within_a_hidden_value_shows_no_part_of_it(settings):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"\b\d{16}\b"]
+    builders.agent()
+    message = "x" * 68 + " 4242424242424242 is my card."
+    session = actions.start(actor=builders.SYSTEM, agent="claims", message=message)
+    assert session.title == "x" * 68 + " ••••" + " is my"
+    assert actions.start(actor=builders.SYSTEM, agent="claims", message="My card").title == "My card"
+
+
+def test_the_beginning_of_a_long_result_shows_no_part_of_a_hidden_value(client, settings):
+    """The desk reads the first 600 characters of it, and ends within a value there; masked, they are few."""
+    settings.AGENTSTATE_MASK_PATTERNS = [r"\b\d{32}\b"]
+    result = f"{'4' * 32} " * 18 + f"{'5' * 32} {'z' * 30_000}"
+    history = builders.refunding()
+    before = history.finish(history.calls[-1], result)
+    history.checkpoint("step")
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 80})])
+    history.ask(history.calls[-1], earlier=[before.pk])
+    session = history.rest("waiting", waiting_for="approval")
+    client.force_login(builders.user("viewer"))
+    for address in ("/approvals/", f"/sessions/{session.pk}/"):
+        text = client.get(address).content.decode()
+        assert HIDDEN in text, address
+        assert "555" not in text, address

@@ -1,8 +1,14 @@
-"""How texts that are no field of a masked row are shown: tags, and the query strings of lists."""
+"""How texts that are no field of a masked row are shown: tags, the query strings of lists, and texts that are cut off.
+
+A value that is cut off in its middle may be one that no pattern matches any more.
+"""
 
 from django.http import QueryDict
 
 from sessions_app.access.masking import HIDDEN, Mask
+
+# Of a text that was cut off before it was masked, so many characters at the end are not shown.
+MARGIN = 200
 
 
 def tag(mask: Mask, name: str) -> str:
@@ -16,3 +22,17 @@ def hides_in_query(mask: Mask, query: str) -> bool:
         tag(mask, str(value)) == HIDDEN or mask.hides({name: value})
         for name, value in QueryDict(query).items()
     )
+
+
+def beginning(masked: str) -> str:
+    """What can be shown of a text of which only the beginning was read, and masked."""
+    kept = masked[:-MARGIN]
+    return HIDDEN if not kept and HIDDEN in masked else kept
+
+
+def in_one_line(text: str, length: int) -> str:
+    """A text that is stored as a title, in one line: masked for good where it has to be cut off."""
+    line = " ".join(text.split())
+    if len(line) <= length:
+        return line
+    return " ".join(Mask.configured().text(text).split())[:length].rstrip()

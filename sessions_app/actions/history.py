@@ -15,6 +15,7 @@ from django.utils.dateparse import parse_datetime
 from sessions_app.access.availability import agent_cannot_run, shows
 from sessions_app.access.errors import Invalid, NotFound, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.access.shown import in_one_line
 from sessions_app.action_list import FORK, REWIND, UNDO
 from sessions_app.actions.base import (
     asks_reason,
@@ -159,7 +160,7 @@ def fork(
         source.line = source.pk
     fork = Session(
         agent=source.agent,
-        title=title or f"{source.title[:190]} (fork)".strip(),
+        title=title or f"{in_one_line(source.title, 190)} (fork)".strip(),
         customer=source.customer,
         inputs=source.inputs,
         position=checkpoint.position,

@@ -9,6 +9,7 @@ from django.utils import timezone
 from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
+from sessions_app.access.shown import in_one_line
 from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS
 from sessions_app.action_list import MESSAGE
 from sessions_app.actions.base import (
@@ -81,7 +82,7 @@ def start(
     now = timezone.now()
     session = Session(
         agent=agent,
-        title=optional_text("The title", title, 200) or " ".join(message.split())[:80],
+        title=optional_text("The title", title, 200) or in_one_line(message, 80),
         customer=optional_text("The customer", customer, 200),
         inputs=inputs,
         created_at=now,

@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import F, IntegerField, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Length, Substr
 
+from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.history import effects
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
@@ -131,18 +132,18 @@ def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:
         ToolCall.objects.filter(pk__in=keys)
         .select_related("branch__session")
         .defer("result", "state")
-        .annotate(beginning=Substr(as_text, 1, RESULT_LENGTH), length=Length(as_text))
+        .annotate(beginning=Substr(as_text, 1, RESULT_LENGTH + shown.MARGIN), length=Length(as_text))
     )
 
 
 def _effect(row: Any, request: Request, mask: Mask) -> Effect:
-    if row.length is not None and row.length <= RESULT_LENGTH:
-        row.result = json.loads(row.beginning)
-    else:
-        row.result = f"{row.beginning}…" if row.beginning else None
+    is_whole = row.length is not None and row.length <= RESULT_LENGTH
+    row.result = json.loads(row.beginning) if is_whole else row.beginning or None
     call = mask.row(row)
     session = call.branch.session
     result = call.result
+    if result is not None and not is_whole:
+        result = f"{shown.beginning(result)}…"
     return Effect(
         call=call,
         ran=call.ran_with,

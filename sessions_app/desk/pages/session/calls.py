@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.replacements import Replacement
 from sessions_app.desk.pages.values import ReadableValue, readable
@@ -44,7 +45,7 @@ class CallItem:
             approval=getattr(copy, "approval", None),
             shown=readable(copy.small) if copy.small is not None else None,
             size=copy.size or 0,
-            beginning=copy.beginning,
+            beginning=shown.beginning(copy.beginning),
         )
 
     @classmethod
