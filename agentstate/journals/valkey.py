@@ -96,7 +96,7 @@ class ValkeySessions:
     ) -> Iterator[tuple[str, Record]]:
         """Each record with its id in the stream, from the first one after `after`, and each new one when it is written.
 
-        :param timeout: Ends when nothing was written for so many seconds; None goes on for ever.
+        :param timeout: Ends when nothing was written for so many seconds; None waits for ever.
         """
         waited = 0.0
         while timeout is None or waited < timeout:
@@ -108,7 +108,7 @@ class ValkeySessions:
                 yield after, _record(fields)
 
     def mark_complete(self, session_id: str) -> None:
-        """Let a session that will not go on expire, although it is unfinished."""
+        """Let a session that will not continue expire, although it is unfinished."""
         state = _key("state", session_id)
         with self.client.pipeline(transaction=True) as both:
             if self.client.exists(state):

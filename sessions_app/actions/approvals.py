@@ -123,7 +123,7 @@ def reject(
 ) -> Session:
     """Refuse a call; the model is told `message` instead of a result.
 
-    :raises Moved: if somebody else decided first.
+    :raises Moved: if another person decided first.
     """
     require(actor, REJECT.permission)
     message = required_text("The message to the model", message)
