@@ -265,6 +265,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
+AXES_USERNAME_CALLABLE = "sessions_app.desk.login.client_name"
 AXES_CLIENT_IP_CALLABLE = "sessions_app.desk.login.client_address"
 AXES_CLIENT_STR_CALLABLE = "sessions_app.desk.login.client_text"
 AXES_LOCKOUT_CALLABLE = "sessions_app.desk.login.locked_out"

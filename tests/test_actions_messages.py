@@ -142,6 +142,8 @@ def test_a_viewer_may_not_start_a_session() -> None:
         ({"customer": "a\x00"}, "The customer contains NUL"),
         ({"tags": [" "]}, "A tag is missing"),
         ({"tags": ["x" * 51]}, "at most 50"),
+        # In lower case it is twice as long.
+        ({"tags": ["İ" * 50]}, "A tag is 100 characters long; at most 50 fit."),
         ({"state": ["a"]}, "The state must be a JSON object"),
         ({"state": {"a": {1, 2}}}, "plain JSON values"),
         ({"state": {"a": float("nan")}}, "NaN"),

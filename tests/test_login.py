@@ -106,6 +106,17 @@ def test_other_headers_do_not_start_the_count_again():
     assert attempt(password=PASSWORD, user_agent="another").status_code == 429
 
 
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_is_too_long_to_be_stored_is_answered_and_counted_like_a_wrong_one(door):
+    for _ in range(4):
+        answer = attempt("x" * 300, door=door)
+        assert answer.status_code == 200
+        assert not signed_in(answer)
+    # PostgreSQL stores no more than 255 characters.
+    assert [len(row.username) for row in AccessAttempt.objects.all()] == [255]
+    assert attempt("x" * 300, door=door).status_code == 429
+
+
 def test_one_address_that_tries_many_names_is_kept_out():
     builders.user("viewer", "vera")
     fail(50, *(f"name{number}" for number in range(25)))

@@ -61,7 +61,7 @@ def start(
     require(actor, StaffPermission.START)
     message = required_text("The message", message)
     reason = optional_text("The reason", reason)
-    names = sorted({required_text("A tag", tag, TAG_CHARACTERS).lower() for tag in tags})
+    names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
         raise Invalid(f"There are {len(names)} tags; at most {MOST_TAGS} fit.")
     inputs = {

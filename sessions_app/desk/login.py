@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 # who forgot the password meets; the others stop those who try many names, or from many addresses.
 LIMITS = (1, 10, 10)
 
+# As many as the tables of django-axes hold; no user has a name as long as that.
+NAME_CHARACTERS = 255
+
 
 class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
     """Counts failures by name and address together, and with wider limits by each of them."""
@@ -89,6 +92,12 @@ def client_address(request: HttpRequest) -> str | None:
     return str(address)
 
 
+def client_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str | None:
+    """The name by which an attempt is counted: the beginning of a name that is too long to be stored."""
+    name: str | None = (request.POST if credentials is None else credentials).get("username")
+    return name and name[:NAME_CHARACTERS]
+
+
 def client_text(
     username: str | None, address: str | None, agent: str, path: str, request: HttpRequest
 ) -> str:
@@ -102,7 +111,7 @@ def locked_out(request: HttpRequest, *args: Any) -> HttpResponse:
     address: str | None = getattr(request, "axes_ip_address", None)
     opens_at = AxesProxyHandler.get_implementation().open_again_at(request, credentials)
     seconds = max(1, ceil((opens_at - timezone.now()).total_seconds()))
-    username = credentials.get("username")
+    username = client_name(request, credentials)
     logger.warning(
         "Sign-in refused for %d s: %s", seconds, client_text(username, address, "", request.path, request)
     )
