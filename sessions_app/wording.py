@@ -1,6 +1,7 @@
 """Times, values and states as text: the same on every page."""
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -51,12 +52,18 @@ def arguments(values: Any, limit: int = 200) -> str:
     )
 
 
-def changes(before: dict[str, Any], after: dict[str, Any], limit: int = 60) -> str:
-    """What differs between two sets of arguments: ``amount 100.00 -> 120.00, note none -> late``."""
-    names = [name for name in {**before, **after} if before.get(name, ...) != after.get(name, ...)]
+def changes(names: Iterable[str], before: dict[str, Any], after: dict[str, Any], limit: int = 60) -> str:
+    """How arguments were changed: ``amount 100.00 -> 120.00, note none -> late, iban •••• -> another value``.
+
+    :param names: Those that were changed; where values are hidden, they cannot be told from what is shown.
+    """
     return ", ".join(
-        f"{name} {_brief(before, name, limit)} -> {_brief(after, name, limit)}" for name in names
+        f"{name} {_change(_brief(before, name, limit), _brief(after, name, limit))}" for name in names
     )
+
+
+def _change(before: str, after: str) -> str:
+    return f"{before} -> {after if after != before else 'another value'}"
 
 
 def _brief(values: dict[str, Any], name: str, limit: int) -> str:

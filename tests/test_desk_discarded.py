@@ -5,12 +5,13 @@ from html import unescape
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.session import discarded, timeline
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
-from sessions_app.models import Checkpoint, Event, Session
+from sessions_app.models import Checkpoint, Event, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -172,3 +173,49 @@ def test_a_branch_that_is_shown_whole_has_no_page_of_discarded_steps(desk):
     session = builders.rewound()
     assert desk.get(f"/sessions/{session.pk}/branches/2/").status_code == 404
     assert discarded.find(builders.context_of(session), 1) is not None
+
+
+def ended(call: ToolCall, result: str) -> None:
+    """The call ran: as a worker would have written it."""
+    now = timezone.now()
+    ToolCall.objects.filter(pk=call.pk).update(
+        status="done", result=result, attempt=1, started_at=now, ended_at=now
+    )
+
+
+def test_undoing_a_repair_names_what_ran_after_it_although_the_call_was_planned_before_it(sue, client):
+    client.force_login(builders.user("operator"))
+    session = builders.waiting_for_approval()
+    message = builders.branch_of(session).messages.get(role="user")
+    session = actions.replace_message(
+        actor=sue, session_id=session.pk, position=message.position, text="POL-8?", reason="A slip"
+    )
+    ended(ToolCall.objects.get(branch=session.branch, tool="issue_refund"), "paid 120")
+    Session.objects.filter(pk=session.pk).update(status="paused", waiting_for="", next_run_at=None)
+    session.refresh_from_db()
+    text = plain(client, session, "undo/")
+    assert "issue_refund" in text[text.index("Not undone") :]
+    session = actions.undo(actor=sue, session_id=session.pk, reason="It was right")
+    [item] = discarded.discarded_branches(builders.context_of(session))
+    assert item.effects == 1
+
+
+def test_a_call_in_doubt_that_was_to_run_again_is_named_as_not_undone(sue, client):
+    client.force_login(builders.user("operator"))
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(status="doubt")
+    actions.decide(actor=sue, session_id=session.pk, call_id=call.pk, reason="Nothing was paid", again=True)
+    start = Checkpoint.objects.visible_on(builders.branch_of(session)).earliest("position")
+    text = plain(client, session, f"rewind/?checkpoint={start.pk}")
+    assert "issue_refund" in text[text.index("Not undone") :]
+
+
+def test_a_reused_result_is_no_effect_that_is_not_undone(client):
+    client.force_login(builders.user("operator"))
+    history = builders.refunding()
+    history.ask(history.calls[-1], decision="reused", decided_by="anna", decided_at=history.now)
+    history.finish(history.calls[-1], "paid earlier", decided_by="anna")
+    history.checkpoint("step")
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    text = plain(client, history.rest("paused"), f"rewind/?checkpoint={start.pk}")
+    assert "No discarded call had a side effect." in text

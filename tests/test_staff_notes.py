@@ -1,5 +1,6 @@
 """Arguments that a person changed: one note on the call, on every page, and never the customer's words."""
 
+import json
 import re
 from html import unescape
 
@@ -7,10 +8,11 @@ import pytest
 from django.test import Client
 
 from agentstate.names import STAFF_NOTE
+from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_index
 from sessions_app.history.export import session_json
-from sessions_app.models import Checkpoint, EventKind, Session, ToolCall
+from sessions_app.models import Approval, Checkpoint, EventKind, RegisteredAgent, Session, ToolCall
 from sessions_app.models.event import record_event
 from tests import builders
 
@@ -150,3 +152,43 @@ def test_a_call_that_was_approved_with_changes_and_has_not_run_is_shown_with_the
     for address in ("", "resume/"):
         text = plain(desk, f"/sessions/{session.pk}/{address}")
         assert text.index('amount="120.00"') < text.index(CHANGE)
+
+
+@pytest.mark.parametrize("page", ["", "conversation/", "json/?raw=1", "find/?q=CLM-1042"])
+def test_a_change_of_a_hidden_argument_is_told_although_its_values_are_not(desk, settings, page):
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    session, _ = edited(NOW)
+    search_index.update()
+    text = desk.get(f"/sessions/{session.pk}/{page}").content.decode()
+    assert "100.00" not in text
+    assert "120.00" not in text
+    if page.startswith("json"):
+        assert "requested" in text
+    else:
+        assert "amount •••• -> another value" in plain(desk, f"/sessions/{session.pk}/{page}")
+
+
+def test_who_changed_a_hidden_argument_stands_on_the_call(desk, settings):
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    session, call = edited(NOW)
+    for address in (f"/sessions/{session.pk}/", f"/sessions/{session.pk}/calls/{call.pk}/"):
+        assert "amount •••• -> another value, changed by anna" in plain(desk, address)
+
+
+def test_an_approval_with_edits_that_change_nothing_is_shown_as_an_approval(desk):
+    session, call = edited(NOW)
+    ToolCall.objects.filter(pk=call.pk).update(arguments=RAN)
+    assert "approved by anna" in plain(desk, f"/sessions/{session.pk}/")
+
+
+@pytest.mark.parametrize("asked, typed", [({"dry": 0}, {"dry": False}), ({"to": [1]}, {"to": [True]})])
+def test_a_value_of_another_type_is_another_value(asked, typed):
+    history = builders.looked_up()
+    properties: dict[str, object] = {name: {} for name in asked}
+    tools = [builders.tool("pay", properties=properties, approval=True)]
+    RegisteredAgent.objects.filter(key="claims").update(tools=tools)
+    history.reply("I pay.", [("pay", asked)])
+    history.ask(history.calls[-1])
+    session = history.rest("waiting", waiting_for="approval", why="It needs approval.")
+    actions.approve(actor=builders.SYSTEM, session_id=session.pk, call_id=history.calls[-1].pk, edited=typed)
+    assert json.dumps(Approval.objects.get().edited) == json.dumps(typed)

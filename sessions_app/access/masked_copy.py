@@ -54,6 +54,7 @@ def masked_copy(
     # What Django calls to read a field that has no value yet.
     values["refresh_from_db"] = _reader(row, copy, loaded, mask_field)
     values[_LOADED] = loaded
+    values |= getattr(row, "facts_of_a_masked_copy", {})
     vars(copy).update(values)
     related = _LoadedRelations(row, _masked_relations(type(row), frozenset(fields)))
     for name, other in values["_state"].fields_cache.items():

@@ -28,6 +28,7 @@ from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import require_shown_definition
 from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
+from sessions_app.models.toolcall import same_value
 
 
 @in_one_transaction
@@ -196,7 +197,9 @@ def _changed_arguments(session: Session, approval: Approval, edited: dict[str, A
     requested: dict[str, Any] = approval.arguments
     if isinstance(edited, dict):
         changed = {
-            name: value for name, value in edited.items() if name not in requested or requested[name] != value
+            name: value
+            for name, value in edited.items()
+            if name not in requested or not same_value(requested[name], value)
         }
     else:
         changed = edited  # which `json_object` refuses

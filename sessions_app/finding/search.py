@@ -276,7 +276,7 @@ def _hit(
         parts=parts,
         changes=""
         if isinstance(row, Message)
-        else changes(mask.json(row.arguments), mask.json(row.ran_with)),
+        else changes(row.changed_arguments, mask.json(row.arguments), mask.json(row.ran_with)),
     )
 
 

@@ -90,7 +90,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
         "cached": row.cached,
         "idempotency_key": row.idempotency_key,
     }
-    if row.ran_with != row.arguments:
+    if row.changed_arguments:
         payload["requested"] = row.arguments
     if small and (row.size or 0) > SMALL:
         payload["result_size"] = row.size

@@ -77,7 +77,7 @@ def _sentence(call: ToolCall | None, tool: str) -> str:
     if call is None:
         return f"{tool}: a person changed its arguments"
     approval = getattr(call, "approval", None)
-    sentence = f"{tool}: {changes(call.arguments, call.ran_with)}"
+    sentence = f"{tool}: {changes(call.changed_arguments, call.arguments, call.ran_with)}"
     if approval is None or approval.decided_at is None:
         return sentence
     by = f" by {approval.decided_by}" if approval.decided_by else ""

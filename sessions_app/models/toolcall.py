@@ -1,6 +1,7 @@
 """The ledger of tool calls: planned, started, ended. A call that has ended is never changed again."""
 
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
@@ -96,6 +97,30 @@ class ToolCall(BranchRow):
             arguments = approval.edited
         return arguments
 
+    @cached_property
+    def changed_arguments(self) -> tuple[str, ...]:
+        """The names of the arguments that run with another value than the agent asked for, or that it did not ask for.
+
+        A masked copy has the names of the row itself.
+        """
+        requested, ran = self.arguments, self.ran_with
+        if ran is requested:
+            return ()
+        return tuple(
+            name
+            for name in {**requested, **ran}
+            if name not in requested or name not in ran or not same_value(requested[name], ran[name])
+        )
+
+    @property
+    def facts_of_a_masked_copy(self) -> dict[str, object]:
+        """What a masked copy is told of the row, since it could not find it out from hidden values. No query."""
+        approval = self._state.fields_cache.get("approval")
+        loaded = {"arguments", "sent"} <= vars(self).keys() and (
+            approval is None or "edited" in vars(approval)
+        )
+        return {"changed_arguments": self.changed_arguments} if loaded else {}
+
     def reference(self) -> dict[str, object]:
         """How the data of an event names the call."""
         return {"call": self.pk, "call_id": self.call_id, "tool": self.tool, "position": self.position}
@@ -105,3 +130,14 @@ class ToolCall(BranchRow):
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Whether two JSON values are the same; `1` is `1.0`, but not `true`."""
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same_value(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same_value, first, second))
+    return bool(first == second)

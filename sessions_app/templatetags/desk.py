@@ -57,7 +57,7 @@ def args(values: Any, limit: int = 200) -> str:
 @register.filter
 def changed(call: ToolCall) -> str:
     """``amount 100.00 -> 120.00``: where the call ran with others than the agent asked for; "" where it did not."""
-    return wording.changes(call.arguments, call.ran_with)
+    return wording.changes(call.changed_arguments, call.arguments, call.ran_with)
 
 
 @register.filter

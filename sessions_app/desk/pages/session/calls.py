@@ -94,12 +94,12 @@ class CallItem:
 
     @property
     def edited(self) -> bool:
-        return bool(self.ran != self.row.arguments)
+        return bool(self.row.changed_arguments)
 
     @property
     def changes(self) -> str:
         """``amount 100.00 -> 120.00``: from what the agent asked for to what ran; "" where it is the same."""
-        return changes(self.row.arguments, self.ran)
+        return changes(self.row.changed_arguments, self.row.arguments, self.ran)
 
     @property
     def edited_by_person(self) -> bool:

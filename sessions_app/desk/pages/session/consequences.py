@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from agentstate.names import STEP_KINDS
 from sessions_app.actions.attempts import call_to_try_again
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
-from sessions_app.models import CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
+from sessions_app.history.effects import TOOK_EFFECT
+from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
 from sessions_app.wording import count
 
 SHOWN = 50
@@ -109,10 +110,7 @@ def of_undo(context: SessionContext) -> Consequences:
     replies = ModelCall.objects.visible_on(branch, after=shared).filter(error="", side_replies__isnull=True)
     consequences.discarded_steps = replies.count()
     calls = effects_among(ToolCall.objects.visible_on(branch, after=shared), context.session)
-    # A repair carries the calls of the unfinished step over: the other branch shows them too.
-    there = ToolCall.objects.visible_on(target, after=shared).order_by()
-    calls = calls.exclude(idempotency_key__in=there.values("idempotency_key"))
-    _show_effects(context, consequences, calls)
+    _show_effects(context, consequences, without_effects_on(target, calls, after=shared))
     return consequences
 
 
@@ -140,9 +138,16 @@ def earlier_result(context: SessionContext, tool: str) -> str:
 def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:
     """Those of the session's calls that took effect, or may have, and whose tool may not be repeated. One query."""
     idempotent = [tool for tool, policy in _policies(session).items() if policy.get("idempotent")]
-    return calls.filter(
-        Q(status=CallStatus.DONE, cached=False) | Q(status__in=(CallStatus.STARTED, CallStatus.DOUBT))
-    ).exclude(tool__in=idempotent)
+    return calls.filter(TOOK_EFFECT).exclude(tool__in=idempotent)
+
+
+def without_effects_on(branch: Branch, calls: QuerySet[ToolCall], *, after: int) -> QuerySet[ToolCall]:
+    """Those of the calls whose effect the branch does not show after a position.
+
+    A repair carries the calls of the unfinished step over: the copy of a call that took effect shows its effect.
+    """
+    shown = ToolCall.objects.visible_on(branch, after=after).filter(TOOK_EFFECT).order_by()
+    return calls.exclude(idempotency_key__in=shown.values("idempotency_key"))
 
 
 def _show_effects(context: SessionContext, consequences: Consequences, effects: QuerySet[ToolCall]) -> None:

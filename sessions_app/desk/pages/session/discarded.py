@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from django.db.models import Count, Max, Q
 
-from sessions_app.desk.pages.session.consequences import effects_among
+from sessions_app.desk.pages.session.consequences import effects_among, without_effects_on
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, ToolCall
@@ -65,9 +65,7 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     )
     newest: dict[int, int] = {row["branch_id"]: row["last"] for row in ends.annotate(last=Max("pk"))}
     calls = effects_among(ToolCall.objects.filter(beyond), context.session)
-    # A repair carries the calls of the unfinished step over: what the present history shows is not discarded.
-    shown = ToolCall.objects.visible_on(branch, after=min(left_at.values())).order_by()
-    calls = calls.exclude(idempotency_key__in=shown.values("idempotency_key"))
+    calls = without_effects_on(branch, calls, after=min(left_at.values()))
     effects_by_branch = calls.order_by().values("branch_id").annotate(n=Count("pk"))
     effects: dict[int, int] = {row["branch_id"]: row["n"] for row in effects_by_branch}
     moves = context.mask.rows(
