@@ -1,5 +1,6 @@
 """What is configured as hidden is on no page until a person with the permission reveals it; edits keep it."""
 
+import json
 import re
 from typing import Any
 
@@ -367,6 +368,93 @@ def test_a_hidden_argument_is_not_changed_in_part(supervisor):
     assert "cannot be changed in part" in answer.content.decode()
     assert SECRET not in answer.content.decode()
     assert Approval.objects.get(pk=approval.pk).decision == ""
+
+
+def asks_to_pay(arguments: dict[str, Any]) -> Session:
+    properties = {
+        "to": {"type": "array"},
+        "pin": {"type": "string"},
+        "amount": {"type": "number", "maximum": 500},
+    }
+    asked = {name: schema for name, schema in properties.items() if name in arguments}
+    builders.agent("payments", tools=[builders.tool("pay", properties=asked, approval=True)])
+    history = builders.History(agent_key="payments")
+    history.user("Pay it")
+    history.checkpoint("start")
+    history.reply("", [("pay", arguments)])
+    history.ask(history.calls[-1])
+    return history.rest("waiting", waiting_for="approval", why="It needs an approval.")
+
+
+def approve(client: Client, session: Session, **fields: str):
+    session.refresh_from_db()
+    approval = Approval.objects.get(session=session)
+    fields |= {"version": str(session.version), "call_id": str(approval.call_id)}
+    return client.post(
+        f"/sessions/{session.pk}/approve/", fields | {"fingerprint": shown_fingerprint(approval)}
+    )
+
+
+@pytest.mark.parametrize(
+    "requested, typed",
+    [
+        ([{"name": "pin", "value": "S3CRET"}], [{"name": "note", "value": HIDDEN}]),
+        ([["pin", "S3CRET"]], [["note", HIDDEN]]),
+        ([["pin", "x"], ["S3CRET", "y"]], [["note", "x"], [HIDDEN, "y"]]),
+    ],
+)
+def test_no_edited_argument_makes_the_hidden_value_beside_it_visible(client, requested, typed):
+    client.force_login(builders.user("operator"))
+    session = asks_to_pay({"to": requested, "amount": 5})
+    assert "S3CRET" not in client.get(f"/sessions/{session.pk}/").content.decode()
+    answer = approve(client, session, **{"arg-to": json.dumps(typed), "arg-amount": "5"})
+    assert answer.status_code == 400
+    assert "hidden" in answer.content.decode()
+    assert "S3CRET" not in client.get(f"/sessions/{session.pk}/").content.decode()
+
+
+def test_no_edited_state_makes_the_hidden_value_beside_it_visible(supervisor):
+    history = builders.History()
+    history.user("Hello")
+    start = history.checkpoint("start")
+    value = [{"name": "pin", "value": "S3CRET"}]
+    StateValue.objects.create(branch=history.branch, position=start.position, key="account", value=value)
+    start.keys["account"] = start.position
+    start.save()
+    session = history.rest("paused")
+    typed = json.dumps([{"name": "note", "value": HIDDEN}])
+    assert edit(supervisor, session, "state-value", key="account", value=typed).status_code == 400
+    assert "S3CRET" not in supervisor.get(f"/sessions/{session.pk}/state/").content.decode()
+
+
+@pytest.mark.parametrize("guess", ["4709", "4711"])
+def test_a_guess_of_a_hidden_argument_is_answered_alike_whether_it_is_right_or_wrong(client, guess):
+    client.force_login(builders.user("operator"))
+    session = asks_to_pay({"pin": "4711", "amount": 600})
+    refused = approve(client, session, **{"arg-pin": json.dumps(guess), "arg-amount": "600"})
+    assert refused.status_code == 400
+    assert "amount must be at most 500" in refused.content.decode()
+    taken = approve(client, session, **{"arg-pin": json.dumps(guess), "arg-amount": "60"})
+    assert taken.status_code == 302
+    assert Approval.objects.get(session=session).edited == {"pin": guess, "amount": 60}
+
+
+@pytest.mark.parametrize("guess", ["4709", "4711"])
+def test_a_right_guess_of_a_hidden_argument_counts_as_an_edit_too(client, guess):
+    client.force_login(builders.user("operator"))
+    session = asks_to_pay({"pin": "4711", "amount": 6})
+    answer = approve(client, session, **{"arg-pin": json.dumps(guess), "arg-amount": "6"})
+    assert answer.status_code == 302
+    assert Approval.objects.get(session=session).edited == {"pin": guess, "amount": 6}
+    assert Event.objects.get(session=session, kind="approved").data["edited"] is True
+
+
+def test_what_was_asked_for_is_approved_as_it_is_while_a_part_of_it_is_hidden(client):
+    client.force_login(builders.user("operator"))
+    session = asks_to_pay({"pin": "4711", "amount": 600})
+    answer = approve(client, session, **{"arg-pin": f'"{HIDDEN}"', "arg-amount": "600"})
+    assert answer.status_code == 302
+    assert Approval.objects.get(session=session).edited is None
 
 
 def edit(client: Client, session: Session, name: str, **fields: Any):

@@ -146,6 +146,42 @@ def test_a_hidden_value_is_never_stored_as_its_mask(typed, original):
         MASK.restore(typed, original)
 
 
+@pytest.mark.parametrize(
+    "typed, original",
+    [
+        ({"name": "note", "value": HIDDEN}, {"name": "iban", "value": "DE89"}),
+        ([{"name": "note", "value": [HIDDEN]}], [{"name": "iban", "value": ["DE89"]}]),
+        ([{"title": "iban", "value": HIDDEN}], [{"name": "iban", "value": "DE89"}]),
+        ([["note", HIDDEN]], [["iban", "DE89"]]),
+        ([["iban", HIDDEN, 1]], [["iban", "DE89"]]),
+        ([["note", "x"], [HIDDEN, "y"]], [["iban", "x"], ["DE89", "y"]]),
+        ([["a", "b", "c"], ["x", HIDDEN, "z"]], [["a", "iban", "c"], ["x", "DE89", "z"]]),
+        ([[HIDDEN, "y"]], [["iban", "x"], ["DE89", "y"]]),
+        ({"$type": "dict", "value": [["note", HIDDEN]]}, {"$type": "dict", "value": [["iban", "DE89"]]}),
+        ({"x": [["note", HIDDEN]], "ada@example.org": 1}, {"x": [["iban", {"a": 1}]], "ada@example.org": 1}),
+    ],
+)
+def test_no_change_beside_a_hidden_value_makes_it_visible(typed, original):
+    shown = MASK.json(original)
+    with pytest.raises(Invalid, match="hidden"):
+        MASK.restore(typed, original)
+    assert MASK.restore(shown, original) == original
+
+
+@given(JSON, st.sampled_from(["iban", "note"]))
+def test_an_edit_shows_nothing_that_was_hidden(value, name):
+    original = {
+        "x": [{"name": "iban", "value": "S3CRET"}, ["iban", value]],
+        "y": [["iban", "S3CRET"], ["a", "b"]],
+    }
+    typed = json.loads(json.dumps(MASK.json(original)).replace('"iban"', f'"{name}"'))
+    try:
+        restored = MASK.restore(typed, original)
+    except Invalid:
+        return
+    assert "S3CRET" not in json.dumps(MASK.json(restored))
+
+
 @given(JSON)
 def test_an_untouched_form_changes_nothing(value):
     secret = {"iban": value, "list": [value, {"iban": value}], "to": "ada@example.org"}

@@ -20,7 +20,7 @@ from django.db.models import Model
 
 from sessions_app.access.hiding.names import HiddenNames, normalized
 from sessions_app.access.hiding.patterns import HiddenPattern
-from sessions_app.access.hiding.restore import restore
+from sessions_app.access.hiding.restore import check_still_hidden, restore
 from sessions_app.access.hiding.tree import HIDDEN, Hider
 from sessions_app.access.masked_copy import masked_copy
 from sessions_app.models import (
@@ -139,12 +139,15 @@ class Mask:
     def restore(self, typed: Json, original: Json) -> Json:
         """The values that a person meant who edited them while some were hidden: those left hidden are the originals.
 
-        :raises Invalid: for a text of which a part is still hidden and another part was changed, and for a value that
-            is nested too deeply. Nothing else is raised.
+        :raises Invalid: for a text of which a part is still hidden and another part was changed, for a change by which
+            an original value would no longer be hidden, and for a value that is nested too deeply. Nothing else is
+            raised.
         """
         if not self.hides_anything:
             return typed
-        return restore(typed, original, self.json(original))
+        restored = restore(typed, original, self.json(original))
+        check_still_hidden(typed, restored, self.json(restored))
+        return restored
 
     @property
     def _hider(self) -> Hider:

@@ -4,6 +4,7 @@ Only calls of the present branch can be decided, and only while no worker runs t
 same call at once, the decision of one counts, and the other is told who was first.
 """
 
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,7 @@ def approve(
     call_id: int | str,
     fingerprint: str | None = None,
     edited: dict[str, Any] | None = None,
+    retyped: Collection[str] = (),
     for_session: bool = False,
     definition: str = "",
     reason: str = "",
@@ -49,6 +51,8 @@ def approve(
     Where the call was approved before and is asked about again, those shown are the ones of that decision.
 
     :param fingerprint: That of the arguments as they were shown.
+    :param retyped: Names of `edited` arguments that were hidden from the person, who typed others: they count as
+        changed. If they did not where they are equal, the answer would tell whether the hidden value was guessed.
     :param for_session: Let this tool run for the rest of the session without asking again.
     :param definition: The agent's new definition that the person was shown and continues with.
     :raises Moved: if the fingerprint is not that of the call, another person decided first, or the agent has changed
@@ -66,7 +70,7 @@ def approve(
     if edited is None:
         edited = approval.edited
     else:
-        edited = _changed_arguments(session, approval, edited)
+        edited = _changed_arguments(session, approval, edited, retyped)
     _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
     if for_session:
         Allowance.objects.get_or_create(
@@ -189,7 +193,9 @@ def _commit_answer(
     return commit(session, action.event, actor, reason, {**approval.call.reference(), **data})
 
 
-def _changed_arguments(session: Session, approval: Approval, edited: dict[str, Any]) -> dict[str, Any] | None:
+def _changed_arguments(
+    session: Session, approval: Approval, edited: dict[str, Any], retyped: Collection[str]
+) -> dict[str, Any] | None:
     """The edited arguments; None if they are those that the agent asked for.
 
     The limits hold for those that were changed: what the agent asked for may be longer.
@@ -199,7 +205,7 @@ def _changed_arguments(session: Session, approval: Approval, edited: dict[str, A
         changed = {
             name: value
             for name, value in edited.items()
-            if name not in requested or not same_value(requested[name], value)
+            if name not in requested or not same_value(requested[name], value) or name in retyped
         }
     else:
         changed = edited  # which `json_object` refuses

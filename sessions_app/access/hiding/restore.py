@@ -23,6 +23,38 @@ def restore(typed: Json, original: Json, shown: Json) -> Json:
         raise Invalid(f"The value is nested too deeply. Write it with at most {JSON_DEPTH} levels.") from None
 
 
+def check_still_hidden(typed: Json, restored: Json, shown: Json) -> None:
+    """Check that the original values within the restored one are hidden as they were: the name beside one may differ.
+
+    :param shown: The restored value as it would be shown now.
+    :raises Invalid: if more of an original value would be shown than before, and for a value nested too deeply.
+    """
+    try:
+        shows_more = _shows_more(typed, restored, shown)
+    except RecursionError:
+        raise Invalid(f"The value is nested too deeply. Write it with at most {JSON_DEPTH} levels.") from None
+    if shows_more:
+        raise Invalid(
+            f"A hidden value ({HIDDEN}) would no longer be hidden after this change. Leave what names it as it was, "
+            "or write the value anew."
+        )
+
+
+def _shows_more(typed: Json, restored: Json, shown: Json) -> bool:
+    if shown == HIDDEN or _same(shown) == _same(typed) or _same(restored) == _same(typed):
+        return False
+    if isinstance(typed, dict) and isinstance(restored, dict) and isinstance(shown, dict):
+        # A key and its value are looked at as a list of two.
+        typed, restored, shown = (
+            [list(item) for item in value.items()] for value in (typed, restored, shown)
+        )
+    if isinstance(typed, list) and isinstance(restored, list) and isinstance(shown, list):
+        return not (len(typed) == len(restored) == len(shown)) or any(
+            map(_shows_more, typed, restored, shown)
+        )
+    return True
+
+
 def _restored(typed: Json, original: Json, shown: Json) -> Json:
     if _same(typed) == _same(shown):
         return original

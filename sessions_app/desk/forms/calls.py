@@ -55,7 +55,7 @@ class ApproveForm(ContinuingForm, CallForm):
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def run(self) -> Session:
-        self.cleaned_data["edited"] = self._edited()
+        self.cleaned_data["edited"], self.cleaned_data["retyped"] = self._edited()
         return super().run()
 
     def perform(self, **arguments: Any) -> Session:
@@ -63,26 +63,36 @@ class ApproveForm(ContinuingForm, CallForm):
         arguments["fingerprint"] = approvals.stored_fingerprint(approval, arguments["fingerprint"])
         return actions.approve(**arguments)
 
-    def _edited(self) -> dict[str, Any] | None:
+    def _edited(self) -> tuple[dict[str, Any] | None, set[str]]:
         """The arguments as they stand in the fields; None for a form that does not show them.
+
+        And the names of those that were hidden, in part at least, and were typed anew.
 
         :raises ActionError: naming the argument whose value is not one of its type.
         """
         if not any(name.startswith(PREFIX) for name in self.data):
-            return None
+            return None, set()
         call_id = self.cleaned_data["call_id"]
         approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
         if approval is None:
-            return None
+            return None, set()
         schema = tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
         mask = self.context.mask
-        shown = approval.arguments if approval.edited is None else approval.edited
+        present = approval.arguments if approval.edited is None else approval.edited
+        shown = mask.json(present)
         try:
-            edited = argument_fields.read(self.data, mask.json(shown), schema)
+            edited = argument_fields.read(self.data, shown, schema)
         except argument_fields.WrongValue as error:
             raise ActionError(str(error)) from None
-        restored: dict[str, Any] = mask.restore(edited, shown)
-        return restored
+        restored: dict[str, Any] = mask.restore(edited, present)
+        hidden = {
+            shown_name: name
+            for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
+            if item != value
+        }
+        return restored, {
+            name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]
+        }
 
 
 class ReuseForm(ContinuingForm, CallForm):
