@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from agentstate.durable.state.encoding import decode
 from sessions_app import actions
-from sessions_app.access.masking import HIDDEN
+from sessions_app.access.masking import _MASKED_FIELDS, HIDDEN, Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
@@ -20,6 +20,7 @@ from sessions_app.models import (
     Checkpoint,
     Event,
     InboxMessage,
+    ModelCall,
     Session,
     StateValue,
     ToolCall,
@@ -154,6 +155,51 @@ def test_no_page_shows_what_is_hidden(client, role):
                 assert place < 0, f"{address}: {text[max(0, place - 200) : place + 50]}"
             hidden += HIDDEN in text or HIDDEN.encode("unicode_escape").decode() in text
     assert hidden > 40
+
+
+# The columns of JSON, of which pages read parts, and parts of the working memory.
+STRUCTURED = {
+    "arguments",
+    "body",
+    "data",
+    "edited",
+    "inputs",
+    "outcome",
+    "result",
+    "sent",
+    "side_replies",
+    "state",
+} | {*("value", "working_memory", "plan", "goal", "notes", "completed", "left_state")}
+QUICK = {"arguments", "data", "outcome", "plan"}
+FIELDS = sorted({name for fields in _MASKED_FIELDS.values() for name in fields} | STRUCTURED)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in FIELDS]
+)
+def test_a_key_may_be_the_name_of_a_column(client, settings, name):
+    """Each page is shown, and no value of the column is."""
+    session = confidential()
+    others = [builders.STATES[state]() for state in ("done", "failed", "in_doubt", "rewound")]
+    settings.AGENTSTATE_MASK_KEYS = [name]
+    client.force_login(builders.user("supervisor"))
+    for address in pages(session):
+        answer = client.get(address)
+        assert answer.status_code in (200, 404), address
+        assert SECRET not in answer.content.decode()
+    for other in others:
+        for page in ("", "audit/", "checkpoints/", "undo/", "json/?raw", "memory/"):
+            assert client.get(f"/sessions/{other.pk}/{page}").status_code == 200, (other.status, page)
+    answer = edit(client, session, "memory", goal=HIDDEN, plan=HIDDEN, notes=HIDDEN)
+    assert answer.status_code in (302, 400)
+
+
+def test_a_hidden_column_of_json_hides_its_values_and_keeps_its_form():
+    event = Event(kind="noted", data={"a": {"b": "DE89"}, "empty": None}, reason="x")
+    assert Mask.of(["data"], []).row(event).data == {"a": HIDDEN, "empty": None}
+    call = ModelCall(side_replies=[{"a": "DE89"}, "DE89"])
+    assert Mask.of(["replies"], []).row(call).side_replies == [{"a": HIDDEN}, HIDDEN]
+    assert Mask.of(["result"], []).row(ToolCall(result={"a": 1})).result == HIDDEN
 
 
 def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):

@@ -154,7 +154,18 @@ class Mask:
         return _hider(self.keys, self.patterns)
 
     def _field(self, row: Model, name: str, value: Json) -> Json:
-        return self.named(row.key if isinstance(row, StateValue) else _FIELD_OF.get(name, name), value)
+        if isinstance(row, StateValue):
+            return self.named(row.key, value)
+        name = _FIELD_OF.get(name, name)
+        if isinstance(value, dict | list) and name != "result" and self.hides_key(name):
+            return self._inside(value)
+        return self.named(name, value)
+
+    def _inside(self, value: Json) -> Json:
+        """All values in it hidden, and its form as it is: pages rely on that of a column."""
+        if isinstance(value, dict):
+            return {self.text(key): HIDDEN if item else item for key, item in value.items()}
+        return [self._inside(item) if isinstance(item, dict) else HIDDEN for item in value]
 
 
 @lru_cache(maxsize=64)
