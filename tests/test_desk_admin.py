@@ -141,6 +141,14 @@ def test_a_hidden_part_of_a_title_is_hidden_here_too(supervisor, settings):
 
 
 @pytest.mark.parametrize(
+    "model, field", [("event", "session"), ("sessiontag", "session"), ("approval", "call")]
+)
+def test_no_row_is_named_by_the_autocompletion_of_the_admin(supervisor, states, model, field):
+    names = {"app_label": "sessions_app", "model_name": model, "field_name": field, "term": ""}
+    assert supervisor.get("/admin/autocomplete/", names).status_code == 404
+
+
+@pytest.mark.parametrize(
     "table, query",
     [
         ("session", "title__startswith=Ab"),

@@ -163,6 +163,19 @@ def queries(client: Client, address: str, session: Session, most: int) -> Iterat
         yield from ({name: value} for name in names for value in known[name][-most:])
 
 
+def admin_queries(route: str) -> Iterator[dict[str, Any]]:
+    """The query strings for an address of Django's admin: those without which it shows nothing, or something else."""
+    yield {}
+    if route == "admin/autocomplete/":
+        for model in apps.get_app_config("sessions_app").get_models():
+            for field in model._meta.get_fields():
+                if field.many_to_one and field.concrete:
+                    names = {"model_name": model._meta.model_name, "field_name": field.name}
+                    yield {"app_label": "sessions_app", **names, "term": ""}
+    elif route.count("/") == 3:
+        yield {"_popup": "1"}
+
+
 def look_at_all(
     client: Client, routes: list[str], chosen: list[Session], *, most: int = 1, parts: bool = False
 ) -> int:
@@ -171,7 +184,11 @@ def look_at_all(
     for route in routes:
         for address in addresses(route, chosen):
             session = next((each for each in chosen if str(each.pk) in address), chosen[0])
-            asked = [{}] if route.startswith("admin/") else queries(client, address, session, most)
+            asked = (
+                admin_queries(route)
+                if route.startswith("admin/")
+                else queries(client, address, session, most)
+            )
             for query in asked:
                 for headers in ({}, {"HX-Request": "true"}) if parts else ({},):
                     answer = send(client, "GET", address, data=query, headers=headers)

@@ -57,6 +57,15 @@ class ReadOnly(_ModelAdmin):
         offered = {getattr(each, "parameter_name", each) for each in self.list_filter}
         return lookup.removesuffix("__exact").removesuffix("__isnull") in offered
 
+    def get_search_fields(self, request: HttpRequest) -> Any:
+        """None for Django's autocompletion, which is then not found: it would name rows by titles that are not masked.
+
+        No page uses it, since nothing is edited.
+        """
+        match = request.resolver_match
+        is_autocompletion = match is not None and match.view_name == "admin:autocomplete"
+        return () if is_autocompletion else super().get_search_fields(request)
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
