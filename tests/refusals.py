@@ -1,4 +1,6 @@
-"""What each action answers in each state of a session, written down by hand: the sentence, or "" where it is possible.
+"""What each action answers in each state of a session, where it is offered and who may do it, written down by hand.
+
+An answer is the sentence of the refusal, or "" where the action is possible.
 
 `tests.builders.STATES` names the states. A state that is not listed for an action allows it. The rows that an action is
 about (a call, an approval, a checkpoint) are not looked at here; `tests/test_availability.py` has those.
@@ -150,6 +152,50 @@ PERMISSIONS: dict[str, str] = {
     "answer": "repair_session",
     "step": "repair_session",
 }
+
+
+# Where each action is offered: its label on the session's page, a verb on the command line, its label in the
+# admin, among the bulk actions; and its event.
+OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
+    "resume": ("Resume", True, "Resume…", True, "resumed"),
+    "pause": ("Pause", True, "Pause…", True, "paused"),
+    "rewind": ("Rewind", False, "", False, "rewound"),
+    "undo": ("Undo", True, "", False, "undone"),
+    "fork": ("Fork", False, "", False, "forked"),
+    "cancel": ("End session", True, "End session…", True, "cancelled"),
+    "message": ("", False, "", False, "message"),
+    "approve": ("", False, "", False, "approved"),
+    "reject": ("", False, "", False, "rejected"),
+    "reuse": ("", False, "", False, "reused"),
+    "withdraw": ("", False, "", False, "withdrawn"),
+    "decide": ("", False, "", False, "decided"),
+    "assign": ("", False, "", True, "assigned"),
+    "note": ("", False, "", False, "noted"),
+    "release": ("", False, "Release from the worker…", False, "released"),
+    "memory": ("", False, "", False, "repaired"),
+    "state-value": ("", False, "", False, "repaired"),
+    "message-text": ("", False, "", False, "repaired"),
+    "answer": ("", False, "", False, "repaired"),
+    "step": ("", False, "", False, "repaired"),
+}
+# Every permission that staff can have. A supervisor has all of them, an operator all but those that follow.
+EVERYTHING = {
+    "view_session",
+    "start_session",
+    "message_session",
+    "pause_session",
+    "resume_session",
+    "cancel_session",
+    "rewind_session",
+    "fork_session",
+    "approve_call",
+    "decide_call",
+    "assign_session",
+    "share_view",
+    "repair_session",
+    "reveal_values",
+}
+SUPERVISING = {"repair_session", "reveal_values"}
 
 
 def refusal(action: str, state: str) -> str:

@@ -7,30 +7,8 @@ import pytest
 
 from sessions_app import checks
 from sessions_app.action_list import ACTIONS, FORK
+from tests.refusals import OFFERED
 
-# key: label on the session's page, verb on the command line, label in the admin, among the bulk actions, event.
-OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
-    "resume": ("Resume", True, "Resume…", True, "resumed"),
-    "pause": ("Pause", True, "Pause…", True, "paused"),
-    "rewind": ("Rewind", False, "", False, "rewound"),
-    "undo": ("Undo", True, "", False, "undone"),
-    "fork": ("Fork", False, "", False, "forked"),
-    "cancel": ("End session", True, "End session…", True, "cancelled"),
-    "message": ("", False, "", False, "message"),
-    "approve": ("", False, "", False, "approved"),
-    "reject": ("", False, "", False, "rejected"),
-    "reuse": ("", False, "", False, "reused"),
-    "withdraw": ("", False, "", False, "withdrawn"),
-    "decide": ("", False, "", False, "decided"),
-    "assign": ("", False, "", True, "assigned"),
-    "note": ("", False, "", False, "noted"),
-    "release": ("", False, "Release from the worker…", False, "released"),
-    "memory": ("", False, "", False, "repaired"),
-    "state-value": ("", False, "", False, "repaired"),
-    "message-text": ("", False, "", False, "repaired"),
-    "answer": ("", False, "", False, "repaired"),
-    "step": ("", False, "", False, "repaired"),
-}
 # key: title and button of the dialog, and what the person is told when it is done.
 SAID: dict[str, tuple[str, str, str]] = {
     "resume": ("Resume", "Resume", "Resumed."),

@@ -18,14 +18,11 @@ from tests.refusals import PERMISSIONS, refusal
 
 pytestmark = pytest.mark.django_db
 
+# Every action that asks for nothing but a reason, and those that ask for more and are not repairs.
 VERBS: dict[str, Callable[..., Session]] = {
+    **{action.key: function for action, function in actions.BY_REASON.items()},
     "message": actions.send_message,
-    "pause": actions.pause,
-    "resume": actions.resume,
-    "cancel": actions.cancel,
     "rewind": actions.rewind,
-    "undo": actions.undo,
-    "release": actions.release,
     "fork": actions.fork,
     "decide": actions.decide,
     "approve": actions.approve,

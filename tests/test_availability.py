@@ -38,6 +38,13 @@ def test_what_lets_an_agent_continue_is_refused_where_the_agent_cannot_be_built(
     }
 
 
+def test_the_problem_of_an_agent_is_one_sentence_whether_it_ends_with_a_full_stop_or_not() -> None:
+    session = builders.paused()
+    RegisteredAgent.objects.update(problem="OPENAI_API_KEY is not set.")
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    assert ACTIONS["resume"].impossible(session) == "Its agent cannot be built: OPENAI_API_KEY is not set."
+
+
 def test_an_agent_that_no_worker_has_cannot_run() -> None:
     session = builders.paused()
     RegisteredAgent.objects.all().delete()
@@ -103,6 +110,14 @@ def test_a_call_of_a_discarded_branch_is_not_decided() -> None:
     assert ACTIONS["decide"].impossible(session, call=call) == sentence
 
 
+@pytest.mark.parametrize("state", ["running", "cancelled", "done"])
+def test_a_call_in_doubt_is_decided_while_no_worker_can_run_it(state: str) -> None:
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    session.status = {"running": "running", "cancelled": "cancelled", "done": "idle"}[state]
+    assert ACTIONS["decide"].impossible(session, call=call) == refusal("decide", state)
+
+
 def open_approval(session: Session) -> Approval:
     return Approval.objects.select_related("call").get(session=session)
 
@@ -123,6 +138,8 @@ def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str
     assert action.impossible(session, approval=decided) == "It was already rejected by olga."
     decided.decided_by = ""
     assert action.impossible(session, approval=decided) == "It was already rejected."
+    decided.expires_at = NOW
+    assert action.impossible(session, approval=decided, now=NOW) == "It was already rejected."
 
     discarded = open_approval(session)
     discarded.call.branch_id = 0

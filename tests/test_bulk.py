@@ -11,7 +11,7 @@ from agentstate.celery import app
 from sessions_app import actions, tasks
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.masking import Mask
-from sessions_app.action_list import PAUSE
+from sessions_app.action_list import ACTIONS, PAUSE
 from sessions_app.actions import BY_REASON, bulk, steer
 from sessions_app.desk.pages import bulk as reading
 from sessions_app.models import BulkAction, Event, Session, StaffPermission
@@ -104,7 +104,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     done = [builders.done() for _ in range(7)]
     paused = builders.paused()
     actor.may(StaffPermission.PAUSE)
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         estimate = actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)
     assert (estimate.total, estimate.possible) == (9, 1)
     assert [(refusal.why, refusal.number) for refusal in estimate.refused] == [
@@ -116,6 +116,15 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     assert not BulkAction.objects.exists()
     bulk_action = start(actor, expected=estimate.total)
     assert work(bulk_action).refused == sum(refusal.number for refusal in estimate.refused)
+
+
+@pytest.mark.parametrize("kind", [key for key, action in ACTIONS.items() if action.bulk])
+def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_queries, kind):
+    for _ in range(12):
+        builders.paused()
+    actor.may(StaffPermission.PAUSE)
+    with django_assert_num_queries(3):
+        assert actions.bulk_estimate(actor=actor, kind=kind, sessions=ALL).total == 12
 
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):

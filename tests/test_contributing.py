@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.processes import PROJECT, environment
 
 STEP = re.compile(
     r"Add to (?:the (?P<where>end|imports) of )?`(?P<file>[^`]+)`(?:, below `(?P<anchor>[^`]+)`)?:\n\n"
-    r"(?P<indent> *)```python\n(?P<code>.*?)\n *```",
+    r"(?P<indent> *)```(?:python|markdown)\n(?P<code>.*?)\n *```",
     re.DOTALL,
 )
 FOUND = """
@@ -86,27 +88,54 @@ def add(project: Path, step: re.Match[str]) -> None:
     path.write_text("\n".join(lines))
 
 
-def test_an_action_added_by_the_instructions_appears_everywhere(tmp_path: Path) -> None:
-    project = tmp_path / "project"
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project to which the action has been added by following the instructions."""
+    project = tmp_path_factory.mktemp("contributing") / "project"
     ignored = shutil.ignore_patterns(".*", "node_modules", "staticfiles", "db.sqlite3*", "var", "__pycache__")
     shutil.copytree(PROJECT, project, ignore=ignored)
-    steps = list(STEP.finditer((PROJECT / "CONTRIBUTING.md").read_text()))
-    for step in steps:
+    for step in steps():
         add(project, step)
-    env = environment(
-        DATABASE_URL=f"sqlite:///{tmp_path / 'db.sqlite3'}", DJANGO_SETTINGS_MODULE="tests.settings"
-    )
-    manage = [sys.executable, "manage.py"]
     subprocess.run(
-        [*manage, "makemigrations", "sessions_app", "--name", "escalate"],
+        [sys.executable, "manage.py", "makemigrations", "sessions_app", "--name", "escalate"],
         cwd=project,
-        env=env,
+        env=environment_of(project),
         check=True,
         capture_output=True,
     )
-    changed = {step["file"] for step in steps} | {"sessions_app/migrations"}
-    assert len(changed) <= 5
+    return project
 
+
+def steps() -> list[re.Match[str]]:
+    return list(STEP.finditer((PROJECT / "CONTRIBUTING.md").read_text()))
+
+
+def environment_of(project: Path) -> dict[str, str]:
+    database = project.parent / "db.sqlite3"
+    return environment(DATABASE_URL=f"sqlite:///{database}", DJANGO_SETTINGS_MODULE="tests.settings")
+
+
+def test_an_action_is_added_in_five_files_outside_the_tests() -> None:
+    files = {step["file"] for step in steps()} | {"sessions_app/migrations"}
+    assert len({file for file in files if not file.startswith("tests/")}) == 5
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_tables_pass_once_the_action_is_added(project: Path) -> None:
+    files = ("availability", "actions_refusals", "action_declarations", "roles", "security_page")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *(f"tests/test_{file}.py" for file in files)],
+        cwd=project,
+        env=environment_of(project),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_action_added_by_the_instructions_appears_everywhere(project: Path) -> None:
+    env = environment_of(project)
     done = subprocess.run([sys.executable, "-c", FOUND], cwd=project, env=env, capture_output=True, text=True)
     assert "RESULT" in done.stdout, done.stderr
     assert json.loads(done.stdout.rpartition("RESULT")[2]) == {

@@ -7,26 +7,9 @@ from django.core.management import call_command
 from sessions_app.access.roles import ROLES, Actor, ensure_roles, give_role
 from sessions_app.models import Session, StaffPermission
 from tests import builders
+from tests.refusals import EVERYTHING, SUPERVISING
 
 pytestmark = pytest.mark.django_db
-
-EVERYTHING = {
-    "view_session",
-    "start_session",
-    "message_session",
-    "pause_session",
-    "resume_session",
-    "cancel_session",
-    "rewind_session",
-    "fork_session",
-    "approve_call",
-    "decide_call",
-    "assign_session",
-    "share_view",
-    "repair_session",
-    "reveal_values",
-}
-SUPERVISING = {"repair_session", "reveal_values"}
 
 
 def test_the_groups_are_there_after_migrating() -> None:

@@ -12,24 +12,16 @@ from sessions_app.action_list import ACTIONS, NOT_ALLOWED
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, Branch, Checkpoint, Event, Message, Session, ToolCall
 from tests import builders
-from tests.refusals import PERMISSIONS, refusal
+from tests.refusals import EVERYTHING, PERMISSIONS, SUPERVISING, refusal
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-OPERATOR = {
-    "start_session",
-    "message_session",
-    "pause_session",
-    "resume_session",
-    "cancel_session",
-    "rewind_session",
-    "fork_session",
-    "approve_call",
-    "decide_call",
-    "assign_session",
+MAY: dict[str | None, set[str]] = {
+    None: set(),
+    "viewer": {"view_session"},
+    "operator": EVERYTHING - SUPERVISING,
+    "supervisor": EVERYTHING,
 }
-MAY: dict[str | None, set[str]] = {None: set(), "viewer": set(), "operator": OPERATOR}
-MAY["supervisor"] = OPERATOR | {"repair_session"}
 # They need a row that not every state has: a checkpoint, a call in doubt, an open approval, a working memory.
 NEEDS_ROW = {"rewind", "fork", "approve", "reject", "reuse", "decide", "withdraw"} | {
     key for key, permission in PERMISSIONS.items() if permission == "repair_session" and key != "release"

@@ -21,7 +21,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, ASSIGN, Action
 from sessions_app.actions import steer
 from sessions_app.actions.base import BY_REASON, in_one_transaction, optional_text, require, required_text
-from sessions_app.models import BulkAction, BulkItem, Session
+from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
 from sessions_app.wake import wake_bulk
 
 logger = logging.getLogger(__name__)
@@ -53,18 +53,20 @@ class Estimate:
 
 
 def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Estimate:
-    """How many of the sessions the action is possible for, and why not for the others. Two queries; changes nothing.
+    """How many of the sessions the action is possible for, and why not for the others. Three queries; changes nothing.
 
     :raises Invalid: for none, or more than `MOST`.
     """
     action = _bulk_action(actor, kind)
     selected = sessions.order_by("pk").distinct()
-    _check_number(selected.count())
+    _check_number(selected.values("pk")[: MOST + 1].count())
     now = timezone.now()
     total = possible = 0
     refused: dict[str, Refusal] = {}
+    agents = {agent.key: agent for agent in RegisteredAgent.objects.all()}
     for session in selected.defer("inputs", "totals", "final_answer").iterator():
         total += 1
+        session.registered_agent = agents.get(session.agent)
         why = action.impossible(session, now=now)
         if not why:
             possible += 1
