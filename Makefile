@@ -26,7 +26,7 @@ test: .venv/dev.stamp services lint  ## Everything: lint, then the whole suite, 
 .PHONY: test-long
 test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and slow tests on PostgreSQL
 	$(BIN)/python -m pytest -n auto -m long
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m 'slow and not (browser or postgres or chaos or long)' --database-only
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '(slow or long) and not (browser or postgres or chaos or redis)' --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute

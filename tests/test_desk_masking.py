@@ -175,7 +175,11 @@ FIELDS = sorted({name for fields in _MASKED_FIELDS.values() for name in fields} 
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in FIELDS]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.long])
+        for name in FIELDS
+    ],
 )
 def test_a_key_may_be_the_name_of_a_column(client, settings, name):
     """Each page is shown, and no value of the column is."""

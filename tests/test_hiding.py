@@ -439,6 +439,7 @@ def test_nothing_that_follows_a_name_makes_it_slow(first, unit):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("closing", ["", "'\"]}</iban>\n"])
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_megabyte_takes_seconds_at_most(unit, closing):

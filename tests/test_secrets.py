@@ -341,12 +341,14 @@ def test_a_state_key_with_a_hidden_name_is_changed_by_nobody_who_guesses_it(clie
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_page_shows_a_secret_whatever_it_is_asked_for(client, sessions):
     client.force_login(builders.user("supervisor"))
     look_at_all(client, PAGES, [sessions["rich"]], most=10)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
 @pytest.mark.parametrize("state", FEW)
 def test_no_page_and_no_part_of_one_shows_a_secret_to_any_role(client, sessions, role, state):
@@ -356,6 +358,7 @@ def test_no_page_and_no_part_of_one_shows_a_secret_to_any_role(client, sessions,
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("state", [*builders.STATES, "broken"])
 def test_no_page_of_any_state_shows_a_secret(client, sessions, state):
     client.force_login(builders.user("supervisor"))
@@ -363,6 +366,7 @@ def test_no_page_of_any_state_shows_a_secret(client, sessions, state):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_right_guess_tells_on_any_page(client, sessions, stopped_clock):
     client.force_login(builders.user("viewer"))
     assert (
@@ -374,6 +378,7 @@ def test_no_right_guess_tells_on_any_page(client, sessions, stopped_clock):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_no_right_guess_of_any_secret_tells(client, sessions, stopped_clock):
     client.force_login(builders.user("viewer"))
     guesses = [
