@@ -157,6 +157,19 @@ def test_no_page_shows_what_is_hidden(client, role):
     assert hidden > 40
 
 
+def test_a_result_of_json_is_hidden_in_the_message_to_the_model_too(supervisor):
+    history = builders.History()
+    history.user("Hello")
+    history.checkpoint("start")
+    history.reply("", [("lookup_policy", {"policy": "P"})])
+    history.finish(history.calls[-1], [["pin", "S3CRET"], ["pad", "y"]])
+    first, last = history.checkpoint("step"), history.checkpoint("step")
+    session = history.rest("paused")
+    for page in ("", "conversation/", "json/?raw", "find/?q=lookup"):
+        assert "S3CRET" not in supervisor.get(f"/sessions/{session.pk}/{page}").content.decode(), page
+    assert "S3CRET" not in supervisor.get(f"/compare/?a={first.pk}&b={last.pk}").content.decode()
+
+
 # The columns of JSON, of which pages read parts, and parts of the working memory.
 STRUCTURED = {
     "arguments",

@@ -160,6 +160,30 @@ def test_a_name_in_a_text_hides_the_value_that_belongs_to_it(text, shown):
 
 
 @pytest.mark.parametrize(
+    "text, shown",
+    [
+        ('[["a","b"],["iban","S3CRET"]]', '[["a","b"],["iban","••••"]]'),
+        ('[["iban","S3CRET"],["pad","y"]]', '[["iban","••••"],["••••","y"]]'),
+        ('[["name", "iban"], ["Ada", "S3CRET"], ["Bob"]]', '[["name", "iban"], ["Ada", "••••"], ["Bob"]]'),
+        (' {"ib\\u0061n": "S3CRET", "a":1.50}\n', ' {"ib\\u0061n": "••••", "a":1.50}\n'),
+        ('{"a": "[[\\"iban\\", \\"S3CRET\\"]]", "b": "x"}', '{"a": "[[\\"iban\\", \\"••••\\"]]", "b": "x"}'),
+        ('"[[\\"iban\\", \\"S3CRET\\"]]"', '"[[\\"iban\\", \\"••••\\"]]"'),
+        ('{"x": [["iban", "S3CRET"]], "x": [["iban", 5]]}', '{"x": [["iban", "••••"]], "x": [["iban", ••••]]}'),
+        ('[{"v": {"a": [1]}, "n\\u0061me": "iban"}, {}, []]', '[{"v": "••••", "n\\u0061me": "iban"}, {}, []]'),
+        ('[["pin", 1], true, null, -1e5]', '[["pin", 1], true, null, -1e5]'),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_json_as_a_whole_is_read_as_json_and_keeps_its_form(text, shown):
+    assert MASK.text(text) == shown
+
+
+def test_a_text_of_json_that_is_nested_too_deeply_is_hidden_whole():
+    assert MASK.text("[" * 100_000 + '"S3CRET"' + "]" * 100_000) == HIDDEN
+    shown = MASK.text("[" * 101 + '"S3CRET"' + "]" * 101)
+    assert "S3CRET" not in shown
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "the iban is missing",
@@ -412,6 +436,7 @@ HOSTILE = [
     *("iban,", "iban,iban\n", "iban,a\n\n", "|iban", "iban\t", "name,iban\n", "<iban>", "<iban", "<iban></iban>"),
     *('<field name="iban">', '{"name": "iban"', '{"name": "iban"}', "- name: iban\n", "name: iban\n"),
     *("<key>iban</key>", '"', '\\"', "'", "{", "}", "[", "i", "ib", "i-", "\\"),
+    *('"a":1,', '"iban":1,', '[["iban",', '"\\\\', '{"1 a":1,'),
     *("iban iban iban: ", "&quot;iban&quot;:", "--iban x "),
 ]  # fmt: skip
 
@@ -423,6 +448,24 @@ def test_150_kb_are_masked_at_once(unit):
     MASK.text(text)
     # A generous bound for a busy machine: most take less than a tenth of a second.
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    "first, unit, last",
+    [
+        ("{", '"a":1,', '"a":1}'),
+        ("[", '["iban",1],', "1]"),
+        ("[", '"[[\\"iban\\",1]]",', "1]"),
+        ("[", "[" * 50 + "]" * 50 + ",", "1]"),
+        ("{", '"x":{"x":1,"x":[["iban",1]]},', '"x":1}'),
+    ],
+)
+def test_150_kb_of_json_are_masked_at_once(first, unit, last):
+    text = first + unit * (150_000 // len(unit)) + last
+    started = time.process_time()
+    assert MASK.text(text) != HIDDEN
+    assert MASK.text(json.dumps(text))
+    assert time.process_time() - started < 8
 
 
 @pytest.mark.parametrize(

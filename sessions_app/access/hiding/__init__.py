@@ -4,6 +4,7 @@
 - `patterns`: what matches a configured regular expression
 - `values`: where a value ends that follows a name in a text
 - `tables`, `records`: columns, elements of XML, and records such as ``{"name": "iban", "value": ...}`` in a text
+- `documents`: texts that are JSON as a whole
 - `text`: all of this for one text
 
 The work grows linearly with the length of the text. In doubt more is hidden rather than less. docs/operations.md says

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentstate.names import TYPE_TAG
+from sessions_app.access.hiding import documents
 from sessions_app.access.hiding.names import HiddenNames
 from sessions_app.access.hiding.patterns import HiddenPattern
 from sessions_app.access.hiding.records import NAMING_FIELD
@@ -36,8 +37,10 @@ class Hider:
         self.names = names
         self._patterns = patterns
 
-    def text(self, text: str) -> str:
-        """The text with all that is hidden in it replaced."""
+    def text(self, text: str, depth: int = 0) -> str:
+        """The text with all that is hidden in it replaced. One that is JSON as a whole is read as JSON too."""
+        if self.names and depth < JSON_DEPTH:
+            text = documents.masked(text, lambda value: self.json(value, depth))
         pieces: list[str] = []
         place = 0
         for start, end in hidden_spans(text, self.names, self._patterns):
@@ -48,7 +51,7 @@ class Hider:
     def json(self, value: Json, depth: int = 0) -> Json:
         """The value with all that is hidden in it replaced; what is nested too deeply is hidden whole."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.text(value, depth + 1)
         if isinstance(value, dict | list | tuple):
             if depth >= JSON_DEPTH:
                 return HIDDEN
