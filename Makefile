@@ -47,17 +47,18 @@ wheel: .venv/dev.stamp  ## Build the wheel in dist/
 	$(BIN)/python -m tools.clean_environment dist
 
 .PHONY: format
-format: .venv/dev.stamp  ## Put the sources in order
+format: .venv/dev.stamp  ## Format the sources, and list the modules
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2
+	$(BIN)/python -m tools.module_map
 
 .PHONY: bench
 bench: .venv/dev.stamp services  ## All benchmarks, on SQLite and on PostgreSQL
 	$(BIN)/python -m benchmarks
 
 .PHONY: screenshots
-screenshots: .venv/dev.stamp services  ## Draw docs/images/ anew
+screenshots: .venv/dev.stamp services  ## Draw docs/images/ again
 	$(BIN)/python -m tools.screenshots
 
 .PHONY: lock

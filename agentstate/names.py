@@ -78,5 +78,5 @@ class RunEvent:
     RETRY: Final = "retry"
 
 
-# What the model is told by staff in the place of a user begins with this.
+# A message that staff sent as the user begins with this, so that the model knows.
 STAFF_NOTE = "[Note from staff, not from the customer]"

@@ -40,7 +40,7 @@ class Series:
 
 
 class Stub:
-    """Marks when each step begins; set anew for each series."""
+    """Marks when each step begins; set again for each series."""
 
     steps = 0
     begun: list[float] = []

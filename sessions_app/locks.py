@@ -1,4 +1,4 @@
-"""How long a transaction waits for a lock, and how to recognise that it waited in vain.
+"""How long a transaction waits for a lock, and how to recognise that the wait timed out.
 
 PostgreSQL locks rows, here that of a session; SQLite locks the whole database for its one writer. The settings of the
 connection limit each wait (`agentstate.settings`). Here are shorter waits, for those who can say "try again": people's
@@ -25,7 +25,7 @@ _shared_until: ContextVar[float | None] = ContextVar("shared_until", default=Non
 
 
 def wait_seconds() -> float:
-    """How long a person's request waits for a lock. After a lease PostgreSQL has ended whoever held it idly."""
+    """How long a person's request waits for a lock. PostgreSQL ends an idle transaction after the length of a lease."""
     return min(WAIT_SECONDS, settings.AGENTSTATE_LEASE_SECONDS)
 
 
@@ -47,7 +47,7 @@ def is_timeout(error: BaseException) -> bool:
 def transaction_that_waits(seconds: float, *, durable: bool = False) -> Iterator[None]:
     """A transaction that waits so long at most for each lock; within `sharing_one_wait`, for what is left of it.
 
-    :raises OperationalError: of which `is_timeout` is true, if it waited in vain. Nothing has changed then.
+    :raises OperationalError: of which `is_timeout` is true, if the wait timed out. Nothing has changed then.
     """
     until = _shared_until.get()
     if until is not None:

@@ -79,10 +79,16 @@ def test_the_domain_needs_only_the_standard_library(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_only_the_engine_and_the_demo_agents_import_haystack(name: str) -> None:
-    # The front door does so in functions only: importing it imports no framework, which a test below shows.
+    # The library does so in functions only: importing it imports no framework, which a test below shows.
     engine = ("agentstate.durable", "agentstate.demo", "agentstate.library.agent")
     may = any(inside(name, package) for package in engine) and name not in LIGHT
     assert may or not any(inside(target, "haystack") for target in imports(name))
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_module_can_unpickle(name: str) -> None:
+    packages = {target.partition(".")[0] for target in imports(name)}
+    assert packages.isdisjoint({"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"})
 
 
 def loaded(code: str, *packages: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Forking on the desk with other words in the place of what the user said."""
+"""Forking on the desk with another message than the user's."""
 
 import re
 

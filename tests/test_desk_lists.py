@@ -125,7 +125,7 @@ def test_a_stuck_session_needs_attention_and_says_why_until_it_moves(desk):
     session = builders.lost(title="Stuck")
     text = desk.get("/").content.decode()
     assert ">Stuck</a>" in text
-    assert "has not been heard of" in text
+    assert "was not renewed" in text
     later = timezone.now() + timedelta(seconds=12)
     Session.objects.filter(pk=session.pk).update(lease_expires_at=later, updated_at=timezone.now())
     assert ">Stuck</a>" not in desk.get("/").content.decode()

@@ -310,7 +310,7 @@ def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_q
 @pytest.mark.parametrize(
     "state, after, sentence",
     [
-        ("lost", timedelta(), "Its worker host:1 has not been heard of"),
+        ("lost", timedelta(), "The lease of its worker host:1 expired"),
         ("queued", 2 * MINUTE, "It has been due for"),
         ("retrying", timedelta(), ""),
         ("paused", 100 * MINUTE, ""),

@@ -1,4 +1,4 @@
-"""Draws docs/images/ anew: the demo's desk in a real Chromium, light and dark, on a wide and on a narrow screen.
+"""Draws docs/images/ again: the demo's desk in a real Chromium, light and dark, on a wide and on a narrow screen.
 
     python -m tools.screenshots [NAME...]     all of them, or only these
 
@@ -102,7 +102,7 @@ PICTURES: dict[str, Callable[[Page], None]] = {
 
 
 def main(names: list[str]) -> None:
-    """:raises SystemExit: for a picture that there is not."""
+    """:raises SystemExit: for an unknown picture."""
     if unknown := set(names) - PICTURES.keys():
         sys.exit(f"There is no picture {', '.join(sorted(unknown))}. There are: {', '.join(PICTURES)}.")
     IMAGES.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], T], what: str, seconds: float = START_SECON
     end = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > end:
-            raise TimeoutError(f"Waited {seconds:g} s in vain for {what}.")
+            raise TimeoutError(f"Waited {seconds:g} s for {what}, without success.")
         time.sleep(0.02)
     return value
 

@@ -126,7 +126,7 @@ class PlanAddedCalls(DurableHook):
 class CheckPendingCalls(DurableHook):
     """Lets the tools of the step run, or suspends the run until people have decided about its calls.
 
-    :raises Suspended: for the first of these that there is: calls in doubt, calls that need approval, a stop request.
+    :raises Suspended: for the first of these that applies: calls in doubt, calls that need approval, a stop request.
     """
 
     def apply(self, run: RunContext, state: State) -> None:
@@ -175,7 +175,7 @@ class CommitTurnEnd(DurableHook):
 
 
 def own_hook(point: str, *parts: Any) -> Any:
-    """Hooks of ours as one hook, which traces name ``agentstate.{point}``."""
+    """Our own hooks as one hook, which traces name ``agentstate.{point}``."""
     return type(f"agentstate.{point}", (_OwnHook,), {})(parts)
 
 

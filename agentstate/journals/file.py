@@ -1,6 +1,6 @@
-"""A journal in one JSON file, for durable agents without a database.
+"""A journal in one JSON Lines file, for durable agents without a database.
 
-The file is JSON Lines: one record per line, appended and flushed to disk before the call returns, so that a step
+The file has one JSON record per line, appended and flushed to disk before the call returns, so that a step
 costs what it adds. A missing file is a new session; an incomplete last line was never committed and is removed.
 One process at a time may have the file open: a second one gets an error. A file that is not a journal is never changed.
 `agentstate.journals.store` describes the records.

@@ -1,4 +1,4 @@
-"""The front door for scripts: any Haystack agent, and the journal of one session.
+"""Durable agents for scripts: any Haystack agent, with the journal of one session.
 
     shop = DurableAgent(agent, "session.jsonl", policies={"pay_back": ToolPolicy(approval=True)})
     print(shop.run("Where is my order 1042?").text)

@@ -1,7 +1,7 @@
 """The demo users of `manage.py up`: one for each role, named after it.
 
 Only accounts that were made here are changed, and only while their password is the one that was set here: an account
-that a person made, or whose password a person changed, is that person's. (A stored password that Django hashed anew
+that a person made, or whose password a person changed, is that person's. (A stored password that Django hashed again
 with more iterations, at a login after an upgrade, counts as changed.)
 """
 

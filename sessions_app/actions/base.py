@@ -54,7 +54,7 @@ BY_REASON: dict[Action, ReasonAction] = {}
 def in_one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     """Run the function of an action in one transaction, which waits for locks only as long as a person may.
 
-    :raises Locked: if it waited in vain; on SQLite also before the function is called.
+    :raises Locked: if the wait timed out; on SQLite also before the function is called.
     """
 
     @wraps(function)

@@ -150,7 +150,7 @@ def step(bulk_id: int, limit: int | None = None) -> bool:
         return False
     if bulk.actor is None:
         # An actor without an account could do everything.
-        _stop_pending(bulk, f"The account of {bulk.actor_name} is gone.")
+        _stop_pending(bulk, f"The account of {bulk.actor_name} was deleted.")
         return False
     actor = Actor.of(bulk.actor, bulk=bulk.pk)
     pending = bulk.items.filter(outcome=Outcome.PENDING)

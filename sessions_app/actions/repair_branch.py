@@ -63,7 +63,7 @@ class RepairDraft:
         return self.session.position
 
     def add_message(self, original: Message, text: str) -> Message:
-        """A message on the new branch with another text in the place of the original's."""
+        """A message on the new branch that replaces the original, with another text."""
         return Message.objects.create(
             branch=self.new_branch,
             position=self.next_position(),

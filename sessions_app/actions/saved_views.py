@@ -29,7 +29,7 @@ def save_view(
 ) -> SavedView:
     """Save a list's query string under a name, for the actor or, if `shared`, for everybody.
 
-    :param replace: Put it in the place of the actor's own view of that name, if there is one.
+    :param replace: Overwrite the actor's own view of that name, if there is one.
     :raises Forbidden: for sharing without the permission to do so.
     :raises Invalid: for a name that the actor has used already, for an unknown filter, and beyond `MOST_SAVED_VIEWS`;
         and for what is hidden on the desk, since the view's address would show it.

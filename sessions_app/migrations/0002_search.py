@@ -1,6 +1,6 @@
 """The tables in which words are looked up: tsvectors on PostgreSQL, FTS5 on SQLite. See `sessions_app.finding.search_index`.
 
-``rowid`` is the key of the message or call. These tables can be filled anew from the rows at any time.
+``rowid`` is the key of the message or call. These tables can be filled again from the rows at any time.
 """
 
 from django.apps.registry import Apps

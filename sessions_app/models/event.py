@@ -29,7 +29,7 @@ class Event(models.Model):
         max_length=150,
         blank=True,
         default="",
-        help_text="Kept when the account is gone; also names a worker or a command.",
+        help_text="Kept when the account is deleted; also names a worker or a command.",
     )
     reason = models.TextField(blank=True, default="")
     data = models.JSONField(default=dict, blank=True)

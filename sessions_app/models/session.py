@@ -66,8 +66,8 @@ class WaitingFor(models.TextChoices):
 
     APPROVAL = "approval", "approval"
     DOUBT = "doubt", "a decision on a call in doubt"
-    RETRIES = "retries", "someone to look: retries are used up"
-    CHANGED = "changed", "someone to look: the agent is missing or has changed"
+    RETRIES = "retries", "review: all retries failed"
+    CHANGED = "changed", "review: the agent is missing or has changed"
 
 
 class StopRequest(models.TextChoices):

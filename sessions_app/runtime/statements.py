@@ -1,6 +1,6 @@
 """The few statements that every step of every session executes, built once per process.
 
-The ORM builds a statement anew for each call, which costs more than executing it. Here the SQL is built from the
+The ORM builds a statement again for each call, which costs more than executing it. Here the SQL is built from the
 models' fields and cached; values are converted by the fields, as the ORM would convert them.
 """
 

@@ -1,6 +1,7 @@
-"""Drives one session with its agent for a slice of time: the module of the Django app that imports Haystack.
+"""Drives one session with its agent for a slice of time.
 
-Called by the Celery task, and by nothing that answers web requests. No transaction is open while the agent runs. It
+It imports the engine, and with it Haystack, so the Celery task imports it when it runs, and nothing that answers web
+requests does. No transaction is open while the agent runs. It
 never decides for a person: a session that needs a decision waits, with the reason.
 """
 

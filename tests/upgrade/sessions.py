@@ -341,7 +341,7 @@ def agents_that_changed() -> None:
 def _older_agent() -> Iterator[None]:
     """Within this block the agent is as it was before it was changed.
 
-    A process builds each registration once, so the agent is registered anew.
+    A process builds each registration once, so the agent is registered again.
     """
     faults.older = True
     _register_anew(agents.CHANGED)

@@ -36,7 +36,7 @@ def check_still_hidden(typed: Json, restored: Json, shown: Json) -> None:
     if shows_more:
         raise Invalid(
             f"A hidden value ({HIDDEN}) would no longer be hidden after this change. Leave what names it as it was, "
-            "or write the value anew."
+            "or type a new value."
         )
 
 

@@ -66,7 +66,7 @@ class ApproveForm(ContinuingForm, CallForm):
     def _edited(self) -> tuple[dict[str, Any] | None, set[str]]:
         """The arguments as they stand in the fields; None for a form that does not show them.
 
-        And the names of those that were hidden, in part at least, and were typed anew.
+        And the names of those that were hidden, in part at least, and were typed again.
 
         :raises ActionError: naming the argument whose value is not one of its type.
         """

@@ -155,7 +155,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
 def reveal(request: Request, session_id: UUID) -> HttpResponse:
     """One value as it is stored. ``value`` says which, as kind and key: see `revealed.find`.
 
-    The look is in the audit trail before the page is drawn.
+    The audit trail names it before the page is drawn.
     """
     context = session_context(request, session_id)
     if not context.actor.may(StaffPermission.REVEAL):

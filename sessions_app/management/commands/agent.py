@@ -70,27 +70,27 @@ class Command(BaseCommand):
         _add_session(show)
         show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
 
-        message = verb(MESSAGE.key, self.message, "Say something to the agent.")
+        message = verb(MESSAGE.key, self.message, "Send a message to the agent.")
         _add_session(message)
         message.add_argument("text")
 
         for action, function in actions.BY_REASON.items():
             if action.command:
                 steering(action.key, function, action.command)
-        rewind = steering(REWIND.key, actions.rewind, "Go back to a checkpoint.")
+        rewind = steering(REWIND.key, actions.rewind, "Rewind to a checkpoint.")
         _add_checkpoint(rewind)
         rewind.add_argument("--run", action="store_true", help="resume from there immediately")
 
-        fork = verb(FORK.key, self.fork, "Try another way in a new session; prints its id.")
+        fork = verb(FORK.key, self.fork, "Start a new session at a checkpoint; prints its id.")
         _add_session(fork)
         _add_checkpoint(fork)
         fork.add_argument("--title", default="")
-        fork.add_argument("--message", default="", help="say this first; the fork then runs at once")
+        fork.add_argument("--message", default="", help="a first message; the fork then runs at once")
         fork.add_argument(
             "--replace",
             type=int,
             metavar="POSITION",
-            help="the model sees --message in place of the user's message at this position, see `agent show`",
+            help="the model sees --message instead of the user's message at this position, see `agent show`",
         )
         fork.add_argument("--run", action="store_true", help="run the fork at once")
         fork.add_argument("--reason", default="forked on the command line")

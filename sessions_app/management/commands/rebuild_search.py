@@ -1,4 +1,4 @@
-"""``manage.py rebuild_search``: make the search index anew, with the present masking.
+"""``manage.py rebuild_search``: build the search index again, with the present masking.
 
 Needed after a change of AGENTSTATE_MASK_KEYS or AGENTSTATE_MASK_PATTERNS, once all processes have been restarted. A
 killed one is finished by the sweep.
@@ -12,9 +12,7 @@ from sessions_app.finding import search_index
 
 
 class Command(BaseCommand):
-    help = (
-        "Make the search index anew: after a change of what is masked, once every process has been restarted."
-    )
+    help = "Build the search index again: after a change of what is masked, once every process has been restarted."
 
     def handle(self, *args: Any, **options: Any) -> None:
         search_index.rebuild()
