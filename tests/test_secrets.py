@@ -401,8 +401,31 @@ def test_a_title_that_is_cut_off_within_a_hidden_value_shows_no_part_of_it(setti
     assert actions.start(actor=builders.SYSTEM, agent="claims", message="My card").title == "My card"
 
 
+@pytest.mark.parametrize("length", [700, 30_000])
+@pytest.mark.parametrize("kind", ["record", "pairs", "table", "text"])
+def test_a_long_result_shows_nothing_whose_name_stands_far_from_it(client, settings, kind, length):
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    pad = "z" * length
+    result = {
+        "record": [{"value": "S3CRET", "pad": pad, "name": "iban"}],
+        "pairs": [["iban", "S3CRET"], ["pad", pad]],
+        "table": [["name", "iban"], ["Ada", "S3CRET"], ["pad", pad]],
+        "text": f"- value: S3CRET\n  pad: {pad}\n  name: iban\n",
+    }[kind]
+    history = builders.refunding()
+    before = history.finish(history.calls[-1], result)
+    history.checkpoint("step")
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 80})])
+    history.ask(history.calls[-1], earlier=[before.pk])
+    session = history.rest("waiting", waiting_for="approval")
+    client.force_login(builders.user("viewer"))
+    for address in ("/approvals/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/json/?raw"):
+        text = client.get(address).content.decode()
+        assert "S3CRET" not in text, address
+
+
 def test_the_beginning_of_a_long_result_shows_no_part_of_a_hidden_value(client, settings):
-    """The desk reads the first 600 characters of it, and ends within a value there; masked, they are few."""
+    """The desk reads the first 600 characters of it, and ends within a value there."""
     settings.AGENTSTATE_MASK_PATTERNS = [r"\b\d{32}\b"]
     result = f"{'4' * 32} " * 18 + f"{'5' * 32} {'z' * 30_000}"
     history = builders.refunding()

@@ -7,9 +7,6 @@ from django.http import QueryDict
 
 from sessions_app.access.masking import HIDDEN, Mask
 
-# Of a text that was cut off before it was masked, so many characters at the end are not shown.
-MARGIN = 200
-
 
 def tag(mask: Mask, name: str) -> str:
     """A tag: hidden whole where a part is hidden. It is stored in lower case, whatever case a pattern is written in."""
@@ -24,10 +21,12 @@ def hides_in_query(mask: Mask, query: str) -> bool:
     )
 
 
-def beginning(masked: str) -> str:
-    """What can be shown of a text of which only the beginning was read, and masked."""
-    kept = masked[:-MARGIN]
-    return HIDDEN if not kept and HIDDEN in masked else kept
+def beginning(mask: Mask, text: str) -> str:
+    """What can be shown of a text of which only the beginning was read: nothing, unless the mask hides nothing.
+
+    What a value is may be said behind it, as in ``{"value": "DE89", "name": "iban"}``.
+    """
+    return HIDDEN if mask.hides_anything else text
 
 
 def in_one_line(text: str, length: int) -> str:

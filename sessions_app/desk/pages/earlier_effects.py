@@ -20,6 +20,8 @@ from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 SHOWN = 20
 RESULT_LENGTH = 600
+# A longer result, as JSON text, is not read whole.
+LONGEST_READ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,30 +128,33 @@ def _shown_effects(request: Request) -> QuerySet[ToolCall]:
 
 
 def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:
-    """The calls with the beginning of their results as JSON text."""
+    """The calls with their results as JSON text, up to `LONGEST_READ` characters."""
     as_text = Cast(F("result"), TextField())
     return (
         ToolCall.objects.filter(pk__in=keys)
         .select_related("branch__session")
         .defer("result", "state")
-        .annotate(beginning=Substr(as_text, 1, RESULT_LENGTH + shown.MARGIN), length=Length(as_text))
+        .annotate(beginning=Substr(as_text, 1, LONGEST_READ), length=Length(as_text))
     )
 
 
 def _effect(row: Any, request: Request, mask: Mask) -> Effect:
-    is_whole = row.length is not None and row.length <= RESULT_LENGTH
-    row.result = json.loads(row.beginning) if is_whole else row.beginning or None
+    is_whole = row.length is not None and row.length <= LONGEST_READ
+    row.result = json.loads(row.beginning) if is_whole else None
     call = mask.row(row)
     session = call.branch.session
-    result = call.result
-    if result is not None and not is_whole:
-        result = f"{shown.beginning(result)}…"
+    if is_whole and call.result is not None:
+        result = call.result if isinstance(call.result, str) else _as_text(call.result)
+    else:
+        result = shown.beginning(mask, row.beginning) if row.beginning and not is_whole else ""
+    if not is_whole or len(result) > RESULT_LENGTH:
+        result = result and f"{result[:RESULT_LENGTH]}…"
     return Effect(
         call=call,
         ran=call.ran_with,
         asked=call.arguments if call.sent is not None and call.sent != call.arguments else None,
         at=call.started_at or call.asked_at,
-        result=result if isinstance(result, str) else "" if result is None else _as_text(result),
+        result=result,
         branch=call.branch.number,
         session=mask.row(session) if session.pk != request.session.pk else None,
     )

@@ -40,12 +40,13 @@ class CallItem:
     def of(cls, row: ToolCall, mask: Mask) -> "CallItem":
         """``row`` is one of `calls_without_big_results`."""
         copy: Any = mask.row(row)
+        beginning: str = copy.beginning
         return cls(
             row=copy,
             approval=getattr(copy, "approval", None),
             shown=readable(copy.small) if copy.small is not None else None,
             size=copy.size or 0,
-            beginning=shown.beginning(copy.beginning),
+            beginning=shown.beginning(mask, beginning) if beginning else "",
         )
 
     @classmethod
