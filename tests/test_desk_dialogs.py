@@ -1,5 +1,6 @@
 """Every dialog of the desk: method, login, permission, reason, stale version, impossible state; and its effect."""
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -286,9 +287,84 @@ def test_an_approval_as_asked_is_not_an_edited_one(operator):
     assert Approval.objects.get(session=session).edited is None
 
 
+def asking(arguments, **properties):
+    """A session that waits for the approval of a call of a tool with these properties in its schema."""
+    builders.agent("letters", tools=[builders.tool("send", properties=properties, approval=True)])
+    history = builders.History(agent_key="letters")
+    history.user("Write to her")
+    history.checkpoint("start")
+    history.reply("Yes.", [("send", arguments)])
+    history.ask(history.calls[-1])
+    return history.rest("waiting", waiting_for="approval")
+
+
+def sent_by_browser(text):
+    """What a browser sends of the fields for the arguments, if they are left alone."""
+    fields = {}
+    for name, options in re.findall(r'<select[^>]* name="(arg-[^"]*)">(.*?)</select>', text, re.DOTALL):
+        values = re.findall(r'<option value="([^"]*)"', options)
+        chosen = re.findall(r'<option value="([^"]*)" selected', options)
+        fields[name] = html.unescape([*chosen, *values][0])
+    for name, value in re.findall(r'<textarea[^>]*name="(arg-[^"]*)"[^>]*>(.*?)</textarea>', text, re.DOTALL):
+        fields[name] = html.unescape(value.removeprefix("\n")).replace("\r\n", "\n").replace("\n", "\r\n")
+    for name, value in re.findall(r'<input[^>]* name="(arg-[^"]*)" value="([^"]*)"', text):
+        fields[name] = re.sub(r"[\r\n]", "", html.unescape(value))
+    return fields
+
+
+CHOICES = {"how": {"type": "string", "enum": ["full", "partial"]}, "express": {"type": "boolean"}}
+
+
+@pytest.mark.parametrize(
+    "arguments, properties",
+    [
+        ({"how": "Partial", "express": None}, CHOICES),
+        ({"how": None, "express": "yes"}, CHOICES),
+        ({}, CHOICES),
+        ({"how": "a  b"}, {"how": {"enum": ["x", "a  b"]}}),
+        ({"text": "Dear Ann,\nyours"}, {"text": {"type": "string"}}),
+        ({"text": "\nDear Ann,\nyours\n"}, {"text": {"type": "string"}}),
+        ({"text": "Dear\r\nAnn\rBob"}, {"text": {"type": "string"}}),
+        ({"text": "Dear\rAnn"}, {"text": {"type": "string"}}),
+        ({"text": "Account DE89\nof Ann\n"}, {"text": {"type": "string"}}),
+    ],
+)
+def test_a_call_whose_arguments_are_left_alone_runs_as_the_agent_asked(
+    operator, settings, arguments, properties
+):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    session = asking(arguments, **properties)
+    fields = sent_by_browser(operator.get(f"/sessions/{session.pk}/").content.decode())
+    assert fields.keys() == {f"arg-{name}" for name in properties}
+    answer = operator.post(address(session, "approve"), typed(session, "approve") | fields)
+    assert answer.status_code == 302
+    approval = Approval.objects.get(session=session)
+    assert (approval.decision, approval.edited) == ("approved", None)
+
+
+@pytest.mark.parametrize(
+    "text, edited",
+    [
+        ("Dear Ann,\nyours", "Dear Ann,\n\nyours"),
+        ("Dear Ann,\r\nyours", "Dear Ann,\r\n\r\nyours"),
+    ],
+)
+def test_a_text_that_is_changed_keeps_its_kind_of_line_end(operator, text, edited):
+    session = asking({"text": text}, text={"type": "string"})
+    fields = typed(session, "approve") | {"arg-text": "Dear Ann,\r\n\r\nyours"}
+    assert operator.post(address(session, "approve"), fields).status_code == 302
+    assert Approval.objects.get(session=session).edited == {"text": edited}
+
+
 @pytest.mark.parametrize(
     "amount, said",
-    [("a lot", "must be a number"), ("5000", "do not fit issue_refund"), ("", "do not fit issue_refund")],
+    [
+        ("1_0", "must be a number"),
+        ("\uff11", "must be a number"),
+        ("a lot", "must be a number"),
+        ("5000", "do not fit issue_refund"),
+        ("", "do not fit issue_refund"),
+    ],
 )
 def test_wrong_arguments_are_refused_and_kept(operator, amount, said):
     session = builders.waiting_for_approval()

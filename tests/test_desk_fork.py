@@ -42,6 +42,21 @@ def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     assert operator.get(answer["Location"]).status_code == 200
 
 
+@pytest.mark.parametrize("asked", ["My account is DE89\nin Bonn\n", "My account is DE89\r\nin Bonn"])
+def test_a_message_of_several_lines_with_a_hidden_part_can_be_left_as_it_is(operator, settings, asked):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    history = builders.History()
+    message = history.user(asked)
+    start = history.checkpoint("start")
+    session = history.rest("paused")
+    fields = {"version": session.version, "checkpoint": start.pk, "replace": message.position}
+    sent = {"message": "My account is ••••\r\nin Bonn", "reason": "Once more"}
+    answer = operator.post(f"/sessions/{session.pk}/fork/", fields | sent)
+    assert answer.status_code == 302
+    said = Message.objects.get(branch__session=Session.objects.exclude(pk=session.pk).get(), role="user")
+    assert said.text == asked.strip()
+
+
 def test_nothing_is_replaced_by_nothing(operator):
     session = builders.done()
     start = Checkpoint.objects.get(branch=session.branch, kind="start")

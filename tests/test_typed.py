@@ -73,6 +73,19 @@ def test_a_number_of_4000_digits_is_refused_as_json_and_alone():
     assert isinstance(typed.read_number("500"), int)
 
 
+@pytest.mark.parametrize("text, number", [(" 500\n", 500), ("-1", -1), ("0.50", 0.5), ("1e3", 1000.0)])
+def test_a_number_is_read_as_json_writes_it(text, number):
+    assert typed.read_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0", "\uff11\uff12", "\u0661", "1_000.5", "+5", "05", ".5", "5.", "0x10", "nan", ""]
+)
+def test_what_only_python_reads_as_a_number_is_refused(text):
+    with pytest.raises(Invalid, match="Write a number, not"):
+        typed.read_number(text)
+
+
 # The limits, in the actions
 
 

@@ -29,6 +29,8 @@ MOST_SAVED_VIEWS = 50
 LARGEST_KEY = 2**63 - 1
 
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(_INTEGER.pattern + r"(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 # Strings are skipped, so that a bracket in one does not count.
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?+|[\[{]|[\]}]', re.DOTALL)
 _CUT = 60
@@ -81,19 +83,33 @@ def read_json(text: str) -> Json:
 
 
 def read_number(text: str) -> int | float:
-    """A number as a person writes it; a whole number stays one: 500 does not become 500.0.
+    """A number as JSON writes it; a whole number stays one: 500 does not become 500.0.
 
-    :raises Invalid: for anything else, and for a number that cannot be stored.
+    :raises Invalid: for anything else, also for what Python alone reads, and for a number that cannot be stored.
     """
     text = text.strip()
-    is_whole = re.fullmatch(r"[+-]?[0-9]+", text) is not None
-    try:
-        number = int(text) if is_whole and len(text) <= NUMBER_DIGITS else float(text)
-    except ValueError:
-        raise Invalid(f"Write a number, not “{cut(text)}”.") from None
+    if not _NUMBER.fullmatch(text):
+        raise Invalid(f"Write a number, not “{cut(text)}”.")
+    is_whole = _INTEGER.fullmatch(text) is not None
+    number = int(text) if is_whole and len(text) <= NUMBER_DIGITS else float(text)
     if not math.isfinite(number) or (is_whole and isinstance(number, float)):
         raise Invalid("Write a number that can be stored.")
     return number
+
+
+def with_line_ends_of(shown: str, text: str) -> str:
+    """What was typed where `shown` stood: browsers send each end of a line as CRLF, whatever the text had.
+
+    The shown text itself, if only ends of lines differ.
+    """
+    lines = with_plain_line_ends(text)
+    if lines == with_plain_line_ends(shown):
+        return shown
+    return text if "\r\n" in shown else lines
+
+
+def with_plain_line_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def check_json(what: str, value: Json, *, most_depth: int = JSON_DEPTH) -> None:

@@ -10,7 +10,7 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
-from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages import arguments as argument_fields
@@ -107,7 +107,7 @@ class ReuseForm(ContinuingForm, CallForm):
 
 
 class RejectForm(CallForm):
-    message = forms.CharField(
+    message = LongText(
         label="Message to the agent",
         max_length=4000,
         widget=forms.Textarea(attrs={"rows": 2}),
@@ -128,7 +128,7 @@ class DecideForm(ContinuingForm, CallForm):
         widget=forms.RadioSelect,
         error_messages={"required": "Choose the outcome of the call."},
     )
-    text = forms.CharField(
+    text = LongText(
         required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
     )
     reason = ReasonForm.base_fields["reason"]

@@ -10,6 +10,7 @@ from django import forms
 
 from sessions_app.access import typed
 from sessions_app.access.errors import Invalid
+from sessions_app.access.masking import Mask
 
 
 class Key(forms.CharField):
@@ -37,7 +38,18 @@ class LongText(forms.CharField):
     widget = forms.Textarea(attrs={"rows": 6})
 
     def to_python(self, value: Any) -> str:
-        return str(super().to_python(value)).replace("\r\n", "\n")
+        return typed.with_plain_line_ends(str(super().to_python(value)))
+
+
+def restored_text(mask: Mask, text: str, original: str) -> str:
+    """What a person meant who edited the original in a `LongText`, which has other line ends and none around it.
+
+    :raises Invalid: see `Mask.restore`.
+    """
+    shown = mask.text(original)
+    if text == typed.with_plain_line_ends(shown).strip():
+        return original
+    return str(mask.restore(text, original))
 
 
 class Number(forms.CharField):

@@ -21,7 +21,7 @@ from sessions_app.action_list import (
 from sessions_app.actions.repair import value_type
 from sessions_app.desk.forms.base import ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
-from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo
+from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo, restored_text
 from sessions_app.desk.pages.session import repairs, state
 from sessions_app.models import Session
 
@@ -111,7 +111,7 @@ class MessageTextForm(ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         current_text = repairs.message_text(self.session.current_branch, arguments["position"])
-        arguments["text"] = self.context.mask.restore(arguments["text"], current_text)
+        arguments["text"] = restored_text(self.context.mask, arguments["text"], current_text)
         return actions.replace_message(**arguments)
 
 

@@ -25,7 +25,7 @@ from sessions_app.action_list import (
     Action,
 )
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
-from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded
 from sessions_app.models import CallStatus, Checkpoint, Session, Status, ToolCall
@@ -57,7 +57,7 @@ class ResumeForm(ContinuingForm, ReasonForm):
                 widget=forms.RadioSelect,
                 error_messages={"required": "Choose the outcome of the call."},
             )
-            self.fields[f"text-{call.pk}"] = forms.CharField(
+            self.fields[f"text-{call.pk}"] = LongText(
                 required=False,
                 label=f"Result of {call.tool}, or message to the agent",
                 widget=forms.Textarea(attrs={"rows": 2}),
@@ -175,7 +175,7 @@ class ForkForm(CheckpointForm):
     destination = "A new session from"
 
     replace = Key(required=False)
-    message = forms.CharField(
+    message = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="A message to continue with. The fork then runs at once.",
@@ -198,14 +198,14 @@ class ForkForm(CheckpointForm):
         replaced = arguments.get("replace")
         if replaced is not None:
             original = checkpoints.user_text_at(self.session.current_branch, replaced)
-            arguments["message"] = self.context.mask.restore(arguments["message"], original)
+            arguments["message"] = restored_text(self.context.mask, arguments["message"], original)
         return actions.fork(**arguments)
 
 
 class MessageForm(ActionForm):
     # A message is as good if the session has moved on: the version is not asked for.
     version = Key(required=False)
-    text = forms.CharField(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
+    text = LongText(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
 
     def perform(self, **arguments: Any) -> Session:
         arguments.pop("expected_version")

@@ -7,13 +7,13 @@ from django import forms
 from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.desk.forms.fields import JsonObject
+from sessions_app.desk.forms.fields import JsonObject, LongText
 from sessions_app.models import RegisteredAgent, Session
 
 
 class StartForm(forms.Form):
     agent = forms.ChoiceField()
-    message = forms.CharField(
+    message = LongText(
         widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
     )
     title = forms.CharField(

@@ -7,7 +7,13 @@ from typing import Any
 
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN
-from sessions_app.access.typed import cut, read_json, read_number
+from sessions_app.access.typed import (
+    cut,
+    read_json,
+    read_number,
+    with_line_ends_of,
+    with_plain_line_ends,
+)
 
 PREFIX = "arg-"
 
@@ -18,6 +24,7 @@ class Field:
 
     kind: text, long, number, yesno, choice or json.
     value: the text in the field. ``requested``: what the agent asked for, as the same kind of text.
+    choices: what the schema allows, for yesno and choice.
     """
 
     name: str
@@ -31,6 +38,12 @@ class Field:
     @property
     def input_name(self) -> str:
         return PREFIX + self.name
+
+    @property
+    def options(self) -> list[str]:
+        """The choices, after what is in the field or was asked for and is none: a field left alone changes nothing."""
+        others = [text for text in dict.fromkeys((self.value, self.requested)) if text not in self.choices]
+        return [*others, *self.choices]
 
 
 class WrongValue(ValueError):
@@ -55,11 +68,12 @@ def fields(
         argument_schema = properties.get(name, {})
         kind = _kind(argument_schema, arguments.get(name))
         requested = _text(kind, arguments[name]) if name in arguments else ""
-        value = (typed or {}).get(PREFIX + name, _text(kind, current[name]) if name in current else "")
+        present = _text(kind, current[name]) if name in current else ""
+        value = with_line_ends_of(present, (typed or {}).get(PREFIX + name, present))
         choices = (
             ["true", "false"]
             if kind == "yesno"
-            else [_text("json", c) if not isinstance(c, str) else c for c in argument_schema.get("enum", [])]
+            else [_text(kind, choice) for choice in argument_schema.get("enum", [])]
         )
         result.append(
             Field(
@@ -82,8 +96,11 @@ def read(typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping
     """
     edited = dict(arguments)
     for argument in fields(arguments, schema):
-        name, text = argument.name, typed.get(argument.input_name)
-        if text is None or text == argument.requested:
+        name, sent = argument.name, typed.get(argument.input_name)
+        if sent is None:
+            continue
+        text = with_line_ends_of(argument.requested, sent)
+        if text == argument.requested:
             continue
         if text == "" and argument.kind not in ("text", "long"):
             edited.pop(name, None)
@@ -103,7 +120,11 @@ def _kind(schema: Mapping[str, Any], value: Any) -> str:
     if declared in ("number", "integer") or (declared is None and isinstance(value, int | float)):
         return "number"
     if declared == "string" or (declared is None and isinstance(value, str)):
-        return "long" if isinstance(value, str) and (len(value) > 60 or "\n" in value) else "text"
+        return (
+            "long"
+            if isinstance(value, str) and (len(value) > 60 or "\n" in with_plain_line_ends(value))
+            else "text"
+        )
     return "json"
 
 
@@ -118,7 +139,7 @@ def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:
         case "text" | "long":
             return text
         case "choice":
-            return next((c for c in schema["enum"] if c == text or json.dumps(c) == text), text)
+            return next((c for c in schema["enum"] if text in (c, _text("choice", c))), text)
     try:
         value = read_number(text) if argument.kind == "number" else read_json(text)
     except Invalid as error:
