@@ -145,6 +145,40 @@ def test_resuming_says_that_it_is_with_the_new_definition_and_does_so(operator, 
     assert (session.status, session.definition) == ("queued", NEW)
 
 
+@pytest.mark.parametrize("told", ["", "f" * 64])
+def test_a_resume_by_a_page_drawn_before_the_agent_changed_is_refused(operator, told):
+    session = builders.paused()
+    change_agent()
+    fields = {"version": session.version, "reason": "Go on", "definition": told}
+    answer = operator.post(f"/sessions/{session.pk}/resume/", fields)
+    assert answer.status_code == 409
+    assert MOVED in text_of(answer)
+    assert "It continues with the new definition." in text_of(answer)
+    assert (fresh(session).status, fresh(session).definition) == ("paused", DEFINITION)
+    again = {"reason": "Go on"} | dict(
+        re.findall(r'name="(version|definition)" value="([^"]*)"', answer.content.decode())
+    )
+    assert again["definition"] == NEW
+    assert operator.post(f"/sessions/{session.pk}/resume/", again).status_code == 302
+    assert (fresh(session).status, fresh(session).definition) == ("queued", NEW)
+
+
+def test_who_resumes_a_session_where_no_page_is_drawn_continues_with_the_agent_as_it_is_now():
+    session = builders.paused()
+    change_agent()
+    actions.resume(actor=builders.SYSTEM, session_id=session.pk, reason="Go on")
+    assert (fresh(session).status, fresh(session).definition) == ("queued", NEW)
+
+
+def test_a_request_to_pause_is_withdrawn_whatever_the_agent_is_now(operator):
+    session = builders.running()
+    Session.objects.filter(pk=session.pk).update(stop_request="pause")
+    change_agent()
+    fields = {"version": session.version, "reason": "Go on", "definition": ""}
+    assert operator.post(f"/sessions/{session.pk}/resume/", fields).status_code == 302
+    assert (fresh(session).stop_request, fresh(session).definition) == ("", DEFINITION)
+
+
 def test_a_session_whose_agent_cannot_be_built_is_not_resumed(operator):
     session = builders.paused()
     break_agent()

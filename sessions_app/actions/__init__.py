@@ -14,4 +14,4 @@ from sessions_app.actions.messages import send_message, start
 from sessions_app.actions.notes import note, reveal
 from sessions_app.actions.repair import answer_call, answer_step, edit_memory, edit_state, replace_message
 from sessions_app.actions.saved_views import delete_view, save_view
-from sessions_app.actions.steer import assign, cancel, pause, release, resume
+from sessions_app.actions.steer import assign, cancel, pause, release, resume, resume_as_shown

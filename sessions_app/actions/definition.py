@@ -21,7 +21,7 @@ def accept_definition(session: Session, shown: str) -> None:
 
 
 def require_shown_definition(session: Session, shown: str) -> None:
-    """The same for what lets a call run.
+    """The same for what lets a call or the session run.
 
     :raises Moved: if the definition has changed, and another one or none was shown.
     """
@@ -33,7 +33,10 @@ def require_shown_definition(session: Session, shown: str) -> None:
 
 
 def accept_present_definition(session: Session) -> None:
-    """Let the locked session run with the definition that the workers have, for who resumes it."""
+    """Let the locked session run with the definition that the workers have, for who resumes it.
+
+    On the desk that is the definition that was shown; who resumes it elsewhere is shown none.
+    """
     if session.new_definition:
         session.definition = session.new_definition
     elif session.waiting_for == WaitingFor.CHANGED:

@@ -22,9 +22,10 @@ from sessions_app.actions.base import (
     optional_text,
     queue,
     require,
+    required_text,
     set_status,
 )
-from sessions_app.actions.definition import accept_present_definition
+from sessions_app.actions.definition import accept_present_definition, require_shown_definition
 from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest
 
 
@@ -49,6 +50,31 @@ def resume(session: Session, actor: Actor, reason: str) -> Session:
     One whose agent has changed continues with the agent as it is now. A paused session at the end
     of a turn, without unread messages, becomes idle.
     """
+    return _resume(session, actor, reason)
+
+
+@in_one_transaction
+def resume_as_shown(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    reason: str,
+    definition: str,
+    expected_version: int | None = None,
+) -> Session:
+    """The same for a person who saw on a page with which definition of its agent the session continues.
+
+    :param definition: The agent's new definition that the person was shown, "" if the page said nothing of one.
+    :raises Moved: if the session would continue with a definition that was not shown.
+    """
+    require(actor, RESUME.permission)
+    reason = required_text("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, RESUME)
+    return _resume(session, actor, reason, definition)
+
+
+def _resume(session: Session, actor: Actor, reason: str, shown_definition: str | None = None) -> Session:
     now = timezone.now()
     attempt = None
     before = {
@@ -61,7 +87,10 @@ def resume(session: Session, actor: Actor, reason: str) -> Session:
     elif session.phase == Phase.DONE and not session.inbox.exists():
         set_status(session, Status.IDLE)
     else:
-        accept_present_definition(session)
+        if session.new_definition and shown_definition is not None:
+            require_shown_definition(session, shown_definition)
+        else:
+            accept_present_definition(session)
         attempt = plan_new_attempt(session, now)
         begin_turn_if_over(session, now)
         queue(session, now)

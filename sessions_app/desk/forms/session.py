@@ -86,8 +86,7 @@ class ResumeForm(ContinuingForm, ReasonForm):
 
     def perform(self, **arguments: Any) -> Session:
         if not self.doubts:
-            arguments.pop("definition")
-            return super().perform(**arguments)
+            return actions.resume_as_shown(**arguments)
         decisions = {
             call.pk: outcome(arguments.pop(f"decision-{call.pk}"), arguments.pop(f"text-{call.pk}"))
             for call in self.doubts
