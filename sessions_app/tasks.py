@@ -32,13 +32,13 @@ def sweep() -> None:
         # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
         send_advance(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
     for bulk_id in bulk.unattended():
-        bulk_step(bulk_id)
+        bulk_batch(bulk_id)
     search_index.update()
     tool_cache.forget_expired()
 
 
 @shared_task
-def bulk_step(bulk_id: int) -> None:
+def bulk_batch(bulk_id: int) -> None:
     """Do some sessions of a bulk action; what is left is queued again behind other work."""
-    if bulk.step(bulk_id):
+    if bulk.run_batch(bulk_id):
         wake_bulk(bulk_id)

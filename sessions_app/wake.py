@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 logger = logging.getLogger(__name__)
 
 ADVANCE = "sessions_app.tasks.advance"
-BULK_STEP = "sessions_app.tasks.bulk_step"
+BULK_BATCH = "sessions_app.tasks.bulk_batch"
 
 
 def wake(session_id: UUID) -> None:
@@ -26,7 +26,7 @@ def wake(session_id: UUID) -> None:
 
 def wake_bulk(bulk_id: int) -> None:
     """Tell the workers, once the present transaction is committed, that the bulk action has items to do."""
-    transaction.on_commit(lambda: _send(BULK_STEP, bulk_id, what=f"bulk action {bulk_id}"))
+    transaction.on_commit(lambda: _send(BULK_BATCH, bulk_id, what=f"bulk action {bulk_id}"))
 
 
 def send_advance(session_id: UUID, **options: Any) -> None:

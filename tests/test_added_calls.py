@@ -12,7 +12,7 @@ from haystack.hooks import hook
 from haystack.hooks.human_in_the_loop import AlwaysAskPolicy, BlockingConfirmationStrategy, ConfirmationHook
 
 from agentstate import ToolPolicy
-from agentstate.durable.agent import DurableAgent, make_durable
+from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from tests import sample_agents
@@ -51,11 +51,11 @@ def agent(*hooks: Any) -> Agent:
     )
 
 
-def by_policy(next_id: Callable[[], str | None]) -> DurableAgent:
+def by_policy(next_id: Callable[[], str | None]) -> WrappedAgent:
     return make_durable(agent(adding(next_id)), policies={"refund": ToolPolicy(approval=True)})
 
 
-def by_confirmation(next_id: Callable[[], str | None]) -> DurableAgent:
+def by_confirmation(next_id: Callable[[], str | None]) -> WrappedAgent:
     strategy = BlockingConfirmationStrategy(
         confirmation_policy=AlwaysAskPolicy(), confirmation_ui=_NoConsole()
     )
@@ -69,7 +69,7 @@ def by_confirmation(next_id: Callable[[], str | None]) -> DurableAgent:
     ids=["an id", "no id", "the id of another call", "another id each time"],
 )
 def test_an_added_call_waits_for_approval_and_runs_once_when_it_is_given(
-    build: Callable[[Callable[[], str | None]], DurableAgent], next_id: Callable[[], str | None]
+    build: Callable[[Callable[[], str | None]], WrappedAgent], next_id: Callable[[], str | None]
 ) -> None:
     durable = build(next_id)
     journal = MemoryJournal.open(say="hi")

@@ -39,7 +39,7 @@ def start(actor, kind="pause", **more):
 
 
 def work(bulk_action):
-    while bulk.step(bulk_action.pk):
+    while bulk.run_batch(bulk_action.pk):
         pass
     return reading.progress(bulk_action)
 
@@ -202,7 +202,7 @@ def test_it_is_worked_off_in_batches_that_let_others_in(
         bulk_action = start(actor)
     assert sent == [bulk_action.pk]
     with django_capture_on_commit_callbacks(execute=True):
-        tasks.bulk_step(bulk_action.pk)
+        tasks.bulk_batch(bulk_action.pk)
     assert sent == [bulk_action.pk] * 2
     assert reading.progress(bulk_action) == reading.Progress(done=2, pending=3)
 
@@ -211,7 +211,7 @@ def test_a_stopped_act_leaves_the_rest_alone(actor):
     for _ in range(3):
         builders.queued()
     bulk_action = start(actor)
-    bulk.step(bulk_action.pk, limit=1)
+    bulk.run_batch(bulk_action.pk, limit=1)
     stopped = actions.bulk_stop(actor=actor, bulk_id=bulk_action.pk)
     assert stopped.stopped_by == actor.name
     assert work(bulk_action) == reading.Progress(done=1, stopped=2)
@@ -253,7 +253,7 @@ def test_the_sweep_goes_on_with_what_a_killed_worker_left(actor, monkeypatch, se
     for _ in range(3):
         builders.queued()
     bulk_action = start(actor)
-    bulk.step(bulk_action.pk, limit=1)
+    bulk.run_batch(bulk_action.pk, limit=1)
     assert bulk.unattended() == []
     assert bulk.unattended(late()) == [bulk_action.pk]
     monkeypatch.setattr(bulk, "QUIET", timedelta(0))
@@ -272,7 +272,7 @@ def test_a_lost_database_is_no_reason_to_refuse(actor, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(BY_REASON, PAUSE, fail)
         with pytest.raises(OperationalError):
-            bulk.step(bulk_action.pk)
+            bulk.run_batch(bulk_action.pk)
     assert work(bulk_action) == reading.Progress(done=1)
 
 
@@ -310,7 +310,7 @@ def test_many_workers_do_each_session_once(actor):
 
 def _work_in_thread(bulk_action):
     try:
-        while bulk.step(bulk_action.pk, limit=3):
+        while bulk.run_batch(bulk_action.pk, limit=3):
             pass
     finally:
         connection.close()

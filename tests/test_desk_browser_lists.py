@@ -67,7 +67,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     page.get_by_role("button", name="Pause (3)").click()
     expect(page.locator("#progress")).to_contain_text("0 %")
     bulk_action = BulkAction.objects.get()
-    while bulk.step(bulk_action.pk):
+    while bulk.run_batch(bulk_action.pk):
         pass
     if not javascript:
         page.get_by_role("link", name="Refresh").click()

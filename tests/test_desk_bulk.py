@@ -46,7 +46,7 @@ def begin(client: Client, query: str = "queue=all&kind=pause", **fields):
 
 def work() -> BulkAction:
     bulk_action = BulkAction.objects.latest("pk")
-    while bulk.step(bulk_action.pk):
+    while bulk.run_batch(bulk_action.pk):
         pass
     return bulk_action
 
@@ -177,7 +177,7 @@ def test_it_is_stopped_once(operator):
     three()
     begin(operator)
     bulk_action = BulkAction.objects.get()
-    bulk.step(bulk_action.pk, limit=1)
+    bulk.run_batch(bulk_action.pk, limit=1)
     assert operator.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 302
     text = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
     assert "Stopped by anna" in text

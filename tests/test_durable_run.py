@@ -15,7 +15,7 @@ from haystack.dataclasses import ChatMessage
 from haystack.hooks import hook
 
 from agentstate import ToolPolicy
-from agentstate.durable.agent import DurableAgent, make_durable
+from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.definition import tools_of
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, Outcome, run
@@ -124,7 +124,7 @@ class DyingJournal(MemoryJournal):
         return self._die("finish_call", *args, **kwargs)
 
 
-def killed_at(number: int, committed: bool, durable: DurableAgent, inputs: Json) -> tuple[bool, Outcome]:
+def killed_at(number: int, committed: bool, durable: WrappedAgent, inputs: Json) -> tuple[bool, Outcome]:
     """Run with a death at the given write, then go on as a new process would. False if there were fewer writes."""
     first = DyingJournal.open(say="hi", inputs={"state": inputs})
     assert isinstance(first, DyingJournal)
@@ -177,7 +177,7 @@ def test_killed_at_any_write_it_ends_the_same_and_no_committed_reply_is_requeste
     assert number > 2
 
 
-def _tools(durable: DurableAgent) -> list[Any]:
+def _tools(durable: WrappedAgent) -> list[Any]:
     return list(tools_of(durable.agent))
 
 

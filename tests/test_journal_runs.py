@@ -11,7 +11,7 @@ import pytest
 from haystack.components.agents import Agent
 
 from agentstate import ToolPolicy
-from agentstate.durable.agent import DurableAgent, describe, make_durable
+from agentstate.durable.agent import WrappedAgent, describe, make_durable
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.registry import Registration
 from agentstate.durable.run import Options, run
@@ -84,7 +84,7 @@ def stored(adapter: Adapter) -> str:
     )
 
 
-def repeatable(build: Callable[[], Agent]) -> DurableAgent:
+def repeatable(build: Callable[[], Agent]) -> WrappedAgent:
     """The agent with all its tools declared idempotent, so that none is ever in doubt."""
     tools = describe(Registration("any", "any", build)).tools
     return make_durable(build(), policies={tool["name"]: ToolPolicy(idempotent=True) for tool in tools})
@@ -166,7 +166,7 @@ def dying_journal(adapter: Adapter, death: Death) -> Journal:
     return opened
 
 
-def dies(durable: DurableAgent, adapter: Adapter, number: int, committed: bool) -> bool:
+def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool) -> bool:
     """Run until the commit of that number; False if the run ended before it."""
     death = Death(adapter, number, committed)
     try:

@@ -242,7 +242,7 @@ def test_a_bulk_action_leaves_what_is_locked_for_later(monkeypatch: pytest.Monke
     )
     with locked_elsewhere(held):
         began = time.monotonic()
-        while bulk.step(started.pk):
+        while bulk.run_batch(started.pk):
             assert time.monotonic() - began < 60
         done = 0 if connection.vendor == "sqlite" else 1
         assert bulk_pages.progress(started) == bulk_pages.Progress(done=done, pending=2 - done)

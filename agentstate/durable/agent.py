@@ -41,7 +41,7 @@ from agentstate.durable.state.encoding import clean_text
 
 
 @dataclass(frozen=True, slots=True)
-class DurableAgent:
+class WrappedAgent:
     """An agent wrapped for durable runs. It holds no data of a run, so one serves any number of runs at once.
 
     :param definition: The fingerprint of the agent's definition.
@@ -66,11 +66,11 @@ class Description:
     problem: str = ""
 
 
-_built: dict[str, tuple[Registration, DurableAgent]] = {}
+_built: dict[str, tuple[Registration, WrappedAgent]] = {}
 _lock = threading.RLock()
 
 
-def build(registration: Registration) -> DurableAgent:
+def build(registration: Registration) -> WrappedAgent:
     """The registered agent, made durable: built at its first use in this process and kept.
 
     :raises AgentBuildFailed: if the factory raises, returns no Agent, or a policy names a tool that the agent lacks, or
@@ -109,7 +109,7 @@ def describe(registration: Registration) -> Description:
         return Description(problem=clean_text(why))
 
 
-def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = None) -> DurableAgent:
+def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = None) -> WrappedAgent:
     """Wrap any Haystack agent: for use with `agentstate.durable.run` and a journal.
 
     An agent that a registered factory has built has the key and the policies of its registration; `policies` add to
@@ -141,7 +141,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator)
     wrapped.hooks = _durable_hooks(hooks)
     wrapped.to_dict = agent.to_dict  # type: ignore[method-assign]
-    return DurableAgent(
+    return WrappedAgent(
         agent=wrapped,
         key=key,
         policies=policies,

@@ -16,7 +16,7 @@ from haystack.dataclasses import StreamingCallbackT
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
-from agentstate.durable.agent import DurableAgent
+from agentstate.durable.agent import WrappedAgent
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
@@ -76,7 +76,7 @@ class Outcome:
     result: dict[str, Any] | None = None
 
 
-def run(durable: DurableAgent, journal: Journal, options: Options | None = None) -> Outcome:
+def run(durable: WrappedAgent, journal: Journal, options: Options | None = None) -> Outcome:
     """Drive the session until the run ends.
 
     :raises LeaseLost: if another worker has taken the session over; nothing more was written.
@@ -123,7 +123,7 @@ def run(durable: DurableAgent, journal: Journal, options: Options | None = None)
     return Outcome(context.status, result=result)
 
 
-def _end_before_start(context: RunContext, snapshot: Snapshot, durable: DurableAgent) -> RunEnd | None:
+def _end_before_start(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -> RunEnd | None:
     """The end of a run that has nothing to run; None for a run that has."""
     if context.begins_turn:
         if snapshot.unread or (snapshot.checkpoint is None and durable.agent.user_prompt is not None):

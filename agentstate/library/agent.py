@@ -74,7 +74,7 @@ class DurableAgent:
         durable._begin(build(_registration(key)), journal, cache)
         return durable
 
-    def _begin(self, wrapped: "wrapping.DurableAgent", journal: Any, cache: ToolCache | None) -> None:
+    def _begin(self, wrapped: "wrapping.WrappedAgent", journal: Any, cache: ToolCache | None) -> None:
         from agentstate.library.places import place_of
 
         self._wrapped = wrapped

@@ -140,7 +140,7 @@ def bulk_stop(*, actor: Actor, bulk_id: int) -> BulkAction:
     return bulk
 
 
-def step(bulk_id: int, limit: int | None = None) -> bool:
+def run_batch(bulk_id: int, limit: int | None = None) -> bool:
     """Do the next few sessions of a bulk action.
 
     :returns: Whether more are left that can be done now. If all were locked, the sweep tries again later.

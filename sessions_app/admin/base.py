@@ -54,7 +54,7 @@ class ReadOnly(_ModelAdmin):
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Only what a filter offers. Django would let ``?title__startswith=`` find a hidden value letter by letter."""
-        offered = {getattr(each, "parameter_name", each) for each in self.list_filter}
+        offered = {getattr(list_filter, "parameter_name", list_filter) for list_filter in self.list_filter}
         return lookup.removesuffix("__exact").removesuffix("__isnull") in offered
 
     def get_search_fields(self, request: HttpRequest) -> Any:

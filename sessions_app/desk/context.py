@@ -40,7 +40,7 @@ class Request(HttpRequest):
     htmx: HtmxDetails
 
 
-def desk(
+def staff_page(
     view: Callable[Concatenate[Request, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
     """A page for staff. Visitors are sent to the login; users without the permission to view sessions get 403."""

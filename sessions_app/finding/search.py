@@ -241,8 +241,8 @@ def _keys(tables: list[str], query: str, whole: bool) -> RawSQL:
 
 
 def _each_segment() -> str:
-    each = "json_each" if connection.vendor == "sqlite" else "jsonb_array_elements"
-    return f"{each}(fork.lineage) AS segment"
+    elements = "json_each" if connection.vendor == "sqlite" else "jsonb_array_elements"
+    return f"{elements}(fork.lineage) AS segment"
 
 
 def _item(index: int) -> str:

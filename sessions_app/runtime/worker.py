@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from agentstate.durable.agent import DurableAgent, build
+from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run
@@ -83,7 +83,7 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
     return Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
 
 
-def load(key: str) -> DurableAgent:
+def load(key: str) -> WrappedAgent:
     """The registered agent, built in this process.
 
     :raises AgentError: saying what to do, if it is not available.

@@ -39,7 +39,7 @@ def act_on_all() -> dict[str, list[list[str]]]:
     :raises AssertionError: for a session that does not come to an end.
     """
     for bulk_action in BulkAction.objects.order_by("pk"):
-        while bulk.step(bulk_action.pk):
+        while bulk.run_batch(bulk_action.pk):
             pass
     return {session.title: _act_on(session) for session in Session.objects.order_by("created_at", "id")}
 

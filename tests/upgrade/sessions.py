@@ -573,7 +573,7 @@ def bulk_acts() -> None:
         )
 
     def done(bulk_action: BulkAction) -> None:
-        while bulk.step(bulk_action.pk):
+        while bulk.run_batch(bulk_action.pk):
             pass
 
     for number in (1, 2):
@@ -583,10 +583,10 @@ def bulk_acts() -> None:
     done(begin("pause", "Shelved"))
     done(begin("assign", "Shelved", assignee=User.objects.get(username="operator")))
     stopped = begin("resume", "Shelved")
-    bulk.step(stopped.pk, limit=1)
+    bulk.run_batch(stopped.pk, limit=1)
     actions.bulk_stop(actor=actor("supervisor"), bulk_id=stopped.pk)
     unfinished = begin("cancel", "Called off")
-    bulk.step(unfinished.pk, limit=1)
+    bulk.run_batch(unfinished.pk, limit=1)
 
 
 def workers() -> None:

@@ -26,14 +26,14 @@ LONGEST_READ = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One call that took effect. ``asked`` are the model's arguments where they are not those that ran.
+    """One call that took effect. ``requested`` are the model's arguments where they are not those that ran.
 
     ``result`` is "" where there is none. ``session`` is set for another session than that of the request.
     """
 
     call: ToolCall
     ran: dict[str, Any]
-    asked: dict[str, Any] | None
+    requested: dict[str, Any] | None
     at: datetime
     result: str
     branch: int
@@ -152,7 +152,7 @@ def _effect(row: Any, request: Request, mask: Mask) -> Effect:
     return Effect(
         call=call,
         ran=call.ran_with,
-        asked=call.arguments if call.sent is not None and call.sent != call.arguments else None,
+        requested=call.arguments if call.sent is not None and call.sent != call.arguments else None,
         at=call.started_at or call.asked_at,
         result=result,
         branch=call.branch.number,

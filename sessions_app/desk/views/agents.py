@@ -4,20 +4,20 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 
-from sessions_app.desk.context import Request, desk, page_context, render_page, wants_part
+from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.pages import agents, workers
 from sessions_app.desk.pages.session import diagram
 from sessions_app.finding import search_masking
 from sessions_app.models import RegisteredAgent
 
 
-@desk
+@staff_page
 @require_GET
 def agents_page(request: Request) -> HttpResponse:
     return render_page(request, "desk/agents.html", {"agents": agents.agents(page_context(request).mask)})
 
 
-@desk
+@staff_page
 @require_GET
 def agent_page(request: Request, key: str) -> HttpResponse:
     """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
@@ -31,7 +31,7 @@ def agent_page(request: Request, key: str) -> HttpResponse:
     return render_page(request, "desk/agent.html", values)
 
 
-@desk
+@staff_page
 @require_GET
 def workers_page(request: Request) -> HttpResponse:
     values = {

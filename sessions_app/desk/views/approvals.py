@@ -6,20 +6,20 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from sessions_app.action_list import APPROVE
-from sessions_app.desk.context import Request, desk, number, page_context, render_page, wants_part
+from sessions_app.desk.context import Request, number, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.forms.batch import BatchForm
 from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.context import PageContext
 
 
-@desk
+@staff_page
 @require_GET
 def approvals_page(request: Request) -> HttpResponse:
     """The open approvals. With ``seen`` (the mark of what the page shows) it answers 204 while nothing has changed."""
     return _render(request, page_context(request), request.GET.get("tool", ""), number(request, "after"))
 
 
-@desk
+@staff_page
 @require_POST
 def decide_batch(request: Request) -> HttpResponse:
     """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each."""

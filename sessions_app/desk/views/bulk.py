@@ -15,11 +15,11 @@ from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, ASSIGN, NOT_ALLOWED, PAUSE
 from sessions_app.desk.context import (
     Request,
-    desk,
     number,
     page_context,
     queue_of,
     render_page,
+    staff_page,
     submit,
     wants_part,
 )
@@ -30,17 +30,17 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
 
 
-@desk
+@staff_page
 @require_http_methods(["GET", "POST"])
 def begin(request: Request) -> HttpResponse:
     """What an action would do with the sessions that the query string selects; POST starts it for just those."""
-    page = page_context(request)
-    actor = page.actor
+    context = page_context(request)
+    actor = context.actor
     choices = {action.key: action for action in ACTIONS.values() if action.bulk}
     action = choices.get(request.GET.get("kind", ""), PAUSE)
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    sessions = queues.select(queue_of(request) or "all", page.now, session_filter.where())
+    sessions = queues.select(queue_of(request) or "all", context.now, session_filter.where())
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
@@ -58,24 +58,24 @@ def begin(request: Request) -> HttpResponse:
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
         except ActionError as error:
-            problem, status = page.mask.text(str(error)), error.status if request.method == "POST" else 200
+            problem, status = context.mask.text(str(error)), error.status if request.method == "POST" else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
     for refusal in estimate.refused if estimate else []:
-        refusal.why, refusal.examples = page.mask.text(refusal.why), page.mask.rows(refusal.examples)
-    context = {
+        refusal.why, refusal.examples = context.mask.text(refusal.why), context.mask.rows(refusal.examples)
+    values = {
         "action": action,
         "choices": choices.values(),
         "query": query,
-        "filtered": describe_query(query, page.mask),
+        "filtered": describe_query(query, context.mask),
         "estimate": estimate,
         "problem": problem,
         "form": form,
     }
-    return render_page(request, "desk/bulk_new.html", context, status=status)
+    return render_page(request, "desk/bulk_new.html", values, status=status)
 
 
-@desk
+@staff_page
 @require_GET
 def bulk_actions(request: Request) -> HttpResponse:
     """The newest bulk actions."""
@@ -83,27 +83,27 @@ def bulk_actions(request: Request) -> HttpResponse:
     return render_page(request, "desk/bulk_actions.html", {"bulk_actions": newest})
 
 
-@desk
+@staff_page
 @require_GET
 def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     """How far a bulk action is; a part of the page is polled until it has finished."""
     bulk = get_object_or_404(BulkAction.objects.select_related("assignee"), pk=bulk_id)
-    page = page_context(request)
+    context = page_context(request)
     action = ACTIONS[bulk.kind]
-    context = {
-        "bulk": page.mask.row(bulk),
+    values = {
+        "bulk": context.mask.row(bulk),
         "action": action,
         "assigns": action is ASSIGN,
         "progress": bulk_pages.progress(bulk),
-        "failures": bulk_pages.failures(page, bulk, after=number(request, "after") or 0),
-        "filtered": describe_query(bulk.query, page.mask),
-        "why_not_stop": "" if page.actor.may(action.permission) else NOT_ALLOWED,
+        "failures": bulk_pages.failures(context, bulk, after=number(request, "after") or 0),
+        "filtered": describe_query(bulk.query, context.mask),
+        "why_not_stop": "" if context.actor.may(action.permission) else NOT_ALLOWED,
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
-    return render_page(request, template, context)
+    return render_page(request, template, values)
 
 
-@desk
+@staff_page
 @require_POST
 def stop(request: Request, bulk_id: int) -> HttpResponse:
     """Leave out the sessions that have not been done yet."""

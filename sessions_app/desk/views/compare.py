@@ -7,14 +7,14 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET
 
 from sessions_app.addresses import address
-from sessions_app.desk.context import Request, desk, number, page_context, render_page, session_context
+from sessions_app.desk.context import Request, number, page_context, render_page, session_context, staff_page
 from sessions_app.desk.pages import compare
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.restore import last_visible
 from sessions_app.models import Checkpoint
 
 
-@desk
+@staff_page
 @require_GET
 def compare_page(request: Request) -> HttpResponse:
     """Two checkpoints beside each other, of one session or of two."""
@@ -30,7 +30,7 @@ def compare_page(request: Request) -> HttpResponse:
     return render_page(request, "desk/compare.html", {"comparison": comparison})
 
 
-@desk
+@staff_page
 @require_GET
 def compare_with_source(request: Request, session_id: UUID) -> HttpResponse:
     """Redirects to the comparison of a fork with the session that it was forked from, both as they are now."""

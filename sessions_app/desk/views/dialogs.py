@@ -17,12 +17,12 @@ from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, APPROVE, Action
 from sessions_app.desk.context import (
     Request,
-    desk,
     number,
     queue_of,
     render_page,
     session_context,
     session_url,
+    staff_page,
     submit,
     wants_part,
 )
@@ -36,7 +36,7 @@ from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.models import Approval
 
 
-@desk
+@staff_page
 @require_http_methods(["GET", "POST"])
 def start(request: Request) -> HttpResponse:
     """Start a session."""
@@ -55,7 +55,7 @@ def start(request: Request) -> HttpResponse:
     return render_page(request, "desk/start.html", context, status=status)
 
 
-@desk
+@staff_page
 @require_http_methods(["GET", "POST"])
 def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     """The dialog of one action."""
@@ -138,7 +138,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
     return render_page(request, template, values, status=status)
 
 
-@desk
+@staff_page
 @require_GET
 def keys(request: Request) -> HttpResponse:
     """The keyboard help, as a page."""

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
-from sessions_app.desk.context import Request, desk, page_context, queue_of, render_page, wants_part
+from sessions_app.desk.context import Request, page_context, queue_of, render_page, staff_page, wants_part
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.counting import digest
@@ -49,7 +49,7 @@ class SessionRow:
         )
 
 
-@desk
+@staff_page
 @require_GET
 def sessions_page(request: Request) -> HttpResponse:
     """A queue. With ``seen`` it answers 204 unless its list or a count has changed: that is what a live list polls."""

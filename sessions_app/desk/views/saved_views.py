@@ -11,7 +11,7 @@ from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.actions.saved_views import why_not_delete
-from sessions_app.desk.context import Request, desk, render_page, submit, wants_part
+from sessions_app.desk.context import Request, render_page, staff_page, submit, wants_part
 from sessions_app.desk.forms.lists import ViewForm
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding.saved_views import views_for
@@ -20,7 +20,7 @@ from sessions_app.models import StaffPermission
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
 
 
-@desk
+@staff_page
 @require_GET
 def views_page(request: Request) -> HttpResponse:
     """All views that the user can open, each with its filter and with why the user cannot delete it.
@@ -41,7 +41,7 @@ def views_page(request: Request) -> HttpResponse:
     return render_page(request, "desk/saved_views.html", {"rows": rows})
 
 
-@desk
+@staff_page
 @require_http_methods(["GET", "POST"])
 def save(request: Request) -> HttpResponse:
     """Store the list that the query string describes."""
@@ -63,7 +63,7 @@ def save(request: Request) -> HttpResponse:
     return render_page(request, template, {"form": form}, status=status)
 
 
-@desk
+@staff_page
 @require_POST
 def delete(request: Request, view_id: int) -> HttpResponse:
     actions.delete_view(actor=Actor.of(request.user), view_id=view_id)

@@ -10,7 +10,7 @@ from sessions_app import actions
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
 from sessions_app.action_list import NOT_ALLOWED
-from sessions_app.desk.context import Request, desk, number, render_page, session_context
+from sessions_app.desk.context import Request, number, render_page, session_context, staff_page
 from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session import (
     audit,
@@ -32,7 +32,7 @@ from sessions_app.models import StaffPermission, ToolCall
 MOST_HITS = 50
 
 
-@desk
+@staff_page
 @require_GET
 def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
@@ -49,7 +49,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     )
 
 
-@desk
+@staff_page
 @require_GET
 def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The state now, or with ``checkpoint`` as it was there."""
@@ -71,7 +71,7 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     )
 
 
-@desk
+@staff_page
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
@@ -83,7 +83,7 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(request, "session/checkpoints.html", session_frame(context) | values)
 
 
-@desk
+@staff_page
 @require_GET
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
@@ -92,7 +92,7 @@ def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(request, "session/audit.html", session_frame(context) | values)
 
 
-@desk
+@staff_page
 @require_GET
 def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The session as JSON: to read, or with ``raw`` as a file for a program."""
@@ -112,7 +112,7 @@ def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     )
 
 
-@desk
+@staff_page
 @require_GET
 def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The messages and calls that contain the text ``q``, newest first."""
@@ -127,7 +127,7 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     )
 
 
-@desk
+@staff_page
 @require_GET
 def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     """One call in full, however big its result, on a branch that the session shows or has discarded."""
@@ -150,7 +150,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     )
 
 
-@desk
+@staff_page
 @require_POST
 def reveal(request: Request, session_id: UUID) -> HttpResponse:
     """One value as it is stored. ``value`` says which, as kind and key: see `revealed.find`.

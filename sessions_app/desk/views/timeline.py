@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.access.typed import whole_number
 from sessions_app.desk import live_key
-from sessions_app.desk.context import Request, desk, number, render_page, session_context, wants_part
+from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages.session import (
     audit,
     diagnosis,
@@ -31,7 +31,7 @@ from sessions_app.models import Branch, Checkpoint, Status
 LAST_EVENTS = 8
 
 
-@desk
+@staff_page
 @require_GET
 def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The newest steps, or with ``before`` earlier ones, or with ``at`` those around a position."""
@@ -53,7 +53,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(request, "session/timeline.html", frame | values)
 
 
-@desk
+@staff_page
 @require_GET
 def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
     """The page of steps before ``before``, to be put before those shown; without htmx, a page of its own."""
@@ -74,7 +74,7 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(request, "session/timeline.html#earlier", values)
 
 
-@desk
+@staff_page
 @require_GET
 def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
     """The discarded steps of a branch, dimmed: in place with htmx, else as a page."""
@@ -94,7 +94,7 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
     return render_page(request, "session/discarded.html", session_frame(context) | values)
 
 
-@desk
+@staff_page
 @require_GET
 def discarded_branch_moved(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
     """The former address of a discarded branch, for links that people have kept."""
@@ -116,7 +116,7 @@ def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
     return _changes(request, session_id)
 
 
-@desk
+@staff_page
 @require_GET
 def _changes(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""

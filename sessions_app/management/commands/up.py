@@ -110,8 +110,8 @@ class Command(BaseCommand):
 
 def _leave(signum: int, frame: object) -> NoReturn:
     """Unwind the main thread, once; an impatient second Ctrl-C must not interrupt the stopping."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     raise SystemExit(0)
 
 

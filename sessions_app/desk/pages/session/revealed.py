@@ -35,15 +35,15 @@ def find(context: SessionContext, kind: str, key: str) -> RevealedValue | None:
     :param key: A position for what the timeline shows; the primary key of an unread message; the name of a field of
         the session; for a state value the primary key of a checkpoint and its place among that one's keys, ``12-0``.
     """
-    found = _KINDS[kind](context, key) if kind in _KINDS else None
-    if found is None or found[1] in (None, ""):
+    stored = _KINDS[kind](context, key) if kind in _KINDS else None
+    if stored is None or stored[1] in (None, ""):
         return None
-    what, value, position = found
+    what, value, position = stored
     return RevealedValue(what, readable(value), position)
 
 
-_Found = tuple[str, Any, int | None]
-_Finder = Callable[[SessionContext, str], _Found | None]
+_StoredValue = tuple[str, Any, int | None]
+_Finder = Callable[[SessionContext, str], _StoredValue | None]
 
 
 def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
@@ -60,7 +60,7 @@ def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
 
 
 def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
-    def find_call(context: SessionContext, key: str) -> _Found | None:
+    def find_call(context: SessionContext, key: str) -> _StoredValue | None:
         call = _at(ToolCall, context, key)
         what = f"of call {call.position} of {cut(call.tool)}" if call else ""
         return (f"{name} {what}", read(call), call.position) if call else None
@@ -68,7 +68,7 @@ def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
     return find_call
 
 
-def _message(context: SessionContext, key: str) -> _Found | None:
+def _message(context: SessionContext, key: str) -> _StoredValue | None:
     message = _at(Message, context, key)
     if message is None:
         return None
@@ -76,27 +76,27 @@ def _message(context: SessionContext, key: str) -> _Found | None:
     return f"message {message.position}", message.text, message.position
 
 
-def _failure(context: SessionContext, key: str) -> _Found | None:
+def _failure(context: SessionContext, key: str) -> _StoredValue | None:
     call = _at(ModelCall, context, key)
     return (f"the error of model call {call.position}", call.error, call.position) if call else None
 
 
-def _reason(context: SessionContext, key: str) -> _Found | None:
+def _reason(context: SessionContext, key: str) -> _StoredValue | None:
     event = _at(Event, context, key)
     return (f"the reason at {event.position}", event.reason, event.position) if event else None
 
 
-def _unread(context: SessionContext, key: str) -> _Found | None:
+def _unread(context: SessionContext, key: str) -> _StoredValue | None:
     pk = whole_number(key)
     message = context.session_row.inbox.filter(pk=pk).first() if pk is not None else None
     return (f"unread message {message.pk}", message.text, None) if message else None
 
 
-def _session(context: SessionContext, key: str) -> _Found | None:
+def _session(context: SessionContext, key: str) -> _StoredValue | None:
     return (f"the {key} of the session", getattr(context.session_row, key), None) if key in _FIELDS else None
 
 
-def _state(context: SessionContext, key: str) -> _Found | None:
+def _state(context: SessionContext, key: str) -> _StoredValue | None:
     first, _, second = key.partition("-")
     pk, place = whole_number(first), whole_number(second)
     checkpoint = checkpoints.find(context, pk) if pk is not None and place is not None else None
