@@ -19,7 +19,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.access.masking import HIDDEN
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import BulkAction, Message, SavedView, Session, ToolCall
 from tests import builders, planting
@@ -422,6 +422,23 @@ def test_a_long_result_shows_nothing_whose_name_stands_far_from_it(client, setti
     for address in ("/approvals/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/json/?raw"):
         text = client.get(address).content.decode()
         assert "S3CRET" not in text, address
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Hello\nname;iban\nAnna;XY1234\n",
+        "a | iban\n--|--\nx | XY1234",
+        "- name: iban\n  value: XY1234\n",
+        "name;iban\nAnna;XY1234\n" + "x" * 100,
+    ],
+)
+def test_a_title_shows_nothing_that_the_lines_of_its_message_hide(settings, message):
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    builders.agent()
+    session = actions.start(actor=builders.SYSTEM, agent="claims", message=message)
+    assert HIDDEN in Mask.configured().text(session.title)
+    assert "XY1234" not in Mask.configured().text(session.title)
 
 
 def test_the_beginning_of_a_long_result_shows_no_part_of_a_hidden_value(client, settings):

@@ -30,8 +30,12 @@ def beginning(mask: Mask, text: str) -> str:
 
 
 def in_one_line(text: str, length: int) -> str:
-    """A text that is stored as a title, in one line: masked for good where it has to be cut off."""
-    line = " ".join(text.split())
-    if len(line) <= length:
+    """A text that is stored as a title, in one line.
+
+    Masked for good where it has to be cut off, and where one line shows what its own lines hide, as those of a table.
+    """
+    mask = Mask.configured()
+    line, masked_line = " ".join(text.split()), " ".join(mask.text(text).split())
+    if len(line) <= length and mask.text(line) == masked_line:
         return line
-    return " ".join(Mask.configured().text(text).split())[:length].rstrip()
+    return masked_line[:length].rstrip()
