@@ -65,6 +65,8 @@ def test_letters_with_accents_and_scripts_without_capitals_are_names_too():
         ([["name", "iban"], ["Ada", "DE"], ["Bob"]], [["name", "iban"], ["Ada", HIDDEN], ["Bob"]]),
         ({"columns": ["iban"], "rows": [["seen"]]}, {"columns": ["iban"], "rows": [["seen"]]}),
         (["iban", "seen"], ["iban", "seen"]),
+        ([["iban", "DE"], ["a", "b", "c"], 5], [["iban", HIDDEN], [HIDDEN, "b", "c"], 5]),
+        ([5, ["iban", "DE"], "x"], [5, ["iban", HIDDEN], "x"]),
     ],
 )
 def test_records_pairs_and_tables_in_json(value, shown):
@@ -153,6 +155,12 @@ def test_records_pairs_and_tables_in_json(value, shown):
         ("&quot;iban&quot;: &quot;DE89&quot;", "&quot;iban&quot;: ••••"),
         ("IBAN:\nDE89\nseen", "IBAN:\n••••\nseen"),
         ("iban -> DE89", "iban -> ••••"),
+        ("IBAN\u00a0: DE89", "IBAN\u00a0: ••••"),
+        ("IBAN\u202f: DE89", "IBAN\u202f: ••••"),
+        ("IBAN-Nr.: DE89", "IBAN-Nr.: ••••"),
+        ("IBAN no.: DE89", "IBAN no.: ••••"),
+        ("IBAN/BIC: DE89", "IBAN/BIC: ••••"),
+        ("IBAN#: DE89", "IBAN#: ••••"),
     ],
 )
 def test_a_name_in_a_text_hides_the_value_that_belongs_to_it(text, shown):
@@ -194,6 +202,10 @@ def test_a_text_of_json_that_is_nested_too_deeply_is_hidden_whole():
         "An ibanez: 12",
         "iban:",
         "customeriban: 12",
+        "\uff29\uff22\uff21\uff2e: DE89",
+        '[{"ib\\u0061n": "DE89"}] and more',
+        "Ask for the iban. Then: call",
+        "<table><tr><th>Name</th><th>IBAN</th></tr><tr><td>Ada</td><td>DE89</td></tr></table>",
         "aWJhbjogREU4OQ==",
         "IBAN - DE89",
         "name   iban\nAda    DE89",

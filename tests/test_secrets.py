@@ -387,6 +387,17 @@ def test_no_right_guess_of_any_secret_tells(client, sessions, stopped_clock):
     guess(client, [sessions["rich"]], guesses, ["", "sessions/<uuid:session_id>/find/"])
 
 
+@pytest.mark.parametrize("pattern", [r"Kunde-\d+", r"(KD|Kunde)-[0-9]{4}", r"\bKUNDE.4711"])
+def test_a_tag_is_hidden_by_a_pattern_in_any_case(client, settings, pattern):
+    settings.AGENTSTATE_MASK_PATTERNS = [pattern]
+    builders.agent()
+    actions.start(actor=builders.SYSTEM, agent="claims", message="x", tags=["Kunde-4711", "glass"])
+    client.force_login(builders.user("viewer"))
+    text = client.get("/?queue=all").content.decode()
+    assert "kunde-4711" not in text.lower()
+    assert "glass" in text
+
+
 def wrong(right: str) -> str:
     """Another value of the same form."""
     return right[:-1] + ("7" if right[-1] != "7" else "3")

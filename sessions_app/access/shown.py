@@ -10,7 +10,8 @@ from sessions_app.access.masking import HIDDEN, Mask
 
 def tag(mask: Mask, name: str) -> str:
     """A tag: hidden whole where a part is hidden. It is stored in lower case, whatever case a pattern is written in."""
-    return HIDDEN if mask.hides(name) or mask.hides(name.upper()) else name
+    in_any_case = Mask(mask.keys, tuple(f"(?i){pattern}" for pattern in mask.patterns))
+    return HIDDEN if in_any_case.hides(name) else name
 
 
 def hides_in_query(mask: Mask, query: str) -> bool:

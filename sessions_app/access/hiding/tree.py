@@ -2,8 +2,8 @@
 
 - An object of which a field `name`, `key`, `field` or `label` (or one whose last word that is) holds a hidden name, as
   text of at most 60 characters, hides all its other values.
-- In a list of pairs, ``[["iban", "DE89"]]``, the second item is hidden where the first is a hidden name; in a list of
-  lists, the columns whose names in the first list are hidden.
+- In each list of two within a list, ``[["iban", "DE89"]]``, the second item is hidden where the first is a hidden name;
+  in a list of lists, the columns whose names in the first list are hidden.
 
 Type tags count as plain data, whether or not they are well-formed.
 """
@@ -86,16 +86,16 @@ class Hider:
 
     def _list(self, value: Sequence[Json], depth: int, may_have_head: bool = True) -> list[Json]:
         items = [self.json(item, depth) for item in value]
-        if not self.names or not value or not all(isinstance(row, list | tuple) for row in value):
+        if not self.names or not value:
             return items
-        columns = {column for column, name in enumerate(value[0]) if may_have_head and self._is_name(name)}
-        are_pairs = all(len(row) == 2 for row in value)
-        for row, shown in zip(value, items, strict=True):
-            if isinstance(shown, str):
+        head = value[0] if may_have_head and isinstance(value[0], list | tuple) else []
+        columns = {column for column, name in enumerate(head) if self._is_name(name)}
+        for place, (row, shown) in enumerate(zip(value, items, strict=True)):
+            if not isinstance(row, list | tuple) or isinstance(shown, str):
                 continue
-            if are_pairs and self._is_name(row[0]):
+            if len(row) == 2 and self._is_name(row[0]):
                 shown[1] = HIDDEN
-            if row is not value[0]:
+            if place > 0:
                 shown[:] = [HIDDEN if column in columns else item for column, item in enumerate(shown)]
         return items
 
