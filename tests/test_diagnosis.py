@@ -376,7 +376,7 @@ def test_a_tool_without_a_policy_that_was_held_for_the_same_arguments():
     hint = only(history.rest("paused"), "no policy")
     assert (hint.tone, hint.anchor) == ("idle", f"c{letter.position}")
     assert hint.text == (
-        "send_letter was held because it ran with the same arguments before, and it has no policy. "
+        "send_letter needed approval because it ran with the same arguments before, and it has no policy. "
         "Declare its effect, or that it is idempotent."
     )
     agent = builders.agent()

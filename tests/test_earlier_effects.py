@@ -246,7 +246,7 @@ def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Des
     assert session.why == "refund needs approval."
 
 
-# Which calls are held
+# Which calls need approval
 
 
 def test_a_call_of_a_tool_with_an_effect_is_held_whatever_its_arguments(desk: Desk) -> None:

@@ -95,7 +95,7 @@ def test_a_refund_that_was_given_before_a_rewind_is_held_and_not_given_again() -
     assert (after.status, after.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
     assert "It already ran with the same arguments" in after.why
     assert refunds() == REFUNDS
-    # Each is held with the call that it repeats; the call that may be repeated is not.
+    # Each needs approval, with the call that it repeats; the call that may be repeated is not.
     assert [(a.call.tool, a.repeats and a.repeats.result) for a in open_approvals(after)] == [
         ("fast", "fast:look"),
         ("refund", "refunded 100 for A1"),

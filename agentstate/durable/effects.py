@@ -1,7 +1,7 @@
 """Requests approval of calls that would follow an effect of their tool which the session's history does not show.
 
-The journal is asked once about each call that may be held, before the calls of the step run: a held call needs a
-person's approval, and the request shows the effects. The journal looks again when it records the start of the call.
+The journal is asked once about each call that may need approval, before the calls of the step run. The request for
+approval shows the effects. The journal looks again when it records the start of the call.
 """
 
 from agentstate.durable.records import CallRecord, EarlierEffects
@@ -13,14 +13,14 @@ from agentstate.names import CallState, Decision
 def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
     """
     :param pending: The calls of the step.
-    :raises Suspended: if a call is held, or the approval of one is requested.
+    :raises Suspended: if a call needs a person's approval.
     """
-    holding = []
+    decisions = []  # what people have to decide about
     failed_before = False
     for record in pending:
         earlier = _earlier_effects(run, record)
         if earlier is not None and earlier.needs_decision:
-            holding.append(earlier)
+            decisions.append(earlier)
             run.request_approval(record, record.tool, record.run_arguments)
         elif _is_uncertain_attempt(run, record):
             failed_before = True
@@ -35,7 +35,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
         if earlier is not None:
             run.show_earlier_effects(record, earlier)
     if run.approval_requests:
-        raise Suspended(_needs_approval(run, holding, failed_before=failed_before))
+        raise Suspended(_needs_approval(run, decisions, failed_before=failed_before))
 
 
 def suspended_for(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> Suspended:
@@ -56,7 +56,7 @@ def _is_uncertain_attempt(run: RunContext, record: CallRecord) -> bool:
 
 
 def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | None:
-    """The effects that the call would follow; None for a call that may not be held, or does not run.
+    """The effects that the call would follow; None for a call that does not need approval for any, or does not run.
 
     An approved call is asked about too: its arguments may have been changed, and another session of the line may have
     taken effect, since its request was made.
@@ -71,13 +71,13 @@ def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | No
 
 
 def _needs_approval(
-    run: RunContext, holding: list[EarlierEffects], *, failed_before: bool = False
+    run: RunContext, decisions: list[EarlierEffects], *, failed_before: bool = False
 ) -> NeedsApproval:
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs approval."
-    if any(earlier.repeats is not None for earlier in holding):
+    if any(earlier.repeats is not None for earlier in decisions):
         why += " It already ran with the same arguments, which the present history does not show."
-    elif holding:
+    elif decisions:
         why += " It has taken effect where this history does not show it, and that was not undone."
     if failed_before:
         why += " It failed before, and nobody knows whether it took effect."

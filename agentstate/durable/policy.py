@@ -1,4 +1,4 @@
-"""How the calls of a tool are run, and which earlier effects of a tool hold a call of it for a person.
+"""How the calls of a tool are run, and which earlier effects of a tool make a call of it need approval.
 
 Pure Python, so that an agent's module can import it anywhere.
 """
@@ -18,7 +18,7 @@ _FORMAT = re.compile(r"money:[A-Z]{3}|date|text")
 
 @dataclass(frozen=True, slots=True)
 class EffectScope:
-    """Which earlier effects of a tool hold a call of it, where the session's history does not show them.
+    """Because of which earlier effects of a tool a call of it needs approval, where the history does not show them.
 
     All arguments are those that run, as plain JSON.
 
@@ -37,7 +37,7 @@ class EffectScope:
         return self.whole_tool or effect == call
 
     def repeats(self, effect: Arguments, call: Arguments) -> bool:
-        """Whether an effect that is covered holds the call even if a person has seen it on an earlier request."""
+        """Whether the call needs approval because of a covered effect that a person has seen on an earlier request."""
         return bool(self.identity) or effect == call
 
     def _is_same_identity(self, effect: Arguments, call: Arguments) -> bool:
@@ -58,8 +58,8 @@ class ToolPolicy:
         idempotent, and in doubt if it is not, since nobody knows whether it took effect.
     :param effect: What a call changes outside the session, in a few words for the person who approves ("moves money").
     :param identity: The names of the arguments that identify an effect, such as ``("claim_number",)``. A call whose
-        values for them differ from those of an earlier effect is not held because of it. Use required arguments: one
-        that a call leaves out does not tell it apart. Naming them says that the tool has an effect.
+        values for them differ from those of an earlier effect needs no approval because of it. Use required arguments:
+        one that a call leaves out does not tell it apart. Naming them says that the tool has an effect.
     :param summary: What one call does, for people: ``"Refund {amount} on claim {claim_number}"``. Its names are the
         tool's arguments. Without one, the tool's name is shown.
     :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
@@ -67,8 +67,8 @@ class ToolPolicy:
     :raises ValueError: for a time that is not positive, an identity that is not a tuple of names, a summary with
         anything but names in its braces, or an unknown format.
 
-    A call of a tool that has an `effect`, an `identity` or an `approval` is held for a person while the tool has taken
-    effect where the session's history does not show it: see `effect_scope`.
+    A call of a tool that has an `effect`, an `identity` or an `approval` needs a person's approval while the tool has
+    taken effect where the session's history does not show it: see `effect_scope`.
     """
 
     idempotent: bool = False
@@ -109,10 +109,10 @@ class ToolPolicy:
 
     @property
     def effect_scope(self) -> EffectScope | None:
-        """Which earlier effects hold a call of the tool; None for a tool whose calls are never held.
+        """Because of which earlier effects a call of the tool needs approval; None for a tool without any.
 
-        An idempotent tool without an effect is never held. A tool of which nothing is declared is held only by a call
-        with the same arguments.
+        For an idempotent tool without an effect that is never so; for a tool of which nothing is declared, only because
+        of a call with the same arguments.
         """
         if self.effect or self.approval or self.identity:
             return EffectScope(whole_tool=True, identity=self.identity or ())

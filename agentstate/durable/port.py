@@ -38,7 +38,7 @@ class JournalUnavailable(BaseException):
 
 
 class EffectElsewhere(Exception):
-    """A call must not start: another session of the line has taken effect in a way that holds it."""
+    """A call must not start: another session of the line has taken effect, and a person has to decide."""
 
     def __init__(self, earlier: EarlierEffects) -> None:
         super().__init__("Another session of the line has taken effect.")
@@ -68,7 +68,7 @@ class Journal(Protocol):
         not among them. Reads only.
 
         :param arguments: Those that would run.
-        :param position: That of the call itself. What its own request has shown does not hold it once it is approved.
+        :param position: That of the call itself. Once it is approved, what its own request has shown needs no other decision.
         """
 
     def start_call(
@@ -76,9 +76,9 @@ class Journal(Protocol):
     ) -> Signals:
         """Record that the call has started. `sent` are its arguments, where they are not the model's.
 
-        :param scope: For a call that may be held.
-        :raises EffectElsewhere: if another session of the line has taken effect since `earlier_effects`, and that holds
-            the call; nothing is written. No two sessions of a line look and start at the same time.
+        :param scope: For a call that may need approval because of earlier effects.
+        :raises EffectElsewhere: if another session of the line has taken effect since `earlier_effects`, and a
+            person has to decide about that; nothing is written. No two sessions of a line look and start at once.
         """
 
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:

@@ -90,7 +90,8 @@ def _invoke(
     """Replay the call, answer it from the cache, or run it and record how it ends.
 
     :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it.
-    :raises Suspended: if the call took too long and may have taken effect, or is held by what another session did.
+    :raises Suspended: if the call took too long and may have taken effect, or needs approval because of what
+        another session did.
     """
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
     if record.status in ENDED_CALL_STATES:

@@ -43,7 +43,7 @@ class EffectGuard:
     def check_start(self, position: int, sent: dict[str, Json] | None, scope: EffectScope) -> None:
         """Look for effects of the line once more, before the call at the position is recorded as started.
 
-        :raises EffectElsewhere: if they hold the call.
+        :raises EffectElsewhere: if a person has to decide about one of them.
         """
         if not self.is_in_line:
             return

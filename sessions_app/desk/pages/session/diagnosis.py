@@ -184,18 +184,18 @@ def same_call(facts: _Facts) -> Iterator[Hint]:
 
 
 def missing_policy(facts: _Facts) -> Iterator[Hint]:
-    """A call was held for its arguments alone: the tool's policy does not say what repeating a call does."""
+    """A call needed approval for its arguments alone: the tool's policy does not say what repeating a call does."""
     agent = facts.agent
     policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
-    held: dict[str, ToolCall] = {}
+    repeated: dict[str, ToolCall] = {}
     for call in facts.calls:
         approval = getattr(call, "approval", None)
         if approval is not None and approval.repeats_id is not None and call.tool in policies:
-            held.setdefault(call.tool, call)
-    for tool, call in held.items():
+            repeated.setdefault(call.tool, call)
+    for tool, call in repeated.items():
         if not any(policies[tool].get(name) for name in _SAYS_WHAT_REPEATING_DOES):
             text = (
-                f"{tool} was held because it ran with the same arguments before, and it has no policy. "
+                f"{tool} needed approval because it ran with the same arguments before, and it has no policy. "
                 "Declare its effect, or that it is idempotent."
             )
             yield Hint("no policy", NOTE, text, "call", call.position)
