@@ -68,7 +68,7 @@ class Journal(Protocol):
         not among them. Reads only.
 
         :param arguments: Those that would run.
-        :param position: That of the call itself. Once it is approved, what its own request has shown needs no other decision.
+        :param position: That of the call itself. Once it is approved, what its request showed needs no other decision.
         """
 
     def start_call(
