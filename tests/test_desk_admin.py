@@ -187,3 +187,12 @@ def test_the_admin_has_the_desks_name_and_colours_and_a_way_back(client):
     assert 'href="/static/desk/admin.css"' in page
     assert 'rel="icon"' in page
     assert 'rel="icon"' in client.get("/no-such-page/").content.decode()
+
+
+def test_the_admin_says_what_was_done_as_the_desk_does(client):
+    client.force_login(builders.user("supervisor"))
+    session = builders.retries_used_up()
+    for address in ("/admin/sessions_app/event/", f"/admin/sessions_app/session/{session.pk}/change/"):
+        page = client.get(address).content.decode()
+        assert "Gave up after repeated attempts" in page
+        assert "gave_up" not in page

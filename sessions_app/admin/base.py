@@ -11,7 +11,7 @@ from django.utils.html import format_html
 
 from sessions_app.access.masking import Mask
 from sessions_app.addresses import address
-from sessions_app.models import Session
+from sessions_app.models import Event, Session
 
 # Django's own classes take no type arguments when they run.
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ else:
 
 def masked_name(session: Session) -> str:
     return Mask.configured().text(str(session))
+
+
+def sentence_of(event: Event) -> str:
+    """What was done, as the audit trail of the desk says it."""
+    return Mask.configured().row(event).description
 
 
 class UncountedPaginator(_Paginator):

@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
-from sessions_app.admin.base import ReadOnly, masked_name
+from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.models import Checkpoint, Event, Message, ModelCall, RegisteredAgent, ToolCall, Worker
 
 
@@ -65,11 +65,15 @@ class CheckpointAdmin(HistoryRows):
 
 @admin.register(Event)
 class EventAdmin(HistoryRows):
-    list_display = ("kind", "session_name", "actor_name", "position", "created_at", "desk")
+    list_display = ("what", "session_name", "actor_name", "position", "created_at", "desk")
     search_fields = ("actor_name",)
     list_select_related = ("session",)
     fields = (*list_display, "branch")
-    readonly_fields = ("session_name", "desk")
+    readonly_fields = ("what", "session_name", "desk")
+
+    @admin.display(description="What", ordering="kind")
+    def what(self, row: Event) -> str:
+        return sentence_of(row)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("session")

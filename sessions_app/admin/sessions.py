@@ -32,7 +32,7 @@ from sessions_app.action_list import (
 )
 from sessions_app.actions import BY_REASON
 from sessions_app.addresses import address
-from sessions_app.admin.base import ReadOnly, masked_name
+from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.finding import queues, stuck
 from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
 from sessions_app.wording import status_label
@@ -68,8 +68,12 @@ class NewestRows(_TabularInline):
 
 class Events(NewestRows):
     model = Event
-    fields = ("position", "kind", "actor_name", "created_at")
+    fields = ("position", "what", "actor_name", "created_at")
     readonly_fields = fields
+
+    @admin.display(description="What")
+    def what(self, row: Event) -> str:
+        return sentence_of(row)
 
 
 class Branches(NewestRows):
@@ -262,6 +266,6 @@ def _ask_reason_for(action: Action) -> Callable[..., HttpResponse | None]:
     def ask(
         model_admin: SessionAdmin, request: HttpRequest, sessions: QuerySet[Session]
     ) -> HttpResponse | None:
-        return model_admin.ask_reason(request, sessions, action.key.capitalize(), lambda session: action)
+        return model_admin.ask_reason(request, sessions, action.title, lambda session: action)
 
     return ask

@@ -43,7 +43,7 @@ class Event(models.Model):
         indexes = [models.Index(fields=["branch", "position"], name="event_branch")]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.position}"
+        return f"event {self.position}"
 
     @property
     def by_person(self) -> bool:
