@@ -12,6 +12,11 @@ Json = Any
 CheckpointKind = Literal["start", "step", "prepared", "end"]
 
 
+def user_body(text: str) -> dict[str, Json]:
+    """A user's message with this text, in the form in which Haystack writes a `ChatMessage`."""
+    return {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The agent's phase, and the totals of the visible history so far. `since` is when the phase began."""

@@ -21,7 +21,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentstate.durable.port import LeaseLost
-from agentstate.durable.records import ApprovalRecord, CallRecord, ReplyRecord, StoredMessage, UnreadMessage
+from agentstate.durable.records import (
+    ApprovalRecord,
+    CallRecord,
+    ReplyRecord,
+    StoredMessage,
+    UnreadMessage,
+    user_body,
+)
 from agentstate.journals.turns import Turns
 from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, RunEvent
 
@@ -207,9 +214,8 @@ def begin_epoch(store: Store, message: str, inputs: Record | None) -> int:
 
 def say(store: Store, text: str) -> None:
     """Add an unread user message."""
-    body: Record = {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]}
     position = store.position + 1
-    store.write({"op": "say", "position": position, "id": position, "body": body})
+    store.write({"op": "say", "position": position, "id": position, "body": user_body(text)})
 
 
 def ask(store: Store, messages: Sequence[Record], *, key: str = "", inputs: Record | None = None) -> None:

@@ -5,7 +5,7 @@ It claims no session, locks nothing and writes nothing, so a worker may be runni
 
 from django.db import transaction
 
-from agentstate.durable.records import Progress, Snapshot, UnreadMessage
+from agentstate.durable.records import Progress, Snapshot, UnreadMessage, user_body
 from sessions_app.history import restore
 from sessions_app.models import Session
 
@@ -32,10 +32,7 @@ class StoredSession:
             progress=Progress(session.phase, session.previous_phase, session.phase_since, session.totals),
             definition=session.definition,
             checkpoint=restored.checkpoint,
-            unread=tuple(
-                UnreadMessage(pk, {"role": "user", "meta": {}, "name": None, "content": [{"text": text}]})
-                for pk, text in unread
-            ),
+            unread=tuple(UnreadMessage(pk, user_body(text)) for pk, text in unread),
             replies=restored.replies,
             calls=restored.calls,
         )

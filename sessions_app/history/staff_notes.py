@@ -55,7 +55,11 @@ def note_places(messages: Iterable[Message]) -> dict[Place, str]:
     """Where the notes among the messages are, with the tool of each. At most one query."""
     candidates: dict[Place, str] = {}
     for message in messages:
-        beginning = _BEGINNING.match(message.text) if message.role == "user" and not message.author else None
+        beginning = (
+            _BEGINNING.match(message.text)
+            if message.role == Message.Role.USER and not message.author
+            else None
+        )
         if beginning is not None:
             candidates[message.branch_id, message.position] = beginning["tool"]
     if not candidates:

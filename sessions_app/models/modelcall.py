@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
+from agentstate.names import AGENT_GENERATOR
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
 
@@ -17,7 +18,7 @@ class ModelCall(BranchRow):
     """
 
     name = models.CharField(
-        max_length=100, default="agent", help_text="Which generator: the agent's own, or another."
+        max_length=100, default=AGENT_GENERATOR, help_text="Which generator: the agent's own, or another."
     )
     seq = models.PositiveIntegerField(
         default=0, help_text="Index of this call of the generator within its step, from 0."

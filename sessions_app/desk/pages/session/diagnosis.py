@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Length, Substr
 
+from agentstate.names import AGENT_GENERATOR
 from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
 from sessions_app.desk.pages.session.context import SessionContext
@@ -225,7 +226,7 @@ def full_context(facts: _Facts) -> Iterator[Hint]:
     tokens = facts.checkpoint.counters.get("context_tokens") or 0
     # A reply that has arrived since then is more exact.
     for call in facts.model_calls[:1]:
-        if call.name == "agent" and call.position > facts.checkpoint.position:
+        if call.name == AGENT_GENERATOR and call.position > facts.checkpoint.position:
             tokens = max(tokens, call.prompt_tokens + call.completion_tokens)
     if tokens > FULL * window:
         text = f"The context is {tokens * 100 // window} % full: {tokens:,} of {window:,} tokens."

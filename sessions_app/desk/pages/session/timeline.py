@@ -209,7 +209,7 @@ class _Rows:
             messages=mask.rows(
                 Message.objects.visible_on(branch, after=after, upto=upto)
                 .filter(limits)
-                .exclude(role="tool")
+                .exclude(role=Message.Role.TOOL)
                 .defer("body")
             ),
             model_calls=mask.rows(
