@@ -54,7 +54,16 @@ class Decision(StrEnum):
     REUSED = "reused"
 
 
-STEP_KINDS: Final = ("start", "step")
+class CheckpointKind(StrEnum):
+    """What a checkpoint is taken at. `PREPARED` is inside a step: what hooks before the model made of the context."""
+
+    START = "start"
+    STEP = "step"
+    PREPARED = "prepared"
+    END = "end"
+
+
+STEP_KINDS: Final = (CheckpointKind.START, CheckpointKind.STEP)
 """The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""
 
 

@@ -38,7 +38,7 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import AGENT_GENERATOR, ENDED_CALL_STATES, CallState, Decision
+from agentstate.names import AGENT_GENERATOR, ENDED_CALL_STATES, CallState, CheckpointKind, Decision
 
 # The exit reason of a run that ended at a step boundary, where its turn has not ended.
 BOUNDARY = "agentstate:step_boundary"
@@ -92,7 +92,7 @@ class CommitStepStart(DurableHook):
             self._begin_step(run, state)
         elif run.has_unread and not run.has_reply and not run.context_is_committed:
             # An earlier run began this step, and its model has not replied: it reads the new messages too.
-            run.commit("step", state)
+            run.commit(CheckpointKind.STEP, state)
         if run.end is None and run.signals.stop_request:
             run.end_run(requested_end(run.signals.stop_request))
         if run.end is not None:
@@ -108,11 +108,11 @@ class CommitStepStart(DurableHook):
         run.meter.add("steps", 1)
         answered = _answered_calls(run, state)
         if run.slice_is_over():
-            run.commit("step", state, answered=answered, run_end=Yielded())
+            run.commit(CheckpointKind.STEP, state, answered=answered, run_end=Yielded())
         elif run.may_defer_checkpoints and run.signals == Signals():
             run.defer_checkpoint(state, answered)
         else:
-            run.commit("step", state, answered=answered)
+            run.commit(CheckpointKind.STEP, state, answered=answered)
         run.context_is_committed = run.has_reply = False
 
 
@@ -162,7 +162,7 @@ class CommitTurnEnd(DurableHook):
         next_turn = Meter(meter.progress(), run.clock)
         next_turn.to(AgentPhase.PLANNING)
         run.commit(
-            "end",
+            CheckpointKind.END,
             state,
             answered=_answered_calls(run, state),
             run_end=Finished(
@@ -249,7 +249,7 @@ class GuardedHook:
 def _begin_turn(run: RunContext, state: State) -> None:
     """Commit the "start" checkpoint of a new turn, unless that is done."""
     if run.begins_turn and not run.turn_is_committed:
-        run.commit("start", state)
+        run.commit(CheckpointKind.START, state)
         run.step_is_committed = run.turn_is_committed = True
 
 

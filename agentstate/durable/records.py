@@ -6,10 +6,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from agentstate.durable.run_end import RunEnd
-from agentstate.names import CallState, Decision
+from agentstate.names import CallState, CheckpointKind, Decision
 
 Json = Any
-CheckpointKind = Literal["start", "step", "prepared", "end"]
 
 
 def user_body(text: str) -> dict[str, Json]:
@@ -173,7 +172,7 @@ class NewCheckpoint:
     `messages` are new, in order, and get the next positions. `context` is None where the model sees all that it saw
     at the checkpoint before plus every message stored since; else the whole of what it sees: positions, and
     negative numbers for the new messages (-1 the first). `state` maps a changed key to {"set": value} or
-    {"extend": items}. A "step" checkpoint reads the unread messages into the context, behind the rest, unless
+    {"extend": items}. A `STEP` checkpoint reads the unread messages into the context, behind the rest, unless
     `read_unread` is False. `replaced_unread` are the ids of unread messages that a hook has replaced or left out: they
     are read, and not stored.
 

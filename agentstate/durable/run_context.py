@@ -23,7 +23,6 @@ from agentstate.durable.progress import Clock, Meter
 from agentstate.durable.records import (
     AnsweredCall,
     CallRecord,
-    CheckpointKind,
     CommittedCheckpoint,
     EarlierEffects,
     NewCheckpoint,
@@ -38,7 +37,7 @@ from agentstate.durable.run_end import ApprovalRequest, RunEnd
 from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
 from agentstate.durable.state.keys import COUNTERS, StateKeys
-from agentstate.names import ENDED_CALL_STATES
+from agentstate.names import ENDED_CALL_STATES, CheckpointKind
 
 if TYPE_CHECKING:
     from haystack.components.agents.state import State
@@ -112,7 +111,7 @@ class RunContext:
         self._deferred: _Draft | None = None
 
         self.checkpoint = checkpoint = snapshot.checkpoint
-        self.begins_turn = checkpoint is None or checkpoint.kind == "end"
+        self.begins_turn = checkpoint is None or checkpoint.kind == CheckpointKind.END
         self.step = checkpoint.step if checkpoint else 0
         # Of the step that comes next, or is in progress: is its first checkpoint committed, is what the hooks before
         # the model made of the context committed, and has the model replied?
@@ -120,7 +119,7 @@ class RunContext:
         self.turn_is_committed = not self.begins_turn
         # The live State of the step, if hooks before the model may change what it sees.
         self.prepared_state: State | None = None
-        self.context_is_committed = checkpoint is not None and checkpoint.kind == "prepared"
+        self.context_is_committed = checkpoint is not None and checkpoint.kind == CheckpointKind.PREPARED
         self.has_reply = bool(snapshot.replies)
         self.has_unread = not self.begins_turn and bool(snapshot.unread)
 
@@ -248,7 +247,7 @@ class RunContext:
         change = self.conversation.change(state.data["messages"])
         keys, _ = self.keys.changes(state.data)
         if change.context is not None or change.messages or keys:
-            self.commit("prepared", state)
+            self.commit(CheckpointKind.PREPARED, state)
             self.context_is_committed = True
 
     def defer_checkpoint(self, state: "State", answered: Iterable[AnsweredCall]) -> None:
@@ -256,7 +255,7 @@ class RunContext:
 
         All that it holds is in the journal already: a run that dies before the reply prepares it again.
         """
-        self._deferred = self._draft("step", state, answered, read_unread=False)
+        self._deferred = self._draft(CheckpointKind.STEP, state, answered, read_unread=False)
 
     @property
     def deferred_checkpoint(self) -> NewCheckpoint | None:
@@ -304,7 +303,7 @@ class RunContext:
             replaced_unread=change.replaced_unread,
             **options,
         )
-        if kind != "prepared":
+        if kind != CheckpointKind.PREPARED:
             self._replies, self._next_seq, self.calls = {}, {}, {}
             self.unmatched_calls, self.approval_requests, self.delivered = [], [], {}
         return _Draft(new, state, change, changed_keys)

@@ -8,7 +8,7 @@ from agentstate.durable.port import Journal
 from agentstate.durable.records import NewCheckpoint, NewMessage, Progress
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import ask
-from agentstate.names import WORKING_MEMORY_KEY
+from agentstate.names import WORKING_MEMORY_KEY, CheckpointKind
 
 Json = Any
 
@@ -44,7 +44,7 @@ def _checkpoint(
     stored = {WORKING_MEMORY_KEY: {"set": _stored(state.memory)}} if memory else {}
     journal.checkpoint(
         NewCheckpoint(
-            kind="end" if ended else "step",
+            kind=CheckpointKind.END if ended else CheckpointKind.STEP,
             step=sum(body["role"] == "assistant" for body in bodies),
             progress=Progress(state.phase.value, "", state.updated_at, {}),
             messages=[NewMessage(body) for body in bodies],

@@ -31,7 +31,7 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
-from agentstate.names import CallState, Decision
+from agentstate.names import CallState, CheckpointKind, Decision
 
 # What the record of a planned call holds.
 _PLANNED = ("position", "call_id", "tool", "arguments", "idempotency_key")
@@ -137,7 +137,7 @@ class MemoryJournal:
                 seen = [position for position in store.context if position <= last["position"]]
                 checkpoint = StoredCheckpoint(
                     position=last["position"],
-                    kind=last["kind"],
+                    kind=CheckpointKind(last["kind"]),
                     step=last["step"],
                     context=tuple(StoredMessage(position, store.messages[position]) for position in seen),
                     state=dict(store.state),
@@ -203,7 +203,7 @@ class MemoryJournal:
             for m in new.messages
         ]
         others = [message for message in store.unread if message.id not in own_ids]
-        to_read = others if new.kind == "step" and new.read_unread else []
+        to_read = others if new.kind == CheckpointKind.STEP and new.read_unread else []
         first = store.position + 1
         positions = list(range(first, first + len(bodies)))
         read = [StoredMessage(first + len(bodies) + i, message.body) for i, message in enumerate(to_read)]

@@ -30,7 +30,7 @@ from agentstate.durable.records import (
     user_body,
 )
 from agentstate.journals.turns import Turns
-from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, RunEvent
+from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, CheckpointKind, RunEvent
 
 Json = Any
 Record = dict[str, Json]
@@ -152,10 +152,10 @@ class Store:
         self.checkpoints.append(
             {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}
         )
-        if record["kind"] != "prepared":
+        if record["kind"] != CheckpointKind.PREPARED:
             self.replies = []
             self._step_began_at = record["position"]
-        if record["kind"] == "end" and (turn := self.turns.unfinished):
+        if record["kind"] == CheckpointKind.END and (turn := self.turns.unfinished):
             turn.context, turn.state, turn.counters = (
                 tuple(self.context),
                 dict(self.state),

@@ -26,7 +26,7 @@ from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import Snapshot
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import Record, Store, begin_epoch
-from agentstate.names import RunEvent
+from agentstate.names import CheckpointKind, RunEvent
 
 try:
     import redis
@@ -194,7 +194,7 @@ class ValkeyStore(Store):
 
     def _apply(self, record: Record) -> None:
         super()._apply(record)
-        if record["op"] == "checkpoint" and record["kind"] != "prepared":
+        if record["op"] == "checkpoint" and record["kind"] != CheckpointKind.PREPARED:
             self.step_messages = []
         elif record["op"] == "reply":
             self.step_messages += _own_messages(record)
@@ -210,7 +210,7 @@ class ValkeyStore(Store):
                 fields["epoch"] = str(part["epoch"])
             elif part["op"] == "checkpoint":
                 fields["current_step"] = str(part["step"])
-                if part["kind"] in ("step", "end"):
+                if part["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
                     result = [*step_messages, *_own_messages(part)]
                     fields[f"result_step_{part['step']}"] = json.dumps(result, ensure_ascii=False)
                     step_messages = []

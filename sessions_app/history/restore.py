@@ -16,7 +16,7 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.names import CallState
+from agentstate.names import CallState, CheckpointKind
 from sessions_app.history.message_rows import RESULT_OF, results_of, unpack
 from sessions_app.models import (
     Branch,
@@ -57,7 +57,7 @@ def read(branch: Branch) -> Restored:
     results = results_of(branch, context)
     stored = StoredCheckpoint(
         position=checkpoint.position,
-        kind=checkpoint.kind,  # type: ignore[arg-type]
+        kind=CheckpointKind(checkpoint.kind),
         step=checkpoint.step,
         context=tuple(StoredMessage(message.position, unpack(message, results)) for message in context),
         state=state_of(branch, checkpoint),

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate.names import CheckpointKind
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 from sessions_app.models.session import Phase
 
@@ -19,10 +20,10 @@ class Checkpoint(BranchRow):
     """
 
     class Kind(models.TextChoices):
-        START = "start", "start of a turn"
-        STEP = "step", "start of a step"
-        PREPARED = "prepared", "inside a step"
-        END = "end", "end of a turn"
+        START = CheckpointKind.START.value, "start of a turn"
+        STEP = CheckpointKind.STEP.value, "start of a step"
+        PREPARED = CheckpointKind.PREPARED.value, "inside a step"
+        END = CheckpointKind.END.value, "end of a turn"
 
     kind = models.CharField(max_length=10, choices=Kind)
     step = models.PositiveIntegerField(help_text="Steps finished on this branch before it.")
@@ -51,7 +52,9 @@ class Checkpoint(BranchRow):
         ]
         indexes = [
             models.Index(
-                fields=["branch", "position"], condition=Q(kind__in=("start", "end")), name="checkpoint_turn"
+                fields=["branch", "position"],
+                condition=Q(kind__in=(CheckpointKind.START.value, CheckpointKind.END.value)),
+                name="checkpoint_turn",
             ),
             models.Index(fields=["branch", "position"], condition=~Q(tools=None), name="checkpoint_tools"),
         ]

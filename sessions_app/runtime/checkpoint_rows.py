@@ -6,6 +6,7 @@ from typing import Any
 
 from agentstate.durable.records import NewCheckpoint
 from agentstate.durable.run_end import Finished
+from agentstate.names import CheckpointKind
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, StateValue
 from sessions_app.runtime import statements
@@ -42,10 +43,10 @@ class CheckpointRows:
             if "set" in change:
                 self._keys[key] = position
         self._insert_values(position, new.state)
-        tools = list(new.tools) if new.tools != self._tools or new.kind == "start" else None
+        tools = list(new.tools) if new.tools != self._tools or new.kind == CheckpointKind.START else None
         self._tools = new.tools
         outcome = None
-        if new.kind == "end" and isinstance(new.run_end, Finished):
+        if new.kind == CheckpointKind.END and isinstance(new.run_end, Finished):
             outcome = {"final_answer": new.run_end.final_answer, "exit_reason": new.run_end.exit_reason}
         statements.insert(
             Checkpoint,

@@ -33,7 +33,7 @@ from agentstate.durable.records import (
     user_body,
 )
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
-from agentstate.names import ENDED_CALL_STATES, CallState
+from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 from sessions_app.history import restore
 from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
 from sessions_app.runtime import statements, step_rows
@@ -97,7 +97,7 @@ class OrmJournal:
                 updated_at=timezone.now(),
             )
             unread: list[InboxMessage] = []
-            if fence.unread and new.kind == "step" and new.read_unread:
+            if fence.unread and new.kind == CheckpointKind.STEP and new.read_unread:
                 unread = self._unread(excluding=new)
                 if unread:
                     fence = self._fence(len(unread))
@@ -225,7 +225,7 @@ class OrmJournal:
             status = str(
                 end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
             )
-        if new.kind != "prepared":
+        if new.kind != CheckpointKind.PREPARED:
             self._results, self._call_ids = {}, {}
         return CommittedCheckpoint(positions, fence.signals(), read, status)
 
