@@ -10,7 +10,7 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
 
-from agentstate.durable.failures import MAX_DELAY, is_transient, retry_delay
+from agentstate.durable.failures import MAX_DELAY, beginning, is_transient, retry_delay
 from sessions_app import actions
 from sessions_app.models import Phase, Session, Status, WaitingFor
 from tests import driving, sample_agents
@@ -411,3 +411,18 @@ def test_a_followup_turn_may_fail_and_the_turn_before_it_stays(desk: Desk) -> No
     after = desk.fresh(session)
     assert (after.phase, after.final_answer) == (Phase.ERROR, "")
     assert ("assistant", "Refund handled.") in desk.texts(session)
+
+
+@pytest.mark.parametrize(
+    "text, most, shown",
+    [
+        ("as it is", 8, "as it is"),
+        ("one two three", 12, "one two…"),
+        ("one two three", 8, "one two…"),
+        ("one\ntwo three", 6, "one…"),
+        ("DE89370400440532013000", 10, "…"),
+    ],
+)
+def test_a_long_error_is_cut_between_two_words(text: str, most: int, shown: str) -> None:
+    assert beginning(text, most) == shown
+    assert len(beginning(text, most)) <= most

@@ -31,13 +31,23 @@ class GarbledReply(Exception):
     """What the chat generator returned is not a list of valid assistant messages."""
 
 
+def beginning(text: str, most: int) -> str:
+    """At most so many characters of the text, without a word that would be cut: its beginning could not be masked."""
+    if len(text) <= most:
+        return text
+    shown = text[: most - 1]
+    if not text[most - 1].isspace():
+        shown = shown[: max(shown.rfind(blank) for blank in " \n\t") + 1]
+    return f"{shown.rstrip()}…"
+
+
 def describe(error: BaseException) -> str:
     """``Type: message``, at most 4,000 characters."""
     try:
         text = str(error).strip() or "no message"
     except Exception:  # an error's own code may fail
         text = "no message"
-    return f"{type(error).__name__}: {text}"[:4000]
+    return beginning(f"{type(error).__name__}: {text}", 4000)
 
 
 def is_transient(error: BaseException) -> bool:

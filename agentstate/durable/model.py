@@ -9,7 +9,7 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate.durable import run_context
 from agentstate.durable.call_ids import is_usable_id, new_call_id
-from agentstate.durable.failures import GarbledReply, ModelFailed
+from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
@@ -139,11 +139,13 @@ def _check_replies(result: Any) -> list[ChatMessage]:
         isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
     ):
         raise GarbledReply(
-            f"The chat generator did not answer with assistant messages but with {str(result)[:500]}"
+            f"The chat generator did not answer with assistant messages but with {beginning(str(result), 500)}"
         )
     for call in [call for reply in replies for call in reply.tool_calls]:
         if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
-            raise GarbledReply(f"The chat generator asks for an invalid tool call: {str(call)[:500]}")
+            raise GarbledReply(
+                f"The chat generator asks for an invalid tool call: {beginning(str(call), 500)}"
+            )
     return replies
 
 
