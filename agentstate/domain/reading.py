@@ -5,12 +5,33 @@ The bodies of messages are those of Haystack's `ChatMessage.to_dict()`.
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from agentstate.domain.messages import Message, Role, ToolCall
 
 Json = Any
 Body = Mapping[str, Json]
+
+
+class ReadableSession(Protocol):
+    """A durable session as it is read: a journal of it, or `StoredSession`. `error` is read after `load`."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def error(self) -> str:
+        """That of the run that ended last; "" if there is none."""
+
+    def load(self) -> Any:
+        """The snapshot: `agentstate.durable.records.Snapshot`, which this package does not import."""
+
+
+@runtime_checkable
+class HasJournal(Protocol):
+    """What gives a journal for reading, as a `DurableAgent` does."""
+
+    def journal(self) -> ReadableSession: ...
 
 
 def bodies_of(snapshot: Any) -> list[Body]:

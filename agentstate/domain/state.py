@@ -16,7 +16,7 @@ from typing import Any, Self
 from agentstate.domain.frozen import Clock, as_utc, require, set_fields, tuple_of, utc_now
 from agentstate.domain.messages import Message, Role, ToolCall
 from agentstate.domain.phases import AgentPhase, check
-from agentstate.domain.reading import bodies_of, calls_of, messages_of, texts_of
+from agentstate.domain.reading import HasJournal, ReadableSession, bodies_of, calls_of, messages_of, texts_of
 from agentstate.names import WORKING_MEMORY_KEY
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
@@ -130,14 +130,14 @@ class AgentState:
         )
 
     @classmethod
-    def of(cls, session: Any, session_id: str | None = None) -> Self:
+    def of(cls, session: ReadableSession | HasJournal, session_id: str | None = None) -> Self:
         """The state of a durable session at its last checkpoint, with the messages that were not read yet.
 
         :param session: A journal of the session, a `DurableAgent`, or `StoredSession(session)` for one of the desk.
             Nothing of it is changed.
         :param session_id: For an id of the session that would not be valid here, or another one.
         """
-        journal = session.journal() if hasattr(session, "journal") else session
+        journal = session.journal() if isinstance(session, HasJournal) else session
         snapshot = journal.load()
         checkpoint, at = snapshot.checkpoint, snapshot.progress.since
         bodies = bodies_of(snapshot)
@@ -153,15 +153,14 @@ class AgentState:
         )
         phase = AgentPhase(snapshot.progress.phase)
         answers = [message.content for message in history if message.role is Role.ASSISTANT]
-        error = journal.error if hasattr(journal, "error") else journal.store.last_end.get("error")
         return cls(
-            session_id=session_id or getattr(journal, "session_id", None) or uuid.uuid4().hex,
+            session_id=session_id or journal.session_id or uuid.uuid4().hex,
             phase=phase,
             history=history,
             memory=memory,
             iteration=checkpoint.step if checkpoint else 0,
             final_answer=answers[-1] if phase is AgentPhase.DONE and answers else None,
-            error_message=(error or None) if phase is AgentPhase.ERROR else None,
+            error_message=(journal.error or None) if phase is AgentPhase.ERROR else None,
             created_at=at,
             updated_at=at,
         )

@@ -64,6 +64,11 @@ class MemoryJournal:
     def session_id(self) -> str:
         return self.store.session_id
 
+    @property
+    def error(self) -> str:
+        """That of the run that ended last; "" if there is none."""
+        return str(self.store.last_end.get("error") or "")
+
     def next_epoch(self) -> Self:
         """The session's journal at its next epoch, in this process; the present one can write no more."""
         return type(self)(self.store, begin_epoch(self.store, "", None))
