@@ -145,7 +145,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
         | {
             "call": item,
             "arguments": values.readable(item.ran),
-            "asked": values.readable(item.row.arguments) if item.edited else None,
+            "requested": values.readable(item.row.arguments) if item.edited else None,
         },
     )
 

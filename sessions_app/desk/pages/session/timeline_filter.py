@@ -176,5 +176,7 @@ class _Hits:
         return [_Hit(*row) for row in values[: self.most]]
 
     def _merge(self, *hits: list[_Hit]) -> list[_Hit]:
-        merged = sorted((hit for each in hits for hit in each), key=lambda hit: hit.position, reverse=True)
+        merged = sorted(
+            (hit for hits_of_kind in hits for hit in hits_of_kind), key=lambda hit: hit.position, reverse=True
+        )
         return merged[: self.most]
