@@ -107,27 +107,20 @@ REFUSALS: dict[str, dict[str, str]] = {
     "step": _REPAIRS,
 }
 
+_ANSWERABLE = {
+    "waiting_for_approval",
+    "in_doubt",
+    "retries_used_up",
+    "changed",
+    "paused",
+    "rewound",
+    "forked",
+}
 # Where an agent cannot run, these are refused in these states too.
 NEEDS_AGENT: dict[str, set[str]] = {
     "resume": {"retrying", "retries_used_up", "changed", "paused", "failed", "rewound", "forked"},
-    "approve": {
-        "waiting_for_approval",
-        "in_doubt",
-        "retries_used_up",
-        "changed",
-        "paused",
-        "rewound",
-        "forked",
-    },
-    "reuse": {
-        "waiting_for_approval",
-        "in_doubt",
-        "retries_used_up",
-        "changed",
-        "paused",
-        "rewound",
-        "forked",
-    },
+    "approve": _ANSWERABLE,
+    "reuse": _ANSWERABLE,
 }
 
 PERMISSIONS: dict[str, str] = {
