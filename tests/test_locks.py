@@ -18,7 +18,7 @@ from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
-from sessions_app.models import Approval, Event, Message, ModelCall, Session, Status
+from sessions_app.models import Approval, Event, Message, ModelCall, RegisteredAgent, Session, Status
 from sessions_app.runtime import leases, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
@@ -56,6 +56,8 @@ def _use_it(
     monkeypatch.setattr(leases, "CLAIM_WAIT_SECONDS", 0.2)
     with django_db_blocker.unblock():
         yield
+        # The next test shares this database: no agent, and no session that is due, is left for it.
+        RegisteredAgent.objects.all().delete()
         Session.objects.filter(status=Status.RUNNING).update(
             lease_expires_at=timezone.now() + timedelta(days=1)
         )
