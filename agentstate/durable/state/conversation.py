@@ -24,6 +24,7 @@ class Change:
     context: list[int] | None
     replaced_unread: tuple[int, ...]
     _live: list[ChatMessage] = field(repr=False)
+    _unchanged: int  # So many messages at the beginning are those of the last commit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +59,26 @@ class Conversation:
         """What of `live` has to be stored, and what the model sees from here on."""
         seen_before = len(self._seen)
         unread = self._unread_among(live)
-        if live[:seen_before] == self._seen and all(index >= seen_before for index in unread):
-            positions: list[int | None] = [
-                *self._positions,
-                *self._stored_positions(live, range(seen_before, len(live)), unread, self._since),
-            ]
+        goes_on = live[:seen_before] == self._seen and all(index >= seen_before for index in unread)
+        # What the model saw before is left out of both lists where it goes on: a step costs what it adds.
+        if goes_on:
+            in_order = [position for position, _ in self._since]
+            stored, first = self._since, seen_before
         else:
-            stored = [*zip(self._positions, self._seen, strict=True), *self._since]
-            positions = self._stored_positions(live, range(len(live)), unread, stored)
-        new = [index for index, position in enumerate(positions) if position is None]
+            stored, first = [*zip(self._positions, self._seen, strict=True), *self._since], 0
+            in_order = [position for position, _ in stored]
+        positions = self._stored_positions(live, range(first, len(live)), unread, stored)
+        new = [first + number for number, position in enumerate(positions) if position is None]
         messages = [_new_message(live[index], unread.get(index)) for index in new]
         read = {item.id for item in unread.values()}
         replaced = tuple(item.id for item in self._unread if item.id not in read)
-        in_order = [*self._positions, *(position for position, _ in self._since)]
         context = None
         if positions != [*in_order, *([None] * len(new))]:
             numbers = iter(range(-1, -len(new) - 1, -1))
             context = [next(numbers) if position is None else position for position in positions]
-        return Change(messages, context, replaced, live)
+            if goes_on:
+                context = [*self._positions, *context]
+        return Change(messages, context, replaced, live, seen_before if goes_on else 0)
 
     def committed(
         self, change: Change, positions: Sequence[int], read: Iterable[tuple[int, ChatMessage]] = ()
@@ -89,7 +92,8 @@ class Conversation:
             self._positions += [position for position, _ in self._since] + list(positions)
         else:
             self._positions = [positions[-p - 1] if p < 0 else p for p in change.context]
-        self._seen, self._since, self._unread = list(change._live), [], []
+        self._seen[change._unchanged :] = change._live[change._unchanged :]
+        self._since, self._unread = [], []
         for position, message in read:
             self._seen.append(message)
             self._positions.append(position)
