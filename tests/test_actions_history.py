@@ -449,6 +449,7 @@ class Histories(RuleBasedStateMachine):
             assert [(kind, pk) for _, kind, pk in sorted(rows)] == self.seen[branch.pk]
 
 
+@pytest.mark.slow
 def test_random_rewinds_undos_and_forks_show_what_copying_lists_would() -> None:
     run_state_machine_as_test(
         Histories, settings=settings(max_examples=30, stateful_step_count=20, deadline=None)

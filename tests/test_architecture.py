@@ -125,6 +125,7 @@ def test_a_web_process_imports_neither_haystack_nor_agents() -> None:
     assert loaded(code, "haystack", "agentstate.demo.agents") == []
 
 
+@pytest.mark.slow
 def test_a_worker_imports_haystack() -> None:
     """The counterpart, so that the test above cannot pass for a wrong name."""
     assert loaded("import django; django.setup(); import sessions_app.runtime.worker", "haystack") == [

@@ -294,6 +294,7 @@ def test_one_session_in_trouble_does_not_hold_up_the_others(actor, monkeypatch, 
     assert "a bug" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_many_workers_do_each_session_once(actor):
     sessions = [builders.done() for _ in range(12)]

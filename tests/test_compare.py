@@ -237,6 +237,7 @@ def test_a_very_long_message_is_shown_changed_as_a_whole():
     assert [differs for _, differs in parts(line, "left")] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rewritten", [False, True])
 def test_it_costs_the_same_however_long_the_histories_are(rewritten, django_assert_num_queries):
     def pair(steps):

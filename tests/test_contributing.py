@@ -134,6 +134,7 @@ def test_the_tests_of_the_tables_pass_once_the_action_is_added(project: Path) ->
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_an_action_added_by_the_instructions_appears_everywhere(project: Path) -> None:
     env = environment_of(project)
     done = subprocess.run([sys.executable, "-c", FOUND], cwd=project, env=env, capture_output=True, text=True)

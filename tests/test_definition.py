@@ -131,6 +131,7 @@ print(json.dumps({name: fingerprint(build()) for name, build in UNSTABLE.items()
 """
 
 
+@pytest.mark.slow
 def test_every_process_computes_the_same_fingerprint_whatever_its_hash_seed() -> None:
     fingerprints = []
     for seed in ("1", "2"):

@@ -102,6 +102,7 @@ def model_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_with_a_key_they_ask_the_model_server_that_the_environment_names(model_server, monkeypatch):
     url, asked = model_server
     monkeypatch.setenv("OPENAI_API_KEY", "sk-for-this-test")
@@ -134,6 +135,7 @@ print(messages[-1].text)
 """
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_in_other_processes(tmp_path):
     """One turn a process, with nothing between them but a file."""
     env = environment(AGENTSTATE_DEMO_DELAY="0", HAYSTACK_TELEMETRY_ENABLED="false")

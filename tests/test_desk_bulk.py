@@ -203,6 +203,7 @@ def test_an_unknown_act_is_not_found(operator):
     assert operator.get("/bulk/actions/999/").status_code == 404
 
 
+@pytest.mark.slow
 def test_its_pages_are_as_cheap_for_many_sessions_as_for_few(operator, django_assert_num_queries):
     for sessions in (3, 40):
         for _ in range(sessions):

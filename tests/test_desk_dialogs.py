@@ -315,6 +315,7 @@ def sent_by_browser(text):
 CHOICES = {"how": {"type": "string", "enum": ["full", "partial"]}, "express": {"type": "boolean"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, properties",
     [

@@ -207,6 +207,7 @@ def test_a_session_that_stops_moving_appears_on_an_open_list_although_no_row_has
     assert "Forgotten" in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_counts_are_exact_up_to_99_and_follow_the_filter(desk):
     for number in range(100):
         builders.paused(title=f"Claim {number}", customer="Keller" if number < 99 else "Hopper")

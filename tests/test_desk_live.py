@@ -154,6 +154,7 @@ def test_content_is_given_to_those_who_are_logged_in_only(desk):
     assert "A secret" not in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_assert_num_queries):
     for steps in (2, 120):
         history = builders.asked()

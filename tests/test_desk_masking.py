@@ -140,6 +140,7 @@ def pages(session: Session) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["viewer", "supervisor"])
 def test_no_page_shows_what_is_hidden(client, role):
     session = confidential()

@@ -121,6 +121,7 @@ def test_each_session_shows_its_newest_places_only_and_leads_to_all(desk):
     assert every.index("for the 4. time") < every.index("for the 0. time")
 
 
+@pytest.mark.slow
 def test_a_search_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for sessions in (2, 30):
         for number in range(sessions):

@@ -136,6 +136,7 @@ def test_what_a_customer_or_a_tool_wrote_is_never_markup(desk):
         assert "<b onclick" not in text
 
 
+@pytest.mark.slow
 def test_pages_obey_the_content_security_policy(desk):
     """No inline script, style or handler, and no script from elsewhere."""
     for state in ("waiting_for_approval", "in_doubt", "rewound"):
@@ -146,6 +147,7 @@ def test_pages_obey_the_content_security_policy(desk):
         assert not re.search(r"<style|\sstyle=|\son\w+=|hx-on|javascript:", text)
 
 
+@pytest.mark.slow
 def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_assert_num_queries):
     short, long = builders.asked(), builders.asked()
     for history, steps in ((short, 3), (long, 130)):
@@ -165,6 +167,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
                 page_of(history.session, desk, tab)
 
 
+@pytest.mark.slow
 def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     history = builders.asked()
     for number in range(230):
@@ -196,6 +199,7 @@ def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     assert "Step 132<" not in text
 
 
+@pytest.mark.slow
 def test_a_deep_link_opens_the_page_that_shows_its_place(desk):
     history = builders.asked()
     for number in range(300):
@@ -298,6 +302,7 @@ def test_the_timeline_can_be_filtered(desk, query, steps):
     assert [int(number) for number in re.findall(r"<b>Step (\d+)</b>", text)] == steps
 
 
+@pytest.mark.slow
 def test_only_what_people_did_can_be_shown(desk):
     operator = builders.user("operator", "anna")
     session = builders.paused()
@@ -344,6 +349,7 @@ def test_the_json_is_complete_and_can_be_had_as_a_file(desk):
     assert data["earlier"] is None
 
 
+@pytest.mark.slow
 def test_a_page_of_the_json_leaves_out_big_results_and_says_how_big_they_are(desk):
     history = builders.asked()
     for number in range(101):

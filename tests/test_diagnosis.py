@@ -286,6 +286,7 @@ def test_discarded_steps_are_not_diagnosed():
     assert hints(session) == []
 
 
+@pytest.mark.slow
 def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_queries):
     history = builders.asked()
     for number in range(300):

@@ -91,6 +91,7 @@ def with_state(**changes: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @given(states)
 def test_any_state_comes_back_equal_and_frozen(state: AgentState) -> None:
     text = encode_state(state)

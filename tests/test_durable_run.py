@@ -153,6 +153,7 @@ def stored_result(store: Store) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_write_it_ends_the_same_and_no_committed_reply_is_requested_again(kind, committed):
     build, inputs = kind

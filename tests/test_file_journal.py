@@ -148,6 +148,7 @@ def test_every_record_is_a_line_of_json(path: Path) -> None:
         assert base.context[0].body["content"][0]["text"] == "a\nb\u2028c\r\nd \U0001f600"
 
 
+@pytest.mark.slow
 def test_a_file_truncated_anywhere_opens_again_and_the_turn_ends_the_same(path: Path) -> None:
     run_turn(path)
     data = path.read_bytes()

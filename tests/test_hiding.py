@@ -253,6 +253,7 @@ def test_what_matches_too_often_for_linear_time_is_hidden_from_there():
     assert len(shown) < 350_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text, seen, times",
     [
@@ -453,6 +454,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_150_kb_are_masked_at_once(unit):
     text = unit * (150_000 // len(unit))
@@ -462,6 +464,7 @@ def test_150_kb_are_masked_at_once(unit):
     assert time.process_time() - started < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first, unit, last",
     [

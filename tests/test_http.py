@@ -70,6 +70,7 @@ def tokens(answer: Any) -> set[str]:
     return {token.strip() for token in answer["Cache-Control"].split(",")}
 
 
+@pytest.mark.slow
 def test_no_cache_keeps_a_page(samples, staff):
     for address in (*of_the_desk(samples), *of_the_admin(), "/login/", "/no/such/page/"):
         for client, method in ((staff, "GET"), (Client(), "GET"), (Client(), "POST")):
@@ -88,6 +89,7 @@ def test_static_files_may_be_cached(client):
     assert "public" in tokens(answer)
 
 
+@pytest.mark.slow
 def test_head_is_answered_like_get_and_without_a_body(samples, staff):
     for address in (*of_the_desk(samples), "/login/"):
         for client in (Client(), staff):
@@ -98,6 +100,7 @@ def test_head_is_answered_like_get_and_without_a_body(samples, staff):
             assert [head.get(field) for field in same] == [get.get(field) for field in same], address
 
 
+@pytest.mark.slow
 def test_options_names_exactly_the_methods_that_an_address_takes(samples, staff):
     for address in of_the_desk(samples):
         answer = staff.options(address)

@@ -179,6 +179,7 @@ def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool) 
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_commit_it_ends_the_same_and_no_committed_reply_is_requested_again(
     kind, make: Make, committed: bool
@@ -203,6 +204,7 @@ def test_killed_at_any_commit_it_ends_the_same_and_no_committed_reply_is_request
     assert number > 2
 
 
+@pytest.mark.slow
 def test_killed_while_tools_run_no_effect_happens_twice_without_a_persons_decision(make: Make) -> None:
     durable = make_durable(sample_agents.refunds())
     number, died, doubts = 0, True, 0

@@ -178,6 +178,7 @@ def killed_at_each_write(
             yield path
 
 
+@pytest.mark.slow
 def test_a_script_of_keyed_messages_that_is_killed_anywhere_and_run_again_is_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

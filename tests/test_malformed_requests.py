@@ -214,6 +214,7 @@ def is_admin(route: str) -> bool:
     return route.startswith("admin/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_nothing_that_is_sent_makes_a_5xx(client, root, route):
     where = address(route, root)

@@ -81,6 +81,7 @@ def test_the_check_finds_what_it_looks_for(payload: str) -> None:
     assert any(wrong_elements(page) for page in drawn)
 
 
+@pytest.mark.slow
 def test_what_people_and_agents_write_is_text_on_every_page(
     client: Client, sessions: dict[str, Session]
 ) -> None:

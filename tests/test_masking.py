@@ -168,6 +168,7 @@ def test_no_change_beside_a_hidden_value_makes_it_visible(typed, original):
     assert MASK.restore(shown, original) == original
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from(["iban", "note"]))
 def test_an_edit_shows_nothing_that_was_hidden(value, name):
     original = {

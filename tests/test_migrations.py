@@ -32,6 +32,7 @@ def migrate(name: str) -> Any:
     return executor.loader.project_state([("sessions_app", name)]).apps
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
 def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
     apps = migrate("0003_tool_results")
@@ -60,6 +61,7 @@ def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
 MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
 def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
     apps = migrate("0005_bulk_actions")

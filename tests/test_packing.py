@@ -45,6 +45,7 @@ def row(message: ChatMessage, results: dict[str, tuple[int, str]] | None = None)
     return Message(role=role, text=text, body=json.loads(json.dumps(rest)))
 
 
+@pytest.mark.slow
 @given(messages, st.dictionaries(st.sampled_from(["c1", "c2"]), texts, max_size=2))
 def test_a_message_comes_back_whole(message: ChatMessage, results: dict[str, str]) -> None:
     of_calls = {call_id: (number, text) for number, (call_id, text) in enumerate(results.items(), 10)}

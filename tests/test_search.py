@@ -147,6 +147,7 @@ def test_a_blank_search_leaves_every_session_in():
     assert set(Session.objects.filter(session_filter.where())) == {session}
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(st.text(max_size=60))
 @example('"')

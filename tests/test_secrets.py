@@ -272,11 +272,13 @@ def test_the_list_of_fields_without_texts_names_only_fields_that_exist():
         assert apps.get_model("sessions_app", model)._meta.get_field(field), name
 
 
+@pytest.mark.slow
 def test_no_page_shows_a_secret(client, sessions):
     client.force_login(builders.user("supervisor"))
     assert look_at_all(client, PAGES, [sessions["rich"]]) > 100
 
 
+@pytest.mark.slow
 def test_no_page_of_the_admin_shows_a_secret(client, sessions):
     client.force_login(staff_viewer())
     look_at_all(client, ADMIN, [sessions["rich"]])
@@ -284,11 +286,13 @@ def test_no_page_of_the_admin_shows_a_secret(client, sessions):
     assert check(page, "the search of the admin")
 
 
+@pytest.mark.slow
 def test_no_refused_form_shows_a_secret(client, sessions):
     client.force_login(builders.user("operator"))
     send_all(client, PAGES, [sessions["rich"]])
 
 
+@pytest.mark.slow
 def test_a_right_guess_is_answered_like_a_wrong_one(client, sessions, stopped_clock):
     client.force_login(builders.user("viewer"))
     routes = [
@@ -300,6 +304,7 @@ def test_a_right_guess_is_answered_like_a_wrong_one(client, sessions, stopped_cl
     assert guess(client, [sessions["rich"]], [("DE8937", "DE8938")], routes) > 20
 
 
+@pytest.mark.slow
 def test_a_right_guess_tells_nothing_in_the_admin(client, sessions, stopped_clock):
     client.force_login(staff_viewer())
     for table in ("session", "toolcall", "message", "event"):
@@ -308,6 +313,7 @@ def test_a_right_guess_tells_nothing_in_the_admin(client, sessions, stopped_cloc
             same(client, address, name, ("DE8937", "DE8938"), sessions["rich"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["password", "note", "working_memory"])
 def test_whatever_is_typed_into_the_repair_of_a_hidden_value_it_is_not_shown(client, sessions, key):
     client.force_login(builders.user("supervisor"))

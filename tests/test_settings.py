@@ -201,6 +201,7 @@ def test_celery_refuses_a_broker_that_no_other_process_can_reach(command):
     assert done.stderr.strip().splitlines()[-1].startswith("REDIS_URL is not set")
 
 
+@pytest.mark.slow
 def test_a_web_process_needs_no_haystack():
     code = "import sys, agentstate.wsgi; sys.exit('haystack' in sys.modules)"
     assert run((*MANAGE[:1], "-c", code), environment()).returncode == 0

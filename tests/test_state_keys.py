@@ -34,6 +34,7 @@ def test_applying_the_difference_gives_what_came_after(before: Json, after: Json
         assert exact(apply(before, change)) == exact(after)
 
 
+@pytest.mark.slow
 @given(st.lists(plain, max_size=4), st.lists(plain, min_size=1, max_size=3))
 def test_a_list_that_grew_is_stored_as_what_was_added(before: list[Json], added: list[Json]) -> None:
     assert difference(before, before + added) == {"extend": added}

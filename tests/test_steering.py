@@ -19,6 +19,7 @@ def desk(db: None) -> Iterator[driving.Desk]:
         yield desk
 
 
+@pytest.mark.slow
 def test_random_steering_keeps_every_promise() -> None:
     """The same each time, and quick; the next one looks further."""
     run_state_machine_as_test(

@@ -116,6 +116,7 @@ def test_on_postgres_no_demo_users_are_made(env, postgres_url):
         assert "Sign in as" not in up.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("password", ["sesame", "password123", "1234567890", "supervisor"])
 def test_a_weak_demo_password_is_refused_and_nothing_was_begun(env, tmp_path, password):
     done = run(UP, env | {"AGENTSTATE_DEMO_PASSWORD": password})
@@ -234,6 +235,7 @@ def test_with_redis_it_works_too(env, redis_url):
     assert "Traceback" not in up.output
 
 
+@pytest.mark.slow
 def test_a_taken_port_is_one_clear_line_and_nothing_was_begun(env, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -245,6 +247,7 @@ def test_a_taken_port_is_one_clear_line_and_nothing_was_begun(env, tmp_path):
     assert not (tmp_path / "db.sqlite3").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port", ["web", "65536", "-1"])
 def test_an_invalid_port_is_refused(env, port):
     done = run((*MANAGE, "up", f"--port={port}"), env)
