@@ -1,20 +1,23 @@
 """What a run is given reaches the agent as in a plain run, or is refused with the reason."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
-from haystack.dataclasses import ChatMessage, StreamingChunk
+from haystack.dataclasses import ChatMessage, Document, FileContent, ImageContent, StreamingChunk, ToolCall
 from haystack.hooks import hook
-from haystack.tools import Tool
+from haystack.tools import Tool, Toolset, tool
 
+from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
 from agentstate.durable.registry import AgentBuildFailed
 from agentstate.durable.run import Options, run
-from agentstate.journals import MemoryJournal
+from agentstate.journals import FileJournal, MemoryJournal
 from tests import sample_agents
 from tests.sample_agents import effects
 from tests.test_durable_run import comparable
@@ -99,3 +102,160 @@ def test_parts_that_are_async_only_are_refused_with_the_reason(options: dict[str
     agent = Agent(chat_generator=MockChatGenerator("Hello."), **options)
     with pytest.raises(AgentBuildFailed, match=f"async only, which durable runs cannot use: {part}\\."):
         make_durable(agent, key="shop")
+
+
+@tool
+def look_up(q: str) -> str:
+    """Look up."""
+    return q
+
+
+@tool
+def count(q: str) -> str:
+    """Count."""
+    return q
+
+
+def answering(seen: list[Any], **options: Any) -> Agent:
+    def reply(messages: list[ChatMessage], tools: Any = None, **kwargs: Any) -> ChatMessage:
+        seen.append(
+            ([message.to_dict() for message in messages], [tool.name for tool in tools or ()], kwargs)
+        )
+        return ChatMessage.from_assistant(f"{len(messages)} messages.")
+
+    return Agent(chat_generator=MockChatGenerator(response_fn=reply), **options)
+
+
+SCHEMA = {"doc": {"type": Document}, "data": {"type": dict}, "who": {"type": str}}
+LOOKED_UP = ToolCall("look_up", {"q": "x"}, id="1")
+PICTURE = ImageContent(base64_image="iVBORw0KGgo=", mime_type="image/png", validation=False)
+LETTER = FileContent(base64_data="aGVsbG8=", mime_type="application/pdf", filename="letter.pdf")
+TAGGED = {"$type": "document", "value": {"content": "x"}}
+Turn = tuple[Any, dict[str, Any]]
+
+
+def user(*parts: Any) -> ChatMessage:
+    return ChatMessage.from_user(content_parts=list(parts))
+
+
+# What the agent is made of, and what each turn is given: its messages, and the rest.
+TURNS: dict[str, tuple[dict[str, Any], list[Turn]]] = {
+    "picture and file": ({}, [([user("Look:", PICTURE, LETTER)], {})]),
+    "file in a later turn": ({}, [([user("Hello.")], {}), ([user("Look:", LETTER)], {})]),
+    "several messages": ({}, [([user("One."), user("Two.")], {})]),
+    "earlier history": (
+        {"system_prompt": "Be kind."},
+        [
+            (
+                [
+                    user("Find x."),
+                    ChatMessage.from_assistant(tool_calls=[LOOKED_UP]),
+                    ChatMessage.from_tool("x", origin=LOOKED_UP),
+                    ChatMessage.from_assistant("Here."),
+                    user("And?"),
+                ],
+                {},
+            )
+        ],
+    ),
+    "prompt alone, in each turn": (
+        {"user_prompt": "Greet {{ who }}.", "system_prompt": "Be {{ how }}."},
+        [([], {"who": "Ann", "how": "kind"}), ([], {"who": "Bob", "how": "brief"})],
+    ),
+    "prompt behind a message": ({"user_prompt": "Greet {{ who }}."}, [([user("Hello.")], {"who": "Ann"})]),
+    "tools by name": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": ["count"]})]),
+    "no tools": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": []})]),
+    "the agent's tool as an object": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": [count]})]),
+    "a toolset of them": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": Toolset([look_up])})]),
+    "state": ({"state_schema": SCHEMA}, [([user("Hello.")], {"doc": Document(content="x"), "data": TAGGED})]),
+    "state of a later turn": (
+        {"state_schema": SCHEMA},
+        [([user("Hello.")], {"who": "Ann"}), ([user("Bye.")], {"who": "Bob", "data": {"n": 1}})],
+    ),
+    "generation options": ({}, [([user("Hello.")], {"generation_kwargs": {"seed": 7, "$type": "x"}})]),
+}
+
+
+@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize("case", TURNS)
+def test_each_turn_is_given_what_a_plain_run_is_given(case: str, in_file: bool, tmp_path: Path) -> None:
+    options, turns = TURNS[case]
+    by_plain: list[Any] = []
+    by_durable: list[Any] = []
+    plain = answering(by_plain, **options)
+    results = []
+    earlier: list[ChatMessage] = []
+    for messages, inputs in turns:
+        results.append(plain.run([*earlier, *messages], **inputs))
+        earlier = [message for message in results[-1]["messages"] if not message.is_from("system")]
+    durable = DurableAgent(
+        answering(by_durable, **options), tmp_path / "session.jsonl" if in_file else MemoryJournal.open()
+    )
+    outcomes = [durable.run(messages, **inputs) for messages, inputs in turns]
+    assert [comparable(outcome.result) for outcome in outcomes] == [comparable(result) for result in results]
+    assert by_durable == by_plain
+
+
+@pytest.mark.parametrize(
+    "options, messages, inputs, reason",
+    [
+        ({}, [], {}, "There is no message to run the agent with."),
+        ({"user_prompt": "Greet {{ who }}."}, [], {}, "The agent's prompts need values for: who."),
+        ({"tools": [look_up]}, "Hi", {"tools": [count]}, "cannot use the tool 'count'"),
+        ({"tools": [look_up]}, "Hi", {"tools": ["lookup"]}, "has no tools lookup. It has: look_up."),
+        (
+            {"state_schema": SCHEMA},
+            "Hi",
+            {"data": {"x": object()}},
+            "'data'\\['x'\\] holds a builtins.object",
+        ),
+    ],
+    ids=["no message", "no variable", "another tool", "an unknown tool", "a value that cannot be stored"],
+)
+def test_what_cannot_be_run_is_refused_with_the_reason_and_asks_nothing(
+    options: dict[str, Any], messages: Any, inputs: dict[str, Any], reason: str
+) -> None:
+    durable = DurableAgent(answering([], **options), MemoryJournal.open())
+    with pytest.raises((ValueError, TypeError), match=reason):
+        durable.run(messages, **inputs)
+    assert durable.journal().store.turns.all == []
+
+
+def test_live_objects_reach_each_run_of_a_script_and_are_not_stored(tmp_path: Path) -> None:
+    @hook
+    def greet(state: State) -> None:
+        contexts.append(state.data["hook_context"])
+
+    contexts: list[Any] = []
+    chunks: list[str] = []
+    agent = Agent(chat_generator=MockChatGenerator("Hello there."), hooks={"before_run": [greet]})
+    durable = DurableAgent(agent, tmp_path / "session.jsonl")
+    context = {"client": object()}
+    durable.run("Hi", lambda chunk: chunks.append(chunk.content), hook_context=context)
+    durable.run("Bye")
+    assert "".join(chunks) == "Hello there."
+    assert contexts == [context, {}]
+    assert "client" not in (tmp_path / "session.jsonl").read_text()
+
+
+@pytest.mark.parametrize("opened", [MemoryJournal.open, FileJournal.open], ids=["memory", "file"])
+def test_inputs_given_in_code_are_plain_data_whatever_their_keys(
+    opened: Callable[..., Any], tmp_path: Path
+) -> None:
+    where = [tmp_path / "session.jsonl"] if opened == FileJournal.open else []
+    inputs = {"state": {"doc": Document(content="x"), "data": TAGGED}}
+    journal = opened(*where, say="Hi", inputs=inputs)
+    outcome = run(make_durable(answering([], state_schema=SCHEMA)), journal)
+    assert outcome.result is not None, outcome.why
+    assert outcome.result["data"] == {"$type": "document", "value": {"content": "x"}}
+    assert outcome.result["doc"].content == "x"
+    json.dumps(journal.store.inputs)
+    if where:
+        journal.close()
+
+
+def test_inputs_of_a_journal_that_no_run_has_are_refused() -> None:
+    with pytest.raises(ValueError, match="no inputs stat; there are state, generation_kwargs, tools"):
+        MemoryJournal.open(say="Hi", inputs={"stat": {}})
+    with pytest.raises(TypeError, match="by a list of their names"):
+        MemoryJournal.open(say="Hi", inputs={"tools": [look_up]})

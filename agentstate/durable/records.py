@@ -124,7 +124,9 @@ class Snapshot:
     """The state to resume from: the last checkpoint, and what was journaled since.
 
     `definition` is the fingerprint that the agent must have; "" for any. `allowed` names the tools that are
-    pre-approved for the rest of this session.
+    pre-approved for the rest of this session. `inputs_are_new` says that the inputs were given since the last turn, so
+    that their state values replace those of the checkpoint; `turn_is_asked` that a turn is to begin, also without a
+    message.
     """
 
     inputs: dict[str, Json]
@@ -135,6 +137,8 @@ class Snapshot:
     replies: tuple[ReplyRecord, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     allowed: frozenset[str] = frozenset()
+    inputs_are_new: bool = False
+    turn_is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

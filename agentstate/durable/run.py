@@ -126,8 +126,9 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
 def _end_before_start(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -> RunEnd | None:
     """The end of a run that has nothing to run; None for a run that has."""
     if context.begins_turn:
-        if snapshot.unread or (snapshot.checkpoint is None and durable.agent.user_prompt is not None):
-            return None  # the agent's own prompt begins the first turn, also without a message
+        is_asked = snapshot.checkpoint is None or snapshot.turn_is_asked
+        if snapshot.unread or (is_asked and durable.agent.user_prompt is not None):
+            return None  # the agent's own prompt begins a turn also without a message
         if context.meter.phase is AgentPhase.ERROR:
             context.to(AgentPhase.PLANNING)
         if context.meter.phase is AgentPhase.PLANNING:
@@ -159,7 +160,8 @@ def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
     if not context.begins_turn:
         return {**arguments, "messages": before}
     if checkpoint is not None:
-        arguments.update(context.keys.start_from(checkpoint.state))
+        stored = context.keys.start_from(checkpoint.state)
+        arguments = {**stored, **arguments} if snapshot.inputs_are_new else {**arguments, **stored}
         context.conversation.start_from(before, [stored.position for stored in checkpoint.context])
     new = []
     for unread in snapshot.unread:

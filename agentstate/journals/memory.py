@@ -22,14 +22,10 @@ from agentstate.durable.records import (
     StoredMessage,
 )
 from agentstate.durable.run_end import (
-    ApprovalRequest,
-    Failed,
     Finished,
-    InDoubt,
-    NeedsApproval,
-    RetryLater,
     RunEnd,
 )
+from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 from agentstate.names import CallState, CheckpointKind, Decision
 
@@ -41,7 +37,8 @@ class MemoryJournal:
     """A session's journal at one epoch. `MemoryJournal.open()` makes a new session, or the next epoch of a store.
 
     :param say: What the user says next, if anything.
-    :param inputs: As `Snapshot.inputs`; stored when they are given.
+    :param inputs: For the turns from here on: "state" (the values of state keys and of the prompts' variables),
+        "generation_kwargs" and "tools" (names), as they would be given to `Agent.run`. A key ``$type`` is plain data.
     """
 
     def __init__(self, store: Store, epoch: int) -> None:
@@ -152,12 +149,14 @@ class MemoryJournal:
                 )
             return Snapshot(
                 inputs=store.inputs,
-                progress=_progress_from(store.progress),
+                progress=progress_from(store.progress),
                 definition=checkpoint.definition if checkpoint and not store.accepts_any_agent else "",
                 checkpoint=checkpoint,
                 unread=tuple(store.unread),
                 replies=tuple(store.replies),
                 calls=store.step_calls(),
+                inputs_are_new=store.inputs_are_new,
+                turn_is_asked=store.turns.is_asked,
             )
 
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
@@ -184,7 +183,7 @@ class MemoryJournal:
                     "messages": messages,
                     "calls": calls,
                     "at": [new.started_at.isoformat(), new.ended_at.isoformat()],
-                    "progress": _progress_record(new.progress),
+                    "progress": progress_record(new.progress),
                 }
             )
             signals = self._signals()
@@ -222,7 +221,7 @@ class MemoryJournal:
             status = new.run_end.status
             if isinstance(new.run_end, Finished) and others and new.next_turn is not None:
                 status, progress = "queued", new.next_turn
-            end = _end_record(new.run_end, status)
+            end = end_record(new.run_end, status)
         record: Record = {
             "op": "checkpoint",
             "position": first + len(all_positions),
@@ -241,7 +240,7 @@ class MemoryJournal:
             "tools": list(new.tools),
             "definition": new.definition,
             "settled": [asdict(call) for call in new.answered],
-            "progress": _progress_record(progress),
+            "progress": progress_record(progress),
             "stop": end,
         }
         return record, tuple(positions), tuple(read)
@@ -278,7 +277,7 @@ class MemoryJournal:
                     "at": end.ended_at.isoformat(),
                     "cached": end.cached,
                     "lossy": end.lossy,
-                    "progress": _progress_record(progress) if progress else None,
+                    "progress": progress_record(progress) if progress else None,
                 }
             )
             return self._signals()
@@ -288,8 +287,8 @@ class MemoryJournal:
             self.store.write(
                 {
                     "op": "stopped",
-                    "progress": _progress_record(progress) if progress else None,
-                    "stop": _end_record(end, end.status),
+                    "progress": progress_record(progress) if progress else None,
+                    "stop": end_record(end, end.status),
                 }
             )
             return self.store.status
@@ -314,37 +313,3 @@ class MemoryJournal:
 
     def _fenced(self) -> "Fenced":
         return Fenced(self.store, self._epoch)
-
-
-def _progress_record(progress: Progress) -> Record:
-    return {**asdict(progress), "since": progress.since.isoformat()}
-
-
-def _progress_from(record: Record) -> Progress:
-    return Progress(**{**record, "since": datetime.fromisoformat(record["since"])})
-
-
-def _end_record(end: RunEnd, status: str) -> Record:
-    """The record of a run's end. `status` is the session's next one."""
-    failed_call = end.tool_call if isinstance(end, Failed) else None
-    return {
-        **({} if failed_call is None else {"failed_call": failed_call}),
-        "status": status,
-        "event": end.event,
-        "waiting_for": end.waiting_for,
-        "why": "" if isinstance(end, Failed) else end.reason,
-        "error": end.error if isinstance(end, Failed) else "",
-        "delay": end.delay if isinstance(end, RetryLater) else 0.0,
-        "final_answer": end.final_answer if isinstance(end, Finished) else "",
-        "exit_reason": end.exit_reason if isinstance(end, Finished) else "",
-        "doubts": list(end.calls) if isinstance(end, InDoubt) else [],
-        "asks": [_request_record(request) for request in end.requests]
-        if isinstance(end, NeedsApproval)
-        else [],
-    }
-
-
-def _request_record(request: ApprovalRequest) -> Record:
-    record = asdict(request)
-    del record["earlier"]  # always empty here, and not part of the file format
-    return record

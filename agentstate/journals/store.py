@@ -46,6 +46,7 @@ class Store:
         self.position = 0
         self.status = "idle"
         self.inputs: Record = {}
+        self.inputs_are_new = False  # since the last turn
         self.unread: list[UnreadMessage] = []
         self.messages: dict[int, Record] = {}
         self.checkpoints: list[Record] = []
@@ -104,11 +105,11 @@ class Store:
 
     def _apply_ask(self, record: Record) -> None:
         self.unread += [UnreadMessage(message["id"], message["body"]) for message in record["messages"]]
-        self.inputs = record["inputs"]
+        self._apply_inputs(record)
         self.turns.asked(record["key"], [message["body"] for message in record["messages"]])
 
     def _apply_inputs(self, record: Record) -> None:
-        self.inputs = record["inputs"]
+        self.inputs, self.inputs_are_new = record["inputs"], True
 
     def _apply_adopt(self, record: Record) -> None:
         self.accepts_any_agent = True
@@ -135,6 +136,7 @@ class Store:
     def _apply_checkpoint(self, record: Record) -> None:
         self.accepts_any_agent = False
         self.failed_attempts = 0
+        self.inputs_are_new = False
         if record["kind"] in STEP_KINDS:
             self.turns.began()
         for message in record["messages"]:
@@ -202,6 +204,10 @@ class Fenced:
 
 def begin_epoch(store: Store, message: str, inputs: Record | None) -> int:
     """Begin the session's next epoch, with what the user says and the inputs, if any; returns its number."""
+    if inputs:
+        from agentstate.durable.inputs import encoded  # with Haystack, which reading a journal does not need
+
+        inputs = encoded(inputs)
     with store.lock:
         epoch = store.epoch + 1
         store.write({"op": "open", "epoch": epoch})

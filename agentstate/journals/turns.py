@@ -47,6 +47,11 @@ class Turns:
         return next((turn for turn in self.all if turn.key == key), None)
 
     @property
+    def is_asked(self) -> bool:
+        """Whether the turn that comes next was asked for and has not begun."""
+        return self.unfinished is not None and not self.unfinished.begun
+
+    @property
     def unfinished(self) -> Turn | None:
         """The turn that continues when the session runs next; a failed one is tried again."""
         return self.all[-1] if self.all and not self.all[-1].finished else None

@@ -21,7 +21,8 @@ from agentstate.names import CallState, RunEvent
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
-    from haystack.dataclasses import ChatMessage
+    from haystack.dataclasses import ChatMessage, StreamingCallbackT
+    from haystack.tools import Tool, Toolset
 
     from agentstate.durable import agent as wrapping
     from agentstate.journals import MemoryJournal
@@ -81,6 +82,7 @@ class DurableAgent:
         self._place = place_of(journal)
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
         self._lock = threading.Lock()
+        self._live: dict[str, Any] = {}  # what the run in progress was given that is not stored
 
     @property
     def session_id(self) -> str:
@@ -90,11 +92,13 @@ class DurableAgent:
 
     def run(
         self,
-        messages: "str | ChatMessage | Sequence[ChatMessage]",
+        messages: "str | ChatMessage | Sequence[ChatMessage] | None" = None,
+        streaming_callback: "StreamingCallbackT | None" = None,
         *,
         key: str = "",
         generation_kwargs: Mapping[str, Any] | None = None,
-        tools: Sequence[str] | None = None,
+        tools: "Sequence[str | Tool] | Toolset | None" = None,
+        hook_context: dict[str, Any] | None = None,
         **state: Any,
     ) -> Outcome:
         """Ask the agent, or continue where an earlier process stopped, until the turn ends or a person is needed.
@@ -103,14 +107,25 @@ class DurableAgent:
         these are the next turn. Without a `key` messages are asked again once their turn has ended. With one they are
         asked once: later calls return the answer on record.
 
+        :param messages: None (or []) for an agent that has a `user_prompt`.
+        :param streaming_callback: As for `Agent.run`, like `hook_context`: live objects, of which nothing is stored.
         :param key: A name for this turn in the session.
-        :param state: Values of the agent's state, as for `Agent.run`.
-        :raises ValueError: without a message, or if `key` stands for other messages.
+        :param tools: Those of the agent's tools that this turn may use, by name or as the agent's own objects.
+        :param state: Values of the agent's state and of its prompts' variables, as for `Agent.run`. In a later turn
+            they replace those that the session has.
+        :raises ValueError: without a message that the agent needs, without a variable that its prompts need, for a
+            tool that it lacks, or if `key` stands for other messages.
         :raises NotStorable: for a value that cannot be stored.
         """
-        bodies = _bodies(messages)
-        inputs = _inputs(generation_kwargs, tools, state)
+        from agentstate.durable.inputs import check_variables, encoded, tool_names
+
+        agent = self._wrapped.agent
+        bodies = _bodies(messages, may_be_empty=agent.user_prompt is not None)
+        check_variables(agent, state)
+        chosen = {"state": state, "generation_kwargs": generation_kwargs, "tools": tool_names(agent, tools)}
+        inputs = encoded(chosen)
         with self._lock, self._place.open() as journal:
+            self._live = {"streaming_callback": streaming_callback, "hook_context": hook_context}
             store = journal.store
             earlier_turn = store.turns.by_key(key) if key else None
             if earlier_turn is not None:
@@ -129,7 +144,12 @@ class DurableAgent:
             _ask(store, bodies, key, inputs)
             return self._drive(journal)
 
-    def resume(self) -> Outcome:
+    def resume(
+        self,
+        streaming_callback: "StreamingCallbackT | None" = None,
+        *,
+        hook_context: dict[str, Any] | None = None,
+    ) -> Outcome:
         """Continue the unfinished turn; where it waits because the agent has changed, with the agent as it is now.
 
         A tool call whose failure ended the turn is tried again, by approval unless its tool is idempotent.
@@ -138,6 +158,7 @@ class DurableAgent:
         :raises LookupError: if nothing was asked yet.
         """
         with self._lock, self._place.open() as journal:
+            self._live = {"streaming_callback": streaming_callback, "hook_context": hook_context}
             turns = journal.store.turns
             if turns.unfinished is None:
                 if not turns.all:
@@ -213,7 +234,7 @@ class DurableAgent:
 
         store = journal.store
         while True:
-            options = Options(cache=self._cache, attempt=store.failed_attempts + 1)
+            options = Options(cache=self._cache, attempt=store.failed_attempts + 1, **self._live)
             result = run(self._wrapped, journal, options).result
             end = store.last_end
             if end["event"] != RunEvent.FINISHED:
@@ -258,7 +279,7 @@ def _registration(key: str) -> Registration:
         return registry.get(key)
 
 
-def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage]") -> list[Record]:
+def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage] | None", may_be_empty: bool) -> list[Record]:
     from haystack.dataclasses import ChatMessage
 
     from agentstate.durable.state.encoding import message_body
@@ -267,22 +288,9 @@ def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage]") -> list[Recor
         messages = [ChatMessage.from_user(messages)] if messages else []
     elif isinstance(messages, ChatMessage):
         messages = [messages]
-    if not messages:
+    if not messages and not may_be_empty:
         raise ValueError("There is no message to run the agent with.")
-    return [message_body(message) for message in messages]
-
-
-def _inputs(
-    generation_kwargs: Mapping[str, Any] | None, tools: Sequence[str] | None, state: Mapping[str, Any]
-) -> Record:
-    from agentstate.durable.state.encoding import encode
-
-    inputs = {
-        "state": {name: encode(value, f"the value of {name!r}") for name, value in state.items()},
-        "generation_kwargs": encode(dict(generation_kwargs or {}), "generation_kwargs"),
-        "tools": list(tools or ()),
-    }
-    return {name: value for name, value in inputs.items() if value}
+    return [message_body(message) for message in messages or ()]
 
 
 def _ask(store: "Store", bodies: list[Record], key: str, inputs: Record) -> None:

@@ -1,0 +1,81 @@
+"""What a turn is given beside its messages: encoded for the journal, and checked before the turn begins.
+
+A journal outlives the process, so tools are stored by name. Callbacks and contexts of hooks are never stored.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from haystack.components.agents import Agent
+from haystack.tools import Tool, Toolset
+
+from agentstate.durable.definition import tool_items, tools_of
+from agentstate.durable.state.encoding import encode
+
+Json = Any
+NAMES = ("state", "generation_kwargs", "tools")
+
+
+def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
+    """The inputs as `Snapshot.inputs`. Their values are plain data: a key ``$type`` in one is a key like others.
+
+    :param inputs: Of `NAMES`: the state values by key, what the generator is called with, and the names of the tools.
+    :raises NotStorable: for a value that cannot be stored.
+    :raises TypeError: for tools that are not named.
+    :raises ValueError: for another name than those of `NAMES`.
+    """
+    if unknown := sorted(set(inputs) - set(NAMES)):
+        raise ValueError(f"A run has no inputs {', '.join(unknown)}; there are {', '.join(NAMES)}.")
+    record: dict[str, Json] = {}
+    if state := inputs.get("state"):
+        record["state"] = {name: encode(value, f"the value of {name!r}") for name, value in state.items()}
+    if generation_kwargs := inputs.get("generation_kwargs"):
+        record["generation_kwargs"] = encode(dict(generation_kwargs), "generation_kwargs")
+    if (tools := inputs.get("tools")) is not None:
+        if isinstance(tools, str) or not all(isinstance(name, str) for name in tools):
+            raise TypeError(
+                "The inputs of a journal name tools by a list of their names: objects cannot be stored."
+            )
+        record["tools"] = list(tools)  # an empty list is none of the agent's tools
+    return record
+
+
+def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> list[str] | None:
+    """The names of the tools that a run is given, as objects or by name; None for all that the agent has.
+
+    :raises ValueError: for a tool that is not one of the agent's: a run could not find it again after a restart.
+    """
+    if tools is None:
+        return None
+    own = {tool.name: tool for tool in tools_of(agent)}
+    names: list[str] = []
+    for item in [tools] if isinstance(tools, Tool | Toolset | str) else tools:
+        objects = list(item) if type(item) is Toolset else [item]
+        for tool in objects:
+            name = tool if isinstance(tool, str) else getattr(tool, "name", "")
+            if not isinstance(tool, str) and own.get(name) is not tool:
+                what = f"the tool {name!r}" if isinstance(tool, Tool) else f"a {type(tool).__name__}"
+                raise ValueError(
+                    f"A durable run cannot use {what}, which is not one of the agent's own tools: it could not find "
+                    "it again after a restart. Give it to the agent, and choose the tools of a run by their names."
+                )
+            names.append(name)
+    searched = any(isinstance(item, Toolset) and type(item) is not Toolset for item in tool_items(agent))
+    if not searched and (unknown := sorted(set(names) - set(own))):
+        has = ", ".join(sorted(own)) or "none"
+        raise ValueError(f"The agent has no tools {', '.join(unknown)}. It has: {has}.")
+    return names
+
+
+def required_variables(agent: Agent) -> list[str]:
+    """The variables of the agent's prompts without which it cannot run."""
+    sockets = getattr(getattr(agent, "__haystack_input__", None), "_sockets_dict", {})
+    return [name for name, socket in sockets.items() if socket.is_mandatory and name != "messages"]
+
+
+def check_variables(agent: Agent, given: Iterable[str]) -> None:
+    """:raises ValueError: naming the variables of the agent's prompts for which no value is given."""
+    if missing := [name for name in required_variables(agent) if name not in set(given)]:
+        raise ValueError(
+            f"The agent's prompts need values for: {', '.join(missing)}. Give them to the run by name."
+        )
