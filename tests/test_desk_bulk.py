@@ -91,7 +91,9 @@ def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     assert "<html" not in text
     assert "<b>Finished</b>" in text
     assert "hx-trigger" not in text
-    assert re.search(rf'href="/sessions/{done.pk}/">Three</a></td>\s*<td>It is not running\.', text)
+    assert re.search(
+        rf'href="/sessions/{done.pk}/">Three</a></td>\s*<td data-label="Why">It is not running\.', text
+    )
     one.refresh_from_db()
     assert one.status == "paused"
     assert "pause 3" in plain(operator.get("/bulk/actions/"))

@@ -319,8 +319,8 @@ def test_workers_are_shown_with_their_running_sessions(desk):
     Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
     builders.running(title="Held")
     text = desk.get("/workers/").content.decode()
-    assert re.search(r"host:1</td>\s*<td>\s*<span class=\"pill done\">Online", text)
-    assert re.search(r"host:2</td>\s*<td>\s*<span class=\"pill error\">Offline", text)
+    assert re.search(r"host:1</td>\s*<td data-label=\"State\">\s*<span class=\"pill done\">Online", text)
+    assert re.search(r"host:2</td>\s*<td data-label=\"State\">\s*<span class=\"pill error\">Offline", text)
     assert "Held" in text
 
 
