@@ -41,7 +41,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "done": "It has finished. Send it a message to continue.",
     },
     "pause": {
-        "pausing": "It already pauses as soon as the present call has ended.",
+        "pausing": "It already pauses as soon as the current call has ended.",
         "cancelling": "It is being cancelled.",
         "waiting_for_approval": "It already waits for a person.",
         "in_doubt": "It already waits for a person.",

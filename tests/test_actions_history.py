@@ -505,7 +505,7 @@ def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
 @pytest.mark.parametrize(
     "kind, place, message, error",
     [
-        ("start", "user", "", "Write the message that is said instead"),
+        ("start", "user", "", "Write the new message"),
         ("start", "system", "Hello", "sees no user's message"),
         ("start", "nowhere", "Hello", "sees no user's message"),
         ("end", "user", "Hello", "A turn that is over"),

@@ -248,7 +248,7 @@ def test_fork_replaces_a_message() -> None:
     child = Session.objects.select_related("branch").get(pk=UUID(printed.strip()))
     assert (child.status, child.inbox.count()) == (Status.QUEUED, 0)
     assert builders.branch_of(child).messages.get().text == "Is my roof covered?"
-    with pytest.raises(CommandError, match="Write the message that is said instead"):
+    with pytest.raises(CommandError, match="Write the new message"):
         run("fork", session.pk, start, "--replace", asked.position)
 
 

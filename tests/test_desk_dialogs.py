@@ -245,7 +245,7 @@ def test_rewind_says_which_side_effects_are_not_undone(operator):
     effects = text[text.index("Not undone") :]
     assert "issue_refund" in effects
     assert "lookup_policy" not in effects  # may be repeated: it has no side effect
-    assert "3 steps of the present history will be discarded" in text
+    assert "3 steps of the current history will be discarded" in text
 
 
 def test_resume_says_what_is_reused_and_what_runs(operator):

@@ -133,7 +133,7 @@ def test_undo_says_what_it_will_not_undo(anna, sue, client):
     effects = text[text.index("Not undone") :]
     assert "issue_refund" in effects
     assert "lookup_policy" not in effects
-    assert "2 steps of the present history will be discarded" in text
+    assert "2 steps of the current history will be discarded" in text
 
 
 def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
@@ -153,7 +153,7 @@ def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
 
 
 def test_a_branch_left_below_an_earlier_rewind_is_found(anna, sue, desk):
-    """The second rewind goes further back than the first: neither branch touches the present history any more."""
+    """The second rewind goes further back than the first: neither branch touches the current history any more."""
     history = builders.looked_up()
     start = Checkpoint.objects.visible_on(history.branch).earliest("position")
     step(history, "send_letter", text="first letter")

@@ -216,7 +216,7 @@ def test_the_first_step_takes_the_place_of_the_note_that_nothing_has_happened(de
     history = builders.History()
     session = history.rest("running")
     page = desk.get(f"/sessions/{session.pk}/").content.decode()
-    assert "Nothing has happened yet" in page
+    assert "No steps yet" in page
     assert 'id="no-items"' in page
     history.system("You help.")
     history.user("Is my windscreen covered?")

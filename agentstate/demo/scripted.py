@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from haystack.tools import ToolsType
 
 MODEL = "scripted demo model"
+# How the model announces a call, and what stands between that and what the call is about.
+_PHRASES = {
+    "look_up_claim": ("look up claim", ""),
+    "look_up_policy": ("look up policy", ""),
+    "check_deductible": ("check the deductible", "of"),
+    "search_knowledge": ("search the knowledge base", "for"),
+    "issue_refund": ("refund the deductible", "on"),
+    "send_letter": ("send a letter", "about"),
+    "list_sources": ("list the sources", "for"),
+    "slow_research": ("read source", ""),
+    "make_plan": ("make a plan", "for"),
+    "complete_step": ("mark the step as done", "for"),
+    "take_note": ("take a note", "on"),
+}
 _NAMED_BY = ("claim_number", "policy_number", "source")
 
 
@@ -112,9 +126,9 @@ def _simulate_failures(request: Request) -> None:
 
 
 def _description(call: WantedCall) -> str:
-    name = "read source" if call.tool == "slow_research" else call.tool.replace("_", " ")
     about = next((call.arguments[key] for key in _NAMED_BY if key in call.arguments), "")
-    return f"{name}{' ' if name.startswith(('look up', 'read')) else ' for '}{about}" if about else name
+    phrase, before_about = _PHRASES.get(call.tool, (call.tool.replace("_", " "), "for"))
+    return f"{phrase} {before_about} {about}".replace("  ", " ") if about else phrase
 
 
 def _joined(descriptions: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def _needs_approval(
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs approval."
     if any(earlier.repeats is not None for earlier in decisions):
-        why += " It already ran with the same arguments, which the present history does not show."
+        why += " It already ran with the same arguments, which the current history does not show."
     elif decisions:
         why += " It has taken effect where this history does not show it, and that was not undone."
     if failed_before:

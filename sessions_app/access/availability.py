@@ -26,7 +26,7 @@ from sessions_app.models.rows import BranchRow
 
 POSSIBLE = ""
 CANCELLED = "It was cancelled. Rewind or fork it to continue."
-ON_DISCARDED_BRANCH = "This call is on a discarded branch: it is not part of the present history."
+ON_DISCARDED_BRANCH = "This call is on a discarded branch: it is not part of the current history."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,5 +201,5 @@ def _already_stopping(session: Session) -> str:
     if session.stop_request == StopRequest.CANCEL:
         return "It is being cancelled."
     if session.stop_request == StopRequest.PAUSE:
-        return "It already pauses as soon as the present call has ended."
+        return "It already pauses as soon as the current call has ended."
     return POSSIBLE

@@ -14,7 +14,7 @@ def nothing(session: Session) -> str:
 
 def pause(session: Session) -> str:
     when = (
-        "as soon as the present call has ended"
+        "as soon as the current call has ended"
         if session.status == Status.RUNNING
         else "before its next step"
     )

@@ -151,7 +151,7 @@ def fork(
     message = optional_text("The message", message)
     title = optional_text("The title", title, 200)
     if replace is not None and not message:
-        raise Invalid("Write the message that is said instead.")
+        raise Invalid("Write the new message.")
     source = lock(session_id, expected_version)
     checkpoint, parent = _find(source, checkpoint_id)
     check(source, FORK, checkpoint=checkpoint)

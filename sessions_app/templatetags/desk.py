@@ -94,8 +94,3 @@ def place(checkpoint: Checkpoint) -> str:
         case Checkpoint.Kind.PREPARED:
             return f"inside step {checkpoint.step + 1}"
     return Checkpoint.Kind(checkpoint.kind).label
-
-
-@register.filter
-def short_id(value: object) -> str:
-    return str(value)[:13]

@@ -43,7 +43,7 @@ class BulkForm(forms.Form):
 
 class ViewForm(forms.Form):
     name = forms.CharField(max_length=60, error_messages={"required": "Give it a name."})
-    shared = forms.BooleanField(required=False, label="For everybody on the desk")
+    shared = forms.BooleanField(required=False, label="Share with everyone on the desk")
     replace = forms.BooleanField(required=False, label="Replace my view of that name, if I have one")
     query = forms.CharField(required=False, widget=forms.HiddenInput)
 

@@ -159,7 +159,7 @@ class CheckpointForm(ReasonForm):
 
 
 class RewindForm(CheckpointForm):
-    question = "Rewind to where?"
+    question = "Rewind to"
     destination = "Rewind to"
 
     def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
@@ -170,7 +170,7 @@ class RewindForm(CheckpointForm):
 
 
 class ForkForm(CheckpointForm):
-    question = "Fork from where?"
+    question = "Fork from"
     destination = "A new session from"
 
     replace = Key(required=False)

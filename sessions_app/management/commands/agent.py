@@ -66,7 +66,7 @@ class Command(BaseCommand):
             "--state", type=_json_object, metavar="JSON", help="values for the agent's state keys"
         )
 
-        show = verb("show", self.show, "Show what a session is doing, and its present history.")
+        show = verb("show", self.show, "Show what a session is doing, and its current history.")
         _add_session(show)
         show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
 

@@ -143,7 +143,7 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
         return _about_call(session, open_calls, now)
     match session.status:
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
-            return Banner("error", "It gave up.", session.why or "The last attempts made no progress.")
+            return Banner("error", "Gave up retrying.", session.why or "The last attempts made no progress.")
         case Status.WAITING:
             return Banner("doubt", "Needs a decision.", session.why)
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
@@ -164,7 +164,7 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
             return Banner("idle", "Cancelled.", session.why)
     if session.stop_request:
         return Banner(
-            "paused", f"Asked to {session.stop_request}.", "It stops as soon as the present call has ended."
+            "paused", f"Asked to {session.stop_request}.", "It stops as soon as the current call has ended."
         )
     if session.phase == Phase.ERROR:
         return Banner("error", "It failed.", session.error)
@@ -200,7 +200,7 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     when = "Asked just now" if since == "just now" else f"Asked {since} ago"
     return Banner(
         "waiting",
-        f"{call.tool} waits for a person:",
+        f"{call.tool} needs approval:",
         f"{_what(session, call)} · {when}{expires_in}.{others}",
         anchor,
     )

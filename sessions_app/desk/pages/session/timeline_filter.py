@@ -31,15 +31,27 @@ class TimelineFilter:
         return f"show={self.kind}" if not self.value else f"{self.kind}={self.value}"
 
     @property
+    def empty(self) -> str:
+        """What stands in place of the steps where none matches."""
+        match self.kind:
+            case "people":
+                return "No actions by people yet."
+            case "errors":
+                return "No errors so far."
+            case "tools":
+                return "No tool calls yet."
+        return f"No {self.label}."
+
+    @property
     def label(self) -> str:
-        """What it shows, to be read after "There are no"."""
+        """What it shows."""
         match self.kind:
             case "errors":
                 return "steps with errors"
             case "tools":
                 return "steps that called tools"
             case "people":
-                return "what people did"
+                return "actions by people"
             case "tool":
                 return f"steps that called {self.value}"
             case "phase":
