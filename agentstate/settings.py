@@ -97,11 +97,11 @@ def _patterns(name: str) -> list[str]:
     return patterns
 
 
-def _redis_url() -> str:
-    url: str = env.str("REDIS_URL", "")
+def _redis_url(name: str, default: str = "") -> str:
+    url: str = env.str(name, "") or default
     if url and not url.startswith(("redis://", "rediss://")):
         raise ImproperlyConfigured(
-            f"REDIS_URL must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
+            f"{name} must begin with redis:// or rediss://, unlike {url.partition(':')[0]}:."
         )
     return url
 
@@ -148,7 +148,7 @@ try:
     TRUSTED_PROXIES = _trusted_proxies()
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS")
-    REDIS_URL = _redis_url()
+    REDIS_URL = _redis_url("REDIS_URL")
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
 
@@ -161,6 +161,9 @@ try:
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
     AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
     AGENTSTATE_CONTEXT_WINDOW = _context_windows()
+    AGENTSTATE_MIRROR_URL = _redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
+    AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
+    AGENTSTATE_MIRROR_SECONDS = _seconds("AGENTSTATE_MIRROR_SECONDS", 24 * 60 * 60)
     AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
 except EnvError as error:

@@ -8,6 +8,7 @@ from django.conf import settings
 from agentstate.celery import SWEEP_QUEUE
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
+from sessions_app.mirror import live as mirror
 from sessions_app.runtime import leases, tool_cache
 from sessions_app.runtime.process import heartbeat, worker_name
 from sessions_app.wake import send_advance, wake, wake_bulk
@@ -33,6 +34,7 @@ def sweep() -> None:
         send_advance(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
+    mirror.find_lost()
     search_index.update()
     tool_cache.forget_expired()
 

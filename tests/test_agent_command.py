@@ -12,6 +12,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
+from sessions_app.access.masking import Mask
+from sessions_app.history.export import session_json
 from sessions_app.management.commands import agent as command
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, Status, ToolCall
 from tests import builders
@@ -132,7 +134,7 @@ def test_show_json_tells_everything() -> None:
     told = shown(session)
     assert set(told) == {
         *("id", "agent", "title", "version", "branch", "phase", "status", "waiting_for", "why", "epoch"),
-        *("final_answer", "error", "messages", "inbox", "tool_calls", "checkpoints"),
+        *("final_answer", "error", "messages", "inbox", "tool_calls", "checkpoints", "events"),
     }
     assert (told["waiting_for"], told["branch"], told["agent"]) == ("doubt", 1, "claims")
     assert [message["role"] for message in told["messages"]] == [
@@ -145,6 +147,7 @@ def test_show_json_tells_everything() -> None:
     assert told["messages"][1]["text"] == "Is my windscreen covered by POL-7?"
     lookup, refund = told["tool_calls"]
     call = ToolCall.objects.get(tool="lookup_policy")
+    assert call.ended_at is not None
     assert lookup == {
         "call_id": call.call_id,
         "position": call.position,
@@ -156,12 +159,35 @@ def test_show_json_tells_everything() -> None:
         "attempts": 1,
         "cached": False,
         "idempotency_key": call.idempotency_key,
+        "at": call.ended_at.isoformat(),
     }
     assert (refund["status"], refund["result"], refund["attempts"]) == ("doubt", None, 1)
     assert [(point["kind"], point["complete"], point["phase"]) for point in told["checkpoints"]] == [
         ("start", True, "planning"),
         ("step", True, "reflecting"),
     ]
+    assert [(event["kind"], event["actor"]) for event in told["events"]] == [
+        ("started", "tests"),
+        ("in_doubt", "tests"),
+    ]
+
+
+def test_show_json_tells_values_without_the_tags_of_their_stored_types() -> None:
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7", "$type": "no tag of ours"})])
+    document = {"id": "d1", "content": "Covered.", "meta": {"day": {"$type": "date", "value": "2026-03-01"}}}
+    result = [{"$type": "document", "value": document}, {"$type": "tuple", "value": [1]}]
+    history.finish(
+        history.calls[-1], {"$type": "ordered", "keys": ["b", "a"], "value": {"a": 1, "b": result}}
+    )
+    session = history.rest("paused", inputs={"state": {"limit": {"$type": "decimal", "value": "1.50"}}})
+    [call] = shown(session)["tool_calls"]
+    plain = [{"id": "d1", "content": "Covered.", "meta": {"day": "2026-03-01"}}, [1]]
+    assert json.dumps(call["result"]) == json.dumps({"b": plain, "a": 1})
+    assert call["arguments"] == {"policy": "POL-7", "$type": "no tag of ours"}
+    assert session_json(session, mask=Mask.none(), keys=["inputs"]) == {
+        "inputs": {"state": {"limit": "1.50"}}
+    }
 
 
 def test_show_tells_only_what_the_present_branch_shows() -> None:
@@ -186,7 +212,7 @@ def test_show_reads_a_long_session_in_as_many_queries_as_a_short_one(django_asse
     for _ in range(20):
         history.lookup()
     session = history.rest("paused")
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         run("show", session.pk, "--json")
 
 

@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 from agentstate.durable.records import CallRecord
+from agentstate.durable.state.tags import without_tags
 from agentstate.journals.store import Store
-from agentstate.names import TYPE_TAG, CallState
+from agentstate.names import CallState
 
 Json = Any
 
@@ -41,7 +42,7 @@ def _message(body: dict[str, Json]) -> list[str]:
         if answer := part.get("tool_call_result"):
             failed = " failed" if answer["error"] else ""
             result = answer["result"]
-            text = result if isinstance(result, str) else json.dumps(_plain(result), ensure_ascii=False)
+            text = result if isinstance(result, str) else json.dumps(without_tags(result), ensure_ascii=False)
             lines.append(f"  {'result':<12}{_clean(answer['origin']['tool_name'])}{failed}: {_clean(text)}")
     return lines
 
@@ -58,19 +59,9 @@ def _need(call: CallRecord) -> str:
 
 def _call(tool: str, arguments: dict[str, Json]) -> str:
     values = ", ".join(
-        f"{name}={json.dumps(_plain(value), ensure_ascii=False)}" for name, value in arguments.items()
+        f"{name}={json.dumps(without_tags(value), ensure_ascii=False)}" for name, value in arguments.items()
     )
     return _clean(f"{tool}({values})")
-
-
-def _plain(value: Json) -> Json:
-    """The stored value without the tags of its types."""
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        tagged = TYPE_TAG in value and "value" in value
-        return _plain(value["value"]) if tagged else {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 def _clean(text: str) -> str:

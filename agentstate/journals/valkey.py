@@ -6,15 +6,14 @@
 Of each session there are
 
     STREAM agent:log:{id}       every record of `agentstate.journals.store`, in order: the truth
-    HASH   agent:state:{id}     current_step, status, result_step_N (the messages of step N), updated_at, agent,
-                                customer, title; and what refuses a second writer: epoch, records, last_write
+    HASH   agent:state:{id}     the fields of `agentstate.journals.layout`; and what refuses a second writer: epoch,
+                                records, last_write
     LIST   agent:messages:{id}  the messages of the conversation, in order
 
 A write is one script, which changes all three or, if the session has another writer by now, nothing. A session that has
 ended expires after the `ttl`; one that is unfinished does not.
 """
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from uuid import uuid4
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import Snapshot
+from agentstate.journals import layout
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import Record, Store, begin_epoch
 from agentstate.names import CheckpointKind, RunEvent
@@ -37,7 +37,6 @@ except ImportError as error:
 
 from agentstate.journals.tool_cache import RedisToolCache
 
-DAY = 24 * 60 * 60
 PAGE = 1000
 
 # Keys: state, messages, log. Arguments: the writer's epoch, the number of records before this one, the name of this
@@ -68,7 +67,7 @@ class ValkeySessions:
     Warns where the server may lose what it has confirmed: a journal needs `appendonly yes` and `appendfsync always`.
     """
 
-    def __init__(self, server: "str | redis.Redis", *, ttl: float | None = DAY) -> None:
+    def __init__(self, server: "str | redis.Redis", *, ttl: float | None = layout.KEPT_SECONDS) -> None:
         if isinstance(server, str):
             server = redis.Redis.from_url(server, socket_connect_timeout=5, socket_timeout=30)
         self.client = server
@@ -88,7 +87,10 @@ class ValkeySessions:
         return self.session(session_id).begin(say, inputs)
 
     def load(self, session_id: str) -> Store:
-        """The session as it is; another process may be running it."""
+        """The session as it is; another process may be running it.
+
+        :raises ValueError: for the mirror of a desk's session.
+        """
         return _load(self, session_id, {})
 
     def follow(
@@ -101,21 +103,22 @@ class ValkeySessions:
         waited = 0.0
         while timeout is None or waited < timeout:
             wait = 5.0 if timeout is None else min(5.0, timeout - waited)
-            read: Any = self.client.xread({_key("log", session_id): after}, PAGE, max(1, round(wait * 1000)))
+            log = layout.key("log", session_id)
+            read: Any = self.client.xread({log: after}, PAGE, max(1, layout.milliseconds(wait)))
             waited = 0.0 if read else waited + wait
-            for entry_id, fields in _entries(read):
-                after = _text(entry_id)
-                yield after, _record(fields)
+            for entry_id, fields in layout.entries(read):
+                after = layout.text(entry_id)
+                yield after, layout.record_of(fields)
 
     def mark_complete(self, session_id: str) -> None:
         """Let a session that will not continue expire, although it is unfinished."""
-        state = _key("state", session_id)
+        state = layout.key("state", session_id)
         with self.client.pipeline(transaction=True) as both:
             if self.client.exists(state):
-                both.hset(state, "status", "complete")
-            for kind in ("state", "messages", "log"):
+                both.hset(state, "status", layout.COMPLETE)
+            for key in layout.keys(session_id):
                 if self.ttl is not None:
-                    both.pexpire(_key(kind, session_id), round(self.ttl * 1000))
+                    both.pexpire(key, layout.milliseconds(self.ttl))
             both.execute()
 
 
@@ -159,10 +162,9 @@ class ValkeyStore(Store):
         """:raises LeaseLost: if the session has another writer by now; nothing was written.
         :raises JournalUnavailable: if the server does not answer. Whether it has written the record is not known.
         """
-        messages = [json.dumps(body, ensure_ascii=False) for body in _messages(record)]
+        messages = [layout.dumps(body) for body in _messages(record)]
         fields = self._fields(record)
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-        keys = [_key(kind, self.session_id) for kind in ("state", "messages", "log")]
+        line = layout.dumps(record)
         arguments = [
             self.epoch,
             self.records,
@@ -175,7 +177,8 @@ class ValkeyStore(Store):
         try:
             # A client that sends a write again, since its answer was lost, is told by the name of the write.
             written = self._script(
-                keys, [*arguments, *messages, *[text for pair in fields.items() for text in pair]]
+                layout.keys(self.session_id),
+                [*arguments, *messages, *[text for pair in fields.items() for text in pair]],
             )
         except redis.RedisError as error:
             self.epoch += 1  # a run that still uses this journal stops here
@@ -188,7 +191,7 @@ class ValkeyStore(Store):
 
     def check_epoch(self) -> None:
         """:raises LeaseLost: if the session has another writer by now."""
-        epoch = self.sessions.client.hget(_key("state", self.session_id), "epoch")
+        epoch = self.sessions.client.hget(layout.key("state", self.session_id), "epoch")
         if int(cast(Any, epoch) or 0) != self.epoch:
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
 
@@ -209,10 +212,9 @@ class ValkeyStore(Store):
             if part["op"] == "open":
                 fields["epoch"] = str(part["epoch"])
             elif part["op"] == "checkpoint":
-                fields["current_step"] = str(part["step"])
+                fields |= layout.current_step(part["step"])
                 if part["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
-                    result = [*step_messages, *_own_messages(part)]
-                    fields[f"result_step_{part['step']}"] = json.dumps(result, ensure_ascii=False)
+                    fields |= layout.step_fields(part["step"], [*step_messages, *_own_messages(part)])
                     step_messages = []
             if status := _status(part):
                 fields["status"] = status
@@ -222,8 +224,8 @@ class ValkeyStore(Store):
 
     def _expiry(self, record: Record) -> int:
         """Milliseconds, where this record ends the session's only unfinished turn; else 0."""
-        ends = _status(record) == "complete" or (record["op"] == "open" and self._is_complete())
-        return round(self.sessions.ttl * 1000) if ends and self.sessions.ttl is not None else 0
+        ends = _status(record) in layout.ENDED or (record["op"] == "open" and self._is_complete())
+        return layout.milliseconds(self.sessions.ttl) if ends and self.sessions.ttl is not None else 0
 
     def _is_complete(self) -> bool:
         return bool(self.turns.all) and self.turns.unfinished is None
@@ -245,23 +247,17 @@ class ValkeyJournal(MemoryJournal):
 
 
 def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
+    if sessions.client.hexists(layout.key("state", session_id), layout.MIRROR):
+        raise ValueError(f"The session {session_id} is one of a desk, and this server has only its mirror.")
     store = ValkeyStore(sessions, session_id, labels)
     after = "-"
-    while page := cast(Any, sessions.client.xrange(_key("log", session_id), after, "+", PAGE)):
+    while page := cast(Any, sessions.client.xrange(layout.key("log", session_id), after, "+", PAGE)):
         for entry_id, fields in page:
-            store._apply(_record(fields))
+            store._apply(layout.record_of(fields))
             store.records += 1
-            after = f"({_text(entry_id)}"
-    store.epoch = int(cast(Any, sessions.client.hget(_key("state", session_id), "epoch")) or 0)
+            after = f"({layout.text(entry_id)}"
+    store.epoch = int(cast(Any, sessions.client.hget(layout.key("state", session_id), "epoch")) or 0)
     return store
-
-
-def _entries(read: Any) -> list[Any]:
-    """The entries in the answer to XREAD of one stream, of which versions of the client make different things."""
-    if not read:
-        return []
-    page = next(iter(read.values())) if isinstance(read, dict) else read[0][1]
-    return list(page[0] if isinstance(page[0], list) else page)
 
 
 def _messages(record: Record) -> list[Record]:
@@ -280,17 +276,14 @@ def _status(record: Record) -> str:
     """What the HASH says of a session after this record; "" where it says what it said before."""
     end = record.get("stop")
     if end:
-        status: str = end["status"]
-        if status != "idle":
-            return status
-        return "failed" if end["event"] == RunEvent.FAILED else "complete"
+        return layout.status_at_rest(end["status"], failed=end["event"] == RunEvent.FAILED)
     return "running" if record["op"] in ("ask", "reply", "plan", "call", "checkpoint") else ""
 
 
 def _warn_unless_durable(client: "redis.Redis") -> None:
     try:
         settings = {
-            name: _text(cast(Any, client.config_get(name)).get(name, ""))
+            name: layout.text(cast(Any, client.config_get(name)).get(name, ""))
             for name in ("appendonly", "appendfsync")
         }
     except redis.RedisError:
@@ -303,16 +296,3 @@ def _warn_unless_durable(client: "redis.Redis") -> None:
         f"The server {why}: what it loses in a crash may be done again, and a tool call may run twice.",
         stacklevel=3,
     )
-
-
-def _key(kind: str, session_id: str) -> str:
-    return f"agent:{kind}:{session_id}"
-
-
-def _record(fields: Mapping[Any, Any]) -> Record:
-    record: Record = json.loads(next(value for name, value in fields.items() if _text(name) == "record"))
-    return record
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

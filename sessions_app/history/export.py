@@ -1,12 +1,14 @@
 """A session as plain JSON, for programs: the JSON tab and its file, the page of a call, `manage.py agent show --json`.
 
-Rows in, plain values out. Everything comes through a mask, which hides values in it; `Mask.none()` exports all of them.
+Rows in, plain values out: stored types (``{"$type": ...}``) are left out, see `without_tags`. Everything comes through
+a mask, which hides values in it; `Mask.none()` exports all of them.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.history.call_rows import SMALL, calls_without_big_results
@@ -74,7 +76,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
     """One tool call. ``arguments`` are those that it ran or would run with. No query.
 
     ``requested`` is there only if they differ from what the model asked for, ``result_size`` (characters) only if the
-    result was too big to be read: ``call`` may be one of `calls_without_big_results`.
+    result was too big to be read: ``call`` may be one of `calls_without_big_results`. ``at`` is when it got its status.
     """
     row: Any = mask.row(call)
     small = "small" in vars(row)
@@ -84,11 +86,12 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
         "tool": row.tool,
         "arguments": row.ran_with,
         "status": row.status,
-        "result": row.small if small else row.result,
+        "result": without_tags(row.small if small else row.result),
         "error": row.error,
         "attempts": row.attempt,
         "cached": row.cached,
         "idempotency_key": row.idempotency_key,
+        "at": _plain(row.ended_at or row.started_at or row.asked_at),
     }
     if row.changed_arguments:
         payload["requested"] = row.arguments
@@ -99,6 +102,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
 
 def _facts(session: Session, branch: Branch) -> Json:
     fields = {name: _plain(getattr(session, name)) for name in _FIELDS}
+    fields["inputs"] = without_tags(fields["inputs"])
     place = {"branch": branch.number, "left_at": branch.left_at, "lineage": branch.lineage}
     return {"id": str(session.pk), **fields, **place}
 

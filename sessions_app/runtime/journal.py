@@ -35,6 +35,7 @@ from agentstate.durable.records import (
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 from sessions_app.history import restore
+from sessions_app.mirror.live import session_changed
 from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
 from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows
@@ -197,6 +198,7 @@ class OrmJournal:
         if fence is None:
             self.claim.lost.set()
             raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
+        session_changed(self.claim.session_id)
         self._guard.is_in_line |= fence.line is not None
         return fence
 

@@ -26,6 +26,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from sessions_app import locks
+from sessions_app.mirror.live import session_changed
 from sessions_app.models import (
     Approval,
     EventKind,
@@ -99,7 +100,10 @@ def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
             updated_at=now,
         )
     )
-    return Claim(session_id, epoch, worker, attempt) if won else None
+    if not won:
+        return None
+    session_changed(session_id)
+    return Claim(session_id, epoch, worker, attempt)
 
 
 def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[UUID]:

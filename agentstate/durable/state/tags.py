@@ -1,8 +1,10 @@
-"""Stored values without building them: plain data that has type tags, and whether tagged values are well-formed.
+"""Stored values without building them: to and from plain data, and whether tagged values are well-formed.
 
 Unlike `encoding`, this module does not import Haystack, so web processes can use it.
 """
 
+import json
+import math
 from base64 import b64decode
 from collections.abc import Callable, Hashable, Iterator, Set
 from datetime import date, datetime, timedelta
@@ -24,6 +26,32 @@ def as_plain_data(value: Json) -> Json:
     if TYPE_TAG in value:
         return {TYPE_TAG: "dict", "value": [[key, as_plain_data(item)] for key, item in value.items()]}
     return {key: as_plain_data(item) for key, item in value.items()}
+
+
+def without_tags(value: Json) -> Json:
+    """The encoded value as plain JSON, for people and for programs that only read: all that is exported or shown.
+
+    Objects are their fields, dates and decimals text, sets and tuples lists, time spans seconds; the types are lost. A
+    key that is no string becomes its JSON text. Any JSON is taken, also what `decode` refuses and what was masked.
+    """
+    if isinstance(value, list):
+        return [without_tags(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TYPE_TAG not in value:
+        return {key: without_tags(item) for key, item in value.items()}
+    inner: Json = value.get("value")
+    match value[TYPE_TAG]:
+        case "dict" if _is_dict({"value": inner}):
+            pairs = [(without_tags(key), without_tags(item)) for key, item in inner]
+            return {key if isinstance(key, str) else json.dumps(key): item for key, item in pairs}
+        case "ordered" if _is_ordered({"keys": value.get("keys"), "value": inner}):
+            return {key: without_tags(inner[key]) for key in value["keys"]}
+        case "float" if _is_read_by(float, inner) and math.isfinite(float(inner)):
+            return float(inner)
+        case "timedelta" if _is_timedelta({"value": inner}):
+            return timedelta(*(inner if isinstance(inner, list) else [0, inner])).total_seconds()
+    return without_tags(inner)
 
 
 def tagged_values(value: Json) -> Iterator[dict[str, Json]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from agentstate.durable.state.tags import without_tags
 from agentstate.names import TYPE_TAG
 
 TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
@@ -41,17 +42,6 @@ def readable(value: Any) -> ReadableValue:
     if isinstance(value, str):
         return ReadableValue(value, True, documents)
     return ReadableValue(json.dumps(value, ensure_ascii=False, indent=2), False, documents)
-
-
-def without_tags(value: Any) -> Any:
-    """The value as plain JSON for reading."""
-    if isinstance(value, list):
-        return [without_tags(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if TYPE_TAG in value:
-        return without_tags(value.get("value"))
-    return {key: without_tags(item) for key, item in value.items()}
 
 
 def _documents(value: Any) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Thin: each verb is one action, and an action that asks for nothing but a reason needs no code here. `start` and `fork`
 print the new session's id and nothing else, for scripts. A refusal is one line on stderr and exit code 1; wrong usage
-is exit code 2.
+is exit code 2. Ctrl-C ends `tail` with exit code 130.
 """
 
 import getpass
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
@@ -23,14 +24,16 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
+from sessions_app.management import tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
+from sessions_app.wording import count
 
 Options = dict[str, Any]
 # What `show` prints of a session.
 SHOWN = (
     "id", "agent", "title", "version", "branch", "phase", "status", "waiting_for", "why", "epoch", "final_answer",
-    "error", "messages", "inbox", "tool_calls", "checkpoints",
+    "error", "messages", "inbox", "tool_calls", "checkpoints", "events",
 )  # fmt: skip
 
 
@@ -69,6 +72,25 @@ class Command(BaseCommand):
         show = verb("show", self.show, "Show what a session is doing, and its current history.")
         _add_session(show)
         show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
+
+        follow = verb("tail", self.tail, "Follow a session: each message, call and event as it is committed.")
+        _add_session(follow)
+        follow.add_argument(
+            "--json", action="store_true", dest="as_json", help="one JSON object on each line"
+        )
+        follow.add_argument(
+            "--lines", type=int, default=10, metavar="N", help="begin with the last N entries"
+        )
+        follow.add_argument("--until-rest", action="store_true", help="end when the session is at rest")
+
+        mirror = verb(
+            "mirror", self.mirror, "Build or remove the mirror of all sessions on the Redis server."
+        )
+        to_do = mirror.add_mutually_exclusive_group(required=True)
+        to_do.add_argument("--rebuild", action="store_true", help="write every session anew")
+        to_do.add_argument(
+            "--remove", action="store_true", help="remove every session, as after turning it off"
+        )
 
         message = verb(MESSAGE.key, self.message, "Send a message to the agent.")
         _add_session(message)
@@ -142,6 +164,41 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(payload, indent=2, ensure_ascii=False))
         else:
             self._show(payload)
+
+    def tail(self, options: Options) -> None:
+        session = _session(options["session_id"])
+        entries = tail.follow(session.pk, last=max(0, options["lines"]), until_rest=options["until_rest"])
+        try:
+            for operation, record in entries:
+                if options["as_json"]:
+                    self.stdout.write(json.dumps({"op": operation, **record}, ensure_ascii=False))
+                else:
+                    self.stdout.write(tail.line((operation, record), _one_line))
+                self.stdout.flush()
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        except Session.DoesNotExist:
+            raise CommandError(f"The session {session.pk} was deleted.") from None
+        if not options["as_json"]:
+            self._now(_session(options["session_id"]))
+
+    def mirror(self, options: Options) -> None:
+        import redis
+
+        from sessions_app.mirror import healing
+        from sessions_app.mirror.sessions import MirrorSessions
+
+        if options["rebuild"] and not settings.AGENTSTATE_MIRROR and settings.AGENTSTATE_MIRROR_URL:
+            raise CommandError("The mirror is turned off: AGENTSTATE_MIRROR is false.")
+        do = healing.rebuild if options["rebuild"] else healing.remove
+        try:
+            number = do(MirrorSessions.configured())
+        except LookupError as error:
+            raise CommandError(str(error)) from None
+        except redis.RedisError as error:
+            raise CommandError(f"The server of the mirror failed: {_one_line(error)}") from error
+        done = "The mirror has {}." if options["rebuild"] else "Removed {} from the mirror."
+        self.stdout.write(done.format(count(number, "session")))
 
     def message(self, options: Options) -> None:
         self._now(
@@ -248,4 +305,5 @@ def _one_line(value: object) -> str:
     if value is None:
         return ""
     text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
-    return " ".join(text.split())
+    # Without what a terminal would obey.
+    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))

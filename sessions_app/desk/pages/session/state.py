@@ -4,12 +4,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentstate.durable.state.tags import without_tags
 from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.values import ReadableValue, readable, without_tags
+from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, StateValue
 

@@ -1,0 +1,92 @@
+"""All sessions of the mirror: finding what it lacks, building it again, and removing it.
+
+What is lost is found in the order in which sessions changed. How far that has come is written on the server itself, so
+that a server that lost its data is filled again, from the beginning.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from agentstate.journals import layout
+from sessions_app.mirror.sessions import MirrorSessions
+from sessions_app.models import Session
+
+# The time and the id of the last session that was looked at.
+SEEN = "agent:mirror:seen"
+# A session that changed so recently is looked at again: the commit of one that changed before it may come later.
+RECENT = timedelta(seconds=60)
+# Sessions that are looked at by one call.
+AT_ONCE = 1000
+
+
+def heal(mirror: MirrorSessions) -> int:
+    """Update the sessions that the mirror lacks among those that changed since the last call; returns how many."""
+    rows = list(_changed_since(mirror.client.get(SEEN)).values_list("pk", "change", "updated_at")[:AT_ONCE])
+    changes = _mirrored_changes(mirror, [row[0] for row in rows])
+    lacking = [pk for (pk, change, _), mirrored in zip(rows, changes, strict=True) if mirrored != str(change)]
+    for session_id in lacking:
+        mirror.update(session_id)
+    settled = [row for row in rows if row[2] < timezone.now() - RECENT]
+    if settled:
+        mirror.client.set(SEEN, f"{settled[-1][2].isoformat()} {settled[-1][0]}")
+    return len(lacking)
+
+
+def rebuild(mirror: MirrorSessions) -> int:
+    """Write every session anew, and remove what is of none; returns how many sessions the mirror has then."""
+    for session_ids in _pages(_mirrored_ids(mirror)):
+        existing = {str(pk) for pk in Session.objects.filter(pk__in=session_ids).values_list("pk", flat=True)}
+        mirror.delete(session_id for session_id in session_ids if session_id not in existing)
+    for session_id in Session.objects.order_by("updated_at", "pk").values_list("pk", flat=True).iterator():
+        mirror.update(session_id, anew=True)
+    return sum(1 for _ in _mirrored_ids(mirror))
+
+
+def remove(mirror: MirrorSessions) -> int:
+    """Remove the mirror of every session; returns how many there were. Journals on the same server stay."""
+    removed = 0
+    for session_ids in _pages(_mirrored_ids(mirror)):
+        mirror.delete(session_ids)
+        removed += len(session_ids)
+    mirror.client.delete(SEEN)
+    return removed
+
+
+def _changed_since(seen: str | None) -> QuerySet[Session]:
+    sessions = Session.objects.order_by("updated_at", "pk")
+    if seen is None:
+        return sessions
+    at, _, session_id = seen.partition(" ")
+    changed_at = datetime.fromisoformat(at).astimezone(UTC)
+    return sessions.filter(Q(updated_at__gt=changed_at) | Q(updated_at=changed_at, pk__gt=UUID(session_id)))
+
+
+def _mirrored_changes(mirror: MirrorSessions, session_ids: Sequence[UUID]) -> list[str | None]:
+    with mirror.client.pipeline(transaction=False) as reads:
+        for session_id in session_ids:
+            reads.hget(layout.key("state", str(session_id)), "change")
+        changes: list[str | None] = reads.execute()
+    return changes
+
+
+def _mirrored_ids(mirror: MirrorSessions) -> Iterator[str]:
+    """The ids of all sessions that the server has a mirror of; one may come twice."""
+    prefix = layout.key("state", "")
+    for name in mirror.client.scan_iter(f"{prefix}*", count=AT_ONCE, _type="hash"):
+        if mirror.client.hexists(name, layout.MIRROR):
+            yield name.removeprefix(prefix)
+
+
+def _pages(session_ids: Iterable[str]) -> Iterator[list[str]]:
+    page: list[str] = []
+    for session_id in session_ids:
+        page.append(session_id)
+        if len(page) == AT_ONCE:
+            yield page
+            page = []
+    if page:
+        yield page

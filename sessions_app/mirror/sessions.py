@@ -1,0 +1,213 @@
+"""Sessions on the server of the mirror: each is brought up to date from the database, by whichever process comes first.
+
+An update reads how far the mirror is, then from the database what has happened since, and writes both by one script,
+which changes nothing if another process has written meanwhile. So updates may be lost, repeated or made by many
+processes at once: the mirror is always a state in which the session was, or a page of its history on the way there. A
+session that was rewound is written anew, from its present branch.
+
+Besides the fields of the layout the HASH has
+
+    mirror, branch, position, change    which session it is of, and how far: its branch, position and change
+    open_calls, step_began_at           the calls that had not ended, and the last boundary between steps
+    last_write                          the name of the last write, by which the script knows it
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+import redis
+from django.conf import settings
+from django.utils import timezone
+
+from agentstate.journals import layout
+from agentstate.names import CheckpointKind
+from sessions_app.access.masking import Mask
+from sessions_app.history.log import Entry, Place, read_log
+from sessions_app.history.message_rows import results_of, unpack
+from sessions_app.models import Message, Phase, Session, Status
+
+_FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
+
+# Keys: state, messages, log. Arguments: the write that this one follows ("" for none), its own name, "1" to write the
+# session anew, the milliseconds after which it expires (0 for never), the numbers of messages and of fields with their
+# values, these, and each entry's operation and record.
+_WRITE = """
+local now = redis.call('HMGET', KEYS[1], 'last_write', 'mirror')
+if not now[2] and redis.call('EXISTS', KEYS[1]) == 1 then return -1 end
+if (now[1] or '') ~= ARGV[1] then return 0 end
+if ARGV[3] == '1' then redis.call('DEL', unpack(KEYS)) end
+local fields = 7 + tonumber(ARGV[5])
+local entries = fields + tonumber(ARGV[6])
+for i = 7, fields - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+for i = fields, entries - 1, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+for i = entries, #ARGV, 2 do redis.call('XADD', KEYS[3], '*', 'op', ARGV[i], 'record', ARGV[i + 1]) end
+redis.call('HSET', KEYS[1], 'last_write', ARGV[2])
+for _, key in ipairs(KEYS) do
+  if tonumber(ARGV[4]) > 0 then redis.call('PEXPIRE', key, ARGV[4]) else redis.call('PERSIST', key) end
+end
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirrored:
+    """What the mirror has of a session; `last_write` is "" where it has nothing."""
+
+    last_write: str = ""
+    branch: int = 0
+    change: int = -1
+    place: Place = field(default_factory=Place)
+    step_began_at: int = 0
+
+
+class MirrorSessions:
+    """The mirror on one server.
+
+    :param kept_seconds: How long a session that has ended is kept.
+    """
+
+    def __init__(self, url: str, *, kept_seconds: float) -> None:
+        # A server that does not answer holds up the mirror alone, but the commands of a person should say so soon.
+        self.client: Any = redis.Redis.from_url(
+            url, socket_connect_timeout=2, socket_timeout=5, decode_responses=True
+        )
+        self._kept_seconds = kept_seconds
+        self._script = self.client.register_script(_WRITE)
+
+    @classmethod
+    def configured(cls) -> Self:
+        """The mirror of this installation, also where it is turned off: so that it can be removed.
+
+        :raises LookupError: if no server is configured.
+        """
+        if not settings.AGENTSTATE_MIRROR_URL:
+            raise LookupError("There is no server for the mirror: set REDIS_URL or AGENTSTATE_MIRROR_URL.")
+        return cls(settings.AGENTSTATE_MIRROR_URL, kept_seconds=settings.AGENTSTATE_MIRROR_SECONDS)
+
+    def update(self, session_id: UUID, *, anew: bool = False) -> None:
+        """Bring the mirror of a session up to date. The mirror of one that is deleted is removed.
+
+        :param anew: Write it from the beginning, whatever the mirror has.
+        :raises redis.RedisError: if the server does not answer.
+        """
+        while True:
+            session = Session.objects.select_related("branch").filter(pk=session_id).first()
+            if session is None:
+                self.delete([str(session_id)])
+                return
+            if session.branch is None or self._is_over(session):
+                return
+            stored = self._stored(session)
+            if not anew and stored.branch == session.branch.number and stored.change >= session.change:
+                return
+            fresh = anew or stored.branch != session.branch.number
+            written = self._write(session, stored, fresh=fresh)
+            if written < 0:
+                return  # the server has a journal of this name
+            if written:
+                anew = False
+            # Then it is looked at once more: another page may follow, and the session may be deleted by now.
+
+    def _write(self, session: Session, stored: _Mirrored, *, fresh: bool) -> int:
+        """Write the next page of the session's log; returns what the script does: 1 if it has written."""
+        begin = _Mirrored() if fresh else stored
+        entries, place = read_log(session, begin.place, mask=Mask.none())
+        complete = place.position >= session.position
+        messages, fields = _conversation(session, begin, entries, place.position)
+        fields |= _facts(session) | {
+            "position": str(place.position),
+            "open_calls": layout.dumps(place.open_calls),
+            "change": str(session.change if complete else -1),
+        }
+        flat = [text for pair in fields.items() for text in pair]
+        arguments: list[Any] = [
+            stored.last_write,
+            uuid4().hex,
+            int(fresh),
+            self._expiry(session),
+            len(messages),
+            len(flat),
+        ]
+        log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
+        return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log]))
+
+    def _stored(self, session: Session) -> _Mirrored:
+        values = self.client.hmget(layout.key("state", str(session.pk)), _FIELDS)
+        stored = dict(zip(_FIELDS, values, strict=True))
+        if not stored["last_write"] or not stored[layout.MIRROR]:
+            return _Mirrored()
+        open_calls = {int(position): state for position, state in json.loads(stored["open_calls"]).items()}
+        return _Mirrored(
+            last_write=stored["last_write"],
+            branch=int(stored["branch"]),
+            change=int(stored["change"]),
+            place=Place(int(stored["position"]), open_calls),
+            step_began_at=int(stored["step_began_at"]),
+        )
+
+    def _expiry(self, session: Session) -> int:
+        """The milliseconds that are left to a session that has ended; 0 for one that has not."""
+        if not has_ended(session):
+            return 0
+        return max(1, layout.milliseconds(self._kept_seconds - _age(session)))
+
+    def _is_over(self, session: Session) -> bool:
+        return has_ended(session) and _age(session) >= self._kept_seconds
+
+    def delete(self, session_ids: Iterable[str]) -> None:
+        keys = [key for session_id in session_ids for key in layout.keys(session_id)]
+        if keys:
+            self.client.unlink(*keys)
+
+
+def has_ended(session: Session) -> bool:
+    """Whether the time has begun for which the mirror keeps it."""
+    return _status(session) in layout.ENDED
+
+
+def _status(session: Session) -> str:
+    if (session.status, session.phase) == (Status.IDLE, Phase.IDLE):
+        return "idle"  # nothing was asked yet
+    return layout.status_at_rest(session.status, failed=session.phase == Phase.ERROR)
+
+
+def _age(session: Session) -> float:
+    return (timezone.now() - session.updated_at).total_seconds()
+
+
+def _facts(session: Session) -> dict[str, str]:
+    """The fields of the HASH that are facts of the session's row."""
+    labels = {"agent": session.agent, "customer": session.customer, "title": session.title}
+    return {
+        layout.MIRROR: "desk",
+        "branch": str(session.current_branch.number),
+        "status": _status(session),
+        "updated_at": session.updated_at.isoformat(),
+        **{name: text for name, text in labels.items() if text},
+    }
+
+
+def _conversation(
+    session: Session, begin: _Mirrored, entries: Sequence[Entry], upto: int
+) -> tuple[list[str], dict[str, str]]:
+    """The messages behind the place where the mirror begins, and what the HASH says of the steps that ended there."""
+    branch = session.current_branch
+    boundary = begin.step_began_at
+    rows = list(Message.objects.visible_on(branch, after=min(boundary, begin.place.position), upto=upto))
+    results = results_of(branch, rows)
+    bodies = [(row.position, unpack(row, results)) for row in rows]
+    fields: dict[str, str] = {}
+    for operation, record in entries:
+        if operation != "checkpoint":
+            continue
+        fields |= layout.current_step(record["step"])
+        if record["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
+            step = [body for position, body in bodies if boundary < position <= record["position"]]
+            fields |= layout.step_fields(record["step"], step)
+        if record["kind"] != CheckpointKind.PREPARED:
+            boundary = record["position"]
+    messages = [layout.dumps(body) for position, body in bodies if position > begin.place.position]
+    return messages, {**fields, "step_began_at": str(boundary)}

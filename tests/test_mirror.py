@@ -1,0 +1,401 @@
+"""The live mirror on a real server: what it holds, what it follows, and that no step waits for it."""
+
+import json
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+from django.utils import timezone
+
+from agentstate import DurableAgent, ToolPolicy
+from agentstate.journals.valkey import ValkeySessions
+from sessions_app import actions
+from sessions_app.history import log
+from sessions_app.mirror import healing, live
+from sessions_app.mirror.live import MirrorThread
+from sessions_app.mirror.sessions import MirrorSessions
+from sessions_app.models import Checkpoint, Session, Status
+from tests import builders, sample_agents
+from tests.builders import SYSTEM, branch_of
+from tests.driving import desk
+from tools import services
+from tools.services import wait_for
+
+DAY = 24 * 60 * 60
+
+
+@pytest.fixture
+def mirror(redis_url: str) -> Iterator[MirrorSessions]:
+    mirror = MirrorSessions(redis_url, kept_seconds=DAY)
+    with mirror.client:
+        yield mirror
+
+
+def state(mirror: MirrorSessions, session: Session) -> dict[str, str]:
+    stored: dict[str, str] = mirror.client.hgetall(f"agent:state:{session.pk}")
+    return stored
+
+
+def messages(mirror: MirrorSessions, session: Session) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in mirror.client.lrange(f"agent:messages:{session.pk}", 0, -1)]
+
+
+def entries(mirror: MirrorSessions, session: Session) -> list[tuple[str, dict[str, Any]]]:
+    stream = mirror.client.xrange(f"agent:log:{session.pk}")
+    return [(fields["op"], json.loads(fields["record"])) for _, fields in stream]
+
+
+def everything(mirror: MirrorSessions, session: Session) -> tuple[Any, ...]:
+    """What the mirror has of the session, but for the name of its last write; of each call the last entry."""
+    facts = {name: text for name, text in state(mirror, session).items() if name != "last_write"}
+    last = {(operation, record["position"]): record for operation, record in entries(mirror, session)}
+    return facts, messages(mirror, session), dict(sorted(last.items()))
+
+
+def ttls(mirror: MirrorSessions, session: Session) -> set[int]:
+    return {mirror.client.ttl(f"agent:{kind}:{session.pk}") for kind in ("state", "messages", "log")}
+
+
+@pytest.mark.django_db
+def test_a_session_of_the_desk_and_one_in_the_journal_have_the_same_structures(
+    mirror: MirrorSessions, redis_url: str
+) -> None:
+    policies = {"fast": ToolPolicy(idempotent=True)}
+    with warnings.catch_warnings(action="ignore"):  # this server keeps nothing on disk, as it says
+        sessions = ValkeySessions(redis_url)
+    with sessions.client, desk() as staff:
+        journal = sessions.session("anna", agent="made-for-a-test", customer="Anna", title="Order 1042")
+        DurableAgent(sample_agents.long_run(2), journal, policies=policies).run("hi")
+        staff.agent(lambda: sample_agents.long_run(2), policies=policies)
+        session = staff.run(staff.start("hi", customer="Anna", title="Order 1042"))
+        mirror.update(session.pk)
+        written: Any = sessions.client.hgetall("agent:state:anna")
+        in_journal = {name.decode(): value.decode() for name, value in written.items()}
+        listed: Any = sessions.client.lrange("agent:messages:anna", 0, -1)
+    on_desk = state(mirror, session)
+    shared = {"current_step", "status", "agent", "customer", "title"}
+    shared |= {"result_step_1", "result_step_2", "result_step_3"}
+    assert in_journal.keys() - {"epoch", "records", "last_write"} == {*shared, "updated_at"}
+    assert on_desk.keys() - {
+        *("mirror", "branch", "position", "change", "open_calls", "step_began_at", "last_write"),
+    } == {*shared, "updated_at"}
+    assert {name: on_desk[name] for name in shared - {"result_step_1", "result_step_2", "result_step_3"}} == {
+        "current_step": "3",
+        "status": "complete",
+        "agent": "made-for-a-test",
+        "customer": "Anna",
+        "title": "Order 1042",
+    }
+    assert [on_desk[f"result_step_{step}"] for step in (1, 2, 3)] == [
+        in_journal[f"result_step_{step}"] for step in (1, 2, 3)
+    ]
+    assert messages(mirror, session) == [json.loads(text) for text in listed]
+
+
+@pytest.mark.django_db
+def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessions) -> None:
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    session = history.save()
+    mirror.update(session.pk)
+    history.finish(history.calls[-1], {"status": "active"})
+    history.checkpoint("step")
+    mirror.update(history.save().pk)
+    told = entries(mirror, session)
+    assert [operation for operation, _ in told] == [
+        *("event", "message", "message", "checkpoint", "reply", "message", "call"),
+        *("call", "message", "checkpoint"),
+    ]
+    calls = [record for operation, record in told if operation == "call"]
+    assert [(call["status"], call["result"]) for call in calls] == [
+        ("planned", None),
+        ("done", {"status": "active"}),
+    ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state_name", builders.STATES)
+def test_what_was_mirrored_commit_by_commit_is_what_a_rebuild_makes(
+    mirror: MirrorSessions, state_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        log, "PAGE", 3
+    )  # pages of a long history, each of which another process may have written
+    session = builders.STATES[state_name]()
+    for position in range(1, session.position):
+        Session.objects.filter(pk=session.pk).update(position=position, change=position)
+        mirror.update(session.pk)
+    session.change += session.position
+    session.save()
+    mirror.update(session.pk)
+    mirrored = everything(mirror, session)
+    mirror.update(session.pk, anew=True)
+    assert everything(mirror, session) == mirrored
+
+
+@pytest.mark.django_db
+def test_after_a_rewind_the_mirror_follows_the_present_branch_and_after_undoing_it_the_other(
+    mirror: MirrorSessions,
+) -> None:
+    session = builders.done()
+    mirror.update(session.pk)
+    before = everything(mirror, session)
+    start = Checkpoint.objects.visible_on(branch_of(session)).first()
+    assert start is not None
+    actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
+    mirror.update(session.pk)
+    facts, talk, _ = everything(mirror, session)
+    assert (facts["branch"], facts["status"], facts["current_step"]) == ("2", "paused", "0")
+    assert [body["role"] for body in talk] == ["system", "user"]
+    assert not [name for name in facts if name.startswith("result_step_")]
+    assert entries(mirror, session)[-1][1]["kind"] == "rewound"
+    actions.undo(actor=SYSTEM, session_id=session.pk, reason="no")
+    mirror.update(session.pk)
+    facts, talk, _ = everything(mirror, session)
+    assert (facts["branch"], facts["status"], talk) == ("1", "complete", before[1])
+
+
+@pytest.mark.django_db
+def test_the_time_begins_when_a_session_has_ended_and_stops_when_it_continues(
+    mirror: MirrorSessions,
+) -> None:
+    for unfinished in (builders.queued(), builders.in_doubt(), builders.paused(), builders.failed()):
+        mirror.update(unfinished.pk)
+        assert ttls(mirror, unfinished) - {-2} == {-1}
+    session = builders.done()
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(hours=1))
+    mirror.update(session.pk)
+    [ttl] = ttls(mirror, session)
+    assert DAY - 3700 < ttl <= DAY - 3600
+    actions.send_message(actor=SYSTEM, session_id=session.pk, text="And now?")
+    mirror.update(session.pk)
+    assert ttls(mirror, session) == {-1}
+    actions.cancel(actor=SYSTEM, session_id=session.pk, reason="no answer")
+    mirror.update(session.pk)
+    assert ttls(mirror, session) <= {DAY, DAY - 1}
+
+
+@pytest.mark.django_db
+def test_a_session_whose_time_is_over_is_not_mirrored_again(mirror: MirrorSessions) -> None:
+    session = builders.done()
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=2))
+    mirror.update(session.pk)
+    assert healing.rebuild(mirror) == 0
+
+
+@pytest.mark.django_db
+def test_the_mirror_of_a_deleted_session_is_removed(mirror: MirrorSessions) -> None:
+    deleted, unseen, present = builders.done(), builders.failed(), builders.paused()
+    for session in (deleted, unseen, present):
+        mirror.update(session.pk)
+    mirror.client.hset("agent:state:anna", "status", "running")  # a journal's
+    deleted_id, unseen_id = deleted.pk, unseen.pk
+    deleted.delete()
+    unseen.delete()
+    mirror.update(deleted_id)
+    assert not mirror.client.keys(f"agent:*:{deleted_id}")
+    assert healing.rebuild(mirror) == 1
+    assert not mirror.client.keys(f"agent:*:{unseen_id}")
+    assert mirror.client.hgetall("agent:state:anna") == {"status": "running"}
+
+
+@pytest.mark.django_db
+def test_a_journal_is_not_overwritten_and_a_mirror_is_not_run(mirror: MirrorSessions, redis_url: str) -> None:
+    session, other = builders.done(), builders.done()
+    mirror.update(session.pk)
+    with warnings.catch_warnings(action="ignore"):
+        sessions = ValkeySessions(redis_url)
+    with sessions.client:
+        with pytest.raises(ValueError, match="has only its mirror"):
+            sessions.open(str(session.pk), say="hi")
+        journal = sessions.open(str(other.pk), say="hi")
+        mirror.update(other.pk)
+        assert len(journal.load().unread) == 1
+        followed = [record for _, record in sessions.follow(str(session.pk), timeout=0.01)]
+    assert followed == [record for _, record in entries(mirror, session)]
+
+
+@pytest.mark.django_db
+def test_two_processes_that_update_at_once_write_everything_once(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = builders.done()
+    script, other = mirror._script, MirrorSessions(mirror_url(mirror), kept_seconds=DAY)
+
+    def after_another(*args: Any) -> Any:
+        monkeypatch.setattr(mirror, "_script", script)
+        other.update(session.pk)
+        return script(*args)
+
+    monkeypatch.setattr(mirror, "_script", after_another)
+    with other.client:
+        mirror.update(session.pk)
+    assert [record["position"] for _, record in entries(mirror, session)] == sorted(
+        {record["position"] for _, record in entries(mirror, session)}
+    )
+    assert state(mirror, session)["change"] == str(session.change)
+
+
+def mirror_url(mirror: MirrorSessions) -> str:
+    server = mirror.client.connection_pool.connection_kwargs
+    return f"redis://{server['host']}:{server['port']}/0"
+
+
+@pytest.mark.django_db
+def test_the_sweep_finds_what_the_mirror_lacks_and_looks_at_old_sessions_once(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    monkeypatch.setattr(healing, "AT_ONCE", 2)
+    old = [builders.paused(), builders.failed(), builders.in_doubt()]
+    for hours, session in enumerate(old):
+        Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(hours=9 - hours))
+    assert [healing.heal(mirror) for _ in range(3)] == [2, 1, 0]
+    recent = builders.done()
+    Session.objects.filter(pk=recent.pk).update(updated_at=timezone.now())
+    assert healing.heal(mirror) == 1
+    with django_assert_num_queries(1):
+        assert healing.heal(mirror) == 0
+    mirror.client.flushall()
+    assert [healing.heal(mirror) for _ in range(3)] == [2, 2, 0]
+    assert state(mirror, recent)["status"] == "complete"
+
+
+@pytest.mark.django_db
+def test_a_mirror_that_is_up_to_date_costs_one_query(
+    mirror: MirrorSessions, django_assert_num_queries: Any
+) -> None:
+    session = builders.done()
+    mirror.update(session.pk)
+    with django_assert_num_queries(1):
+        mirror.update(session.pk)
+
+
+# The thread
+
+
+@contextmanager
+def mirroring(url: str, **settings: Any) -> Iterator[None]:
+    """The mirror turned on in this process, with the thread that the first commit starts."""
+    options = {"AGENTSTATE_MIRROR": True, "AGENTSTATE_MIRROR_URL": url, "AGENTSTATE_MIRROR_SECONDS": DAY}
+    with override_settings(**options, **settings):
+        try:
+            yield
+        finally:
+            if live._thread is not None:
+                live._thread.__exit__(None, None, None)
+                live._thread = None
+
+
+def is_mirrored(mirror: MirrorSessions, session: Session) -> Callable[[], bool]:
+    change = str(Session.objects.values_list("change", flat=True).get(pk=session.pk))
+    return lambda: mirror.client.hget(f"agent:state:{session.pk}", "change") == change
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_commit_is_mirrored_and_so_is_what_people_do_and_delete(
+    mirror: MirrorSessions, redis_url: str
+) -> None:
+    with mirroring(redis_url), desk() as staff:
+        staff.agent(lambda: sample_agents.long_run(2), policies={"fast": ToolPolicy(idempotent=True)})
+        session = staff.start("hi")
+        wait_for(is_mirrored(mirror, session), "the new session in the mirror")
+        assert state(mirror, session)["status"] == "queued"
+        staff.run(session)
+        wait_for(is_mirrored(mirror, session), "the run in the mirror")
+        assert state(mirror, session)["status"] == "complete"
+        session.delete()
+        wait_for(lambda: not mirror.client.exists(f"agent:state:{session.pk}"), "the mirror to forget it")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("failure", ["absent", "stalled"])
+def test_a_server_that_is_absent_or_stalled_delays_and_fails_no_step_and_is_written_afterwards(
+    redis_server: services.Redis, failure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_server.flush()
+    pid = redis_server.pid
+    assert pid is not None
+    if failure == "absent":
+        redis_server.stop()
+    else:
+        os.kill(pid, signal.SIGSTOP)
+    with mirroring(redis_server.url), desk() as staff:
+        try:
+            staff.agent(lambda: sample_agents.long_run(2), policies={"fast": ToolPolicy(idempotent=True)})
+            session = staff.run(staff.start("hi"))
+            assert (session.status, session.phase) == (Status.IDLE, "done")
+            assert [text for _, text in staff.texts(session)][-1] == "Long done."
+        finally:
+            if failure == "absent":
+                redis_server.start()
+            else:
+                os.kill(pid, signal.SIGCONT)
+        mirror = MirrorSessions(redis_server.url, kept_seconds=DAY)
+        with mirror.client:
+            wait_for(is_mirrored(mirror, session), "the mirror to be written")
+    assert len([r for r in caplog.records if "The mirror is late" in r.getMessage()]) <= 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_it_is_turned_off_nothing_is_mirrored(redis_url: str, mirror: MirrorSessions) -> None:
+    with mirroring(redis_url), override_settings(AGENTSTATE_MIRROR=False):
+        builders.done()
+        live.find_lost()
+        assert live._thread is None
+    assert mirror.client.keys("agent:*") == []
+
+
+def test_what_waits_for_the_mirror_is_limited_and_each_session_waits_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "MOST_SESSIONS", 2)
+    waiting = MirrorThread(lambda: pytest.fail("it was not started"))
+    first, second = uuid4(), uuid4()
+    for session_id in (first, second, first, uuid4()):
+        waiting.update(session_id)
+    assert list(waiting._due) == [first, second]
+
+
+# The command
+
+
+def command(*args: str) -> str:
+    out = StringIO()
+    call_command("agent", "mirror", *args, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.django_db
+def test_the_command_builds_the_mirror_again_and_removes_it(mirror: MirrorSessions, redis_url: str) -> None:
+    session = builders.done()
+    builders.paused()
+    mirror.update(session.pk)
+    mirror.client.rpush(f"agent:messages:{session.pk}", "not in the database")
+    with mirroring(redis_url):
+        assert command("--rebuild") == "The mirror has 2 sessions.\n"
+        assert len(messages(mirror, session)) == 5
+        with override_settings(AGENTSTATE_MIRROR=False):
+            with pytest.raises(CommandError, match="The mirror is turned off"):
+                command("--rebuild")
+            assert command("--remove") == "Removed 2 sessions from the mirror.\n"
+    assert mirror.client.keys("agent:*") == []
+
+
+@pytest.mark.django_db
+def test_the_command_says_why_it_cannot() -> None:
+    with pytest.raises(CommandError, match="set REDIS_URL or AGENTSTATE_MIRROR_URL"):
+        command("--rebuild")
+    with (
+        mirroring("redis://127.0.0.1:1/0"),
+        pytest.raises(CommandError, match="The server of the mirror failed: Error"),
+    ):
+        command("--remove")
