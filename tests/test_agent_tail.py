@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
@@ -27,7 +28,7 @@ def printed(session: Session, *args: str) -> list[str]:
 
 @pytest.mark.django_db
 def test_it_prints_each_entry_on_a_readable_line_and_what_the_session_is_doing() -> None:
-    history = builders.History(title="Windscreen")
+    history = builders.History(created_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
     history.user("Is my windscreen\ncovered?\x1b[2J")
     history.checkpoint("start")
     history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
@@ -46,7 +47,7 @@ def test_it_prints_each_entry_on_a_readable_line_and_what_the_session_is_doing()
         'tool        {"status": "active"}',
         f"checkpoint  {checkpoints[1]}, step, step 1, reflecting",
     ]
-    assert lines[0].startswith(f"{history.session.created_at:%H:%M:%S}  ")
+    assert lines[0].startswith("12:00:01  ")
     assert lines[-1] == f"{session.pk} is paused"
 
 

@@ -95,8 +95,8 @@ def test_a_session_of_the_desk_and_one_in_the_journal_have_the_same_structures(
         "customer": "Anna",
         "title": "Order 1042",
     }
-    assert [on_desk[f"result_step_{step}"] for step in (1, 2, 3)] == [
-        in_journal[f"result_step_{step}"] for step in (1, 2, 3)
+    assert [json.loads(on_desk[f"result_step_{step}"]) for step in (1, 2, 3)] == [
+        json.loads(in_journal[f"result_step_{step}"]) for step in (1, 2, 3)
     ]
     assert messages(mirror, session) == [json.loads(text) for text in listed]
 
