@@ -233,3 +233,22 @@ def test_the_counts_on_the_filters_follow(desk):
     history.lookup("POL-8")
     text = ask(desk, address).content.decode()
     assert re.search(r'<a\s+id="chip-tools"[^>]*hx-swap-oob="true"[^>]*>Tools 2</a>', text)
+
+
+def test_the_conversation_is_live_and_costs_one_query_while_nothing_changes(desk, django_assert_num_queries):
+    history = builders.looked_up()
+    session = history.rest("running")
+    page = desk.get(f"/sessions/{session.pk}/conversation/").content.decode()
+    polled = re.search(r'id="talk"\s+hx-get="([^"]+)"', page)
+    assert polled is not None
+    poll = polled[1].replace("&amp;", "&")
+    with django_assert_num_queries(1):
+        assert ask(desk, poll).status_code == 204
+    history.reply("Yes.")
+    history.end("Yes.")
+    part = ask(desk, poll).content.decode()
+    assert "<html" not in part
+    assert "Yes." in part
+    assert 'id="session-head" hx-swap-oob="true"' in part
+    assert 'id="talk"\n' in part
+    assert "hx-trigger" not in part

@@ -25,7 +25,7 @@
 
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
-    if (event.detail.elt.id === "sentinel") hint();
+    if (event.detail.elt.matches("#sentinel, #talk")) grown();
   });
 
   document.addEventListener("click", (event) => {
@@ -39,9 +39,37 @@
   const fresh = $("#fresh");
   const last = () => $("#timeline > .step:last-of-type") || $("#sentinel");
   const below = () => last() && last().getBoundingClientRect().top > window.innerHeight;
-  function hint() {
-    if (fresh && below()) fresh.hidden = false;
+  // Who reads the end, or has just sent a message, is kept at the end; others are told of new steps.
+  const steps = () => document.querySelectorAll("#timeline > .step").length;
+  let before = { steps: steps(), atEnd: false };
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (!event.detail.elt.matches("#sentinel, #talk")) return;
+    const end = $("#inbox");
+    before = { steps: steps(), atEnd: Boolean(end) && end.getBoundingClientRect().bottom <= window.innerHeight + 4 };
+  });
+  function grown() {
+    const end = document.activeElement.closest("#say") || $("#inbox");
+    if (before.atEnd && end) return end.scrollIntoView({ block: "nearest" });
+    if (fresh && steps() > before.steps && below()) fresh.hidden = false;
   }
+
+  // A live page says when it no longer hears of changes, and when it does again.
+  const connection = $("#connection");
+  let lost = false;
+  function heard(now) {
+    if (!connection || now === !lost) return;
+    lost = !now;
+    connection.hidden = false;
+    connection.classList.toggle("error", lost);
+    connection.classList.toggle("done", !lost);
+    connection.textContent = lost ? connection.dataset.lost : connection.dataset.back;
+    if (!lost) setTimeout(() => { connection.hidden = !lost; }, 4000);
+  }
+  const isLive = (event) => event.detail.elt.hasAttribute("data-live");
+  document.addEventListener("htmx:sendError", (event) => { if (isLive(event)) heard(false); });
+  document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard(false); });
+  document.addEventListener("htmx:afterOnLoad", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+  document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
   if (fresh) {
     fresh.addEventListener("click", () => last().scrollIntoView({ block: "center" }));
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });

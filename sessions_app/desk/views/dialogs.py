@@ -14,7 +14,8 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, APPROVE, Action
+from sessions_app.action_list import ACTIONS, APPROVE, MESSAGE, Action
+from sessions_app.addresses import address
 from sessions_app.desk.context import (
     Request,
     number,
@@ -33,7 +34,7 @@ from sessions_app.desk.pages import approvals
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.models import Approval
+from sessions_app.models import Approval, Session
 
 
 @staff_page
@@ -74,7 +75,15 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     messages.success(request, action.told(submission.result))
     if request.POST.get("back") == "approvals":
         return redirect("approvals")
-    return redirect(session_url(submission.result, queue_of(request)))
+    return redirect(_where_next(request, action, submission.result))
+
+
+def _where_next(request: Request, action: Action, session: Session) -> str:
+    """The page to show once it is done. Who sends a message is brought to where the answer will be."""
+    if action is not MESSAGE:
+        return session_url(session, queue_of(request))
+    tab = "conversation" if request.POST.get("back") == "conversation" else "session"
+    return f"{address(tab, session.pk, queue=queue_of(request))}#inbox"
 
 
 def _initial(request: Request, action: Action, context: SessionContext) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sessions_app import actions
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
 from sessions_app.action_list import NOT_ALLOWED
-from sessions_app.desk.context import Request, number, render_page, session_context, staff_page
+from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages import values
 from sessions_app.desk.pages.session import (
     audit,
@@ -23,6 +23,7 @@ from sessions_app.desk.pages.session import (
     state,
 )
 from sessions_app.desk.pages.session.calls import CallItem
+from sessions_app.desk.views.live import poll, unless_unchanged
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
 from sessions_app.finding.hidden import may_know_hidden
@@ -32,17 +33,22 @@ from sessions_app.models import StaffPermission, ToolCall
 MOST_HITS = 50
 
 
+@unless_unchanged
 @staff_page
 @require_GET
 def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
+    """What was said; the newest page of it is live."""
     context = session_context(request, session_id)
+    before = number(request, "before")
     return render_page(
         request,
-        "session/conversation.html",
+        "session/conversation.html#talk" if wants_part(request) else "session/conversation.html",
         session_frame(context)
         | {
             "tab": "conversation",
-            "page": conversation.read_page(context, before=number(request, "before")),
+            "page": conversation.read_page(context, before=before),
+            "live": poll(request, context.session) if before is None else None,
+            "polled": wants_part(request),
             "inbox": context.mask.rows(context.session.inbox.select_related("author")),
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },

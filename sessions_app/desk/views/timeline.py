@@ -3,13 +3,10 @@
 from typing import Any
 from uuid import UUID
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, resolve_url
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from sessions_app.access.typed import whole_number
-from sessions_app.desk import live_key
 from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages.session import (
     audit,
@@ -24,9 +21,10 @@ from sessions_app.desk.pages.session import (
 )
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
+from sessions_app.desk.views.live import poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, session_frame
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, Status
+from sessions_app.models import Branch, Checkpoint
 
 LAST_EVENTS = 8
 
@@ -103,22 +101,10 @@ def discarded_branch_moved(request: Request, session_id: UUID, branch_number: in
     return redirect(f"{address}?{query}" if query else address, permanent=True)
 
 
-def live(request: HttpRequest, session_id: UUID) -> HttpResponse:
-    """What a live page polls: 204 while the session is unchanged, which costs one small query.
-
-    The key stands for the login; all that it gives away is that nothing has changed.
-    """
-    after = whole_number(request.GET.get("after", ""))
-    if request.method == "GET" and after is not None:
-        key = request.GET.get("key", "")
-        if live_key.change_of(request, session_id, key, now=timezone.now()) == after:
-            return HttpResponse(status=204)
-    return _changes(request, session_id)
-
-
+@unless_unchanged
 @staff_page
 @require_GET
-def _changes(request: Request, session_id: UUID) -> HttpResponse:
+def live(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""
     context = session_context(request, session_id)
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
@@ -168,17 +154,12 @@ def _sentinel(
 
     :param shown: The last position that the page shows, if ``page`` has no items.
     """
-    session = context.session
-    seconds = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}.get(
-        Status(session.status)
-    )
-    if seconds is None:
+    polled = poll(request, context.session)
+    if polled is None:
         return None
     return {
-        "seconds": seconds,
-        "after": session.change,
+        **polled,
         "branch": context.branch.number,
         "from": page.last_step,
         "shown": max([item.position for item in page.items], default=shown),
-        "key": live_key.make(request, session.pk),
     }
