@@ -49,7 +49,7 @@ def agents_can_be_built(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     from sessions_app.runtime.agents import load_agents
 
     messages: list[CheckMessage] = [
-        Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents()
+        Error(problem, hint=HINT, id="agentstate.E002") for problem in load_agents().values()
     ]
     for registration in registry.all():
         description = describe(registration)

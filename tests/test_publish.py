@@ -10,8 +10,12 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
+from agentstate.durable import agent as building
 from agentstate.durable.registry import registry
-from sessions_app.models import RegisteredAgent
+from sessions_app import actions
+from sessions_app.models import AgentDefinition, RegisteredAgent
+from sessions_app.runtime import agents as publishing
+from sessions_app.runtime import worker
 from sessions_app.runtime.agents import publish_agents
 from tests import builders
 
@@ -71,6 +75,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -
         return name
 
     yield write
+    publishing._listed.clear()
     for name in written:
         sys.modules.pop(name, None)
 
@@ -105,6 +110,75 @@ def test_publishing_again_updates_what_changed_and_makes_no_second_row(write: Wr
     assert (agent.title, agent.problem, len(agent.tools)) == ("Claims desk", "", 2)
 
 
+def test_an_agent_is_published_with_what_a_run_of_it_can_be_given(write: Write) -> None:
+    write(
+        body="""
+        return Agent(
+            chat_generator=MockChatGenerator("hello"), system_prompt="You help {{ who }}.",
+            state_schema={"amount": {"type": float}, "document": {"type": State}},
+        )
+        """
+    )
+    publish_agents()
+    assert RegisteredAgent.objects.get().inputs == {
+        "prompt": False,
+        "values": [
+            {"name": "who", "required": True, "type": "text", "schema": {}},
+            {"name": "amount", "required": False, "type": "float", "schema": {"type": "number"}},
+            {"name": "document", "required": False, "type": "State", "schema": None},
+        ],
+    }
+
+
+def test_each_definition_is_recorded_once_with_its_parts(write: Write) -> None:
+    write()
+    publish_agents()
+    publish_agents()
+    registered, recorded = RegisteredAgent.objects.get(), AgentDefinition.objects.get()
+    assert (recorded.agent, recorded.definition) == ("claims", registered.definition)
+    assert recorded.parts["model"]["name"] == "mock-model"
+    assert recorded.parts["tools"]["look_up"]["description"] == "Looks a policy up."
+
+
+LAZY = """
+    from haystack.tools import SearchableToolset, Tool, Toolset
+
+    class Remote(Toolset):
+        "Lists its tools once it is warmed up, as a toolset of an MCP server does."
+
+        def __init__(self):
+            super().__init__([])
+
+        def warm_up(self):
+            self.tools = [look_up, remember]
+
+    return Agent(chat_generator=MockChatGenerator("hello"), tools={tools})
+"""
+
+
+@pytest.mark.parametrize("tools", ["[Remote()]", "SearchableToolset([Remote()])"], ids=["remote", "searched"])
+def test_tools_that_are_listed_later_are_published_by_the_run_that_warms_them_up(
+    write: Write, tools: str
+) -> None:
+    write(body=LAZY.replace("{tools}", tools), policies='"look_up": ToolPolicy(cache_ttl=60)')
+    publish_agents()
+    before = RegisteredAgent.objects.get()
+    assert (before.tools, before.tools_pending) == ([], True)
+    session = actions.start(actor=builders.SYSTEM, agent="claims", message="Hello")
+    assert worker.drive(session.pk, worker="tests") == "idle"
+    agent = RegisteredAgent.objects.get()
+    assert [tool["name"] for tool in agent.tools] == ["look_up", "remember"]
+    assert (agent.tools_pending, agent.definition) == (False, before.definition)
+    assert set(AgentDefinition.objects.get().parts["tools"]) >= {"look_up", "remember"}
+    # A worker that starts knows them not yet, and takes nothing from the page.
+    building._built.pop("claims")
+    publishing._listed.clear()
+    publish_agents()
+    agent = RegisteredAgent.objects.get()
+    assert [tool["name"] for tool in agent.tools] == ["look_up", "remember"]
+    assert agent.tools[0]["policy"]["cache_ttl"] == 60
+
+
 def test_an_agent_that_cannot_be_built_is_published_with_the_problem(write: Write) -> None:
     write("broken", body='raise RuntimeError("no API key")')
     write("well")
@@ -120,6 +194,30 @@ def test_a_broken_module_hides_no_other(write: Write) -> None:
     assert name in problem
     assert "nothing_of_that_name" in problem
     assert agents() == {"well": ""}
+
+
+def test_an_agent_whose_module_has_an_error_is_published_with_the_place_and_the_error_alone(
+    write: Write, tmp_path: Path
+) -> None:
+    name = write(text="def build(:\n    pass\n")
+    builders.done(agent_key="shop")
+    builders.agent("other")
+    RegisteredAgent.objects.filter(key="shop").update(module=name)
+    publish_agents()
+    file = tmp_path / f"{name}.py"
+    assert agents()["shop"] == (
+        f"The agent module '{name}' cannot be imported: {file}, line 1: SyntaxError: invalid syntax. "
+        "Correct the module, then restart the workers."
+    )
+    assert agents()["other"].startswith("It is not registered any more")
+
+
+def test_an_error_in_a_factory_is_published_with_its_place(write: Write, tmp_path: Path) -> None:
+    name = write(body='raise RuntimeError("no API key")')
+    publish_agents()
+    lines = (tmp_path / f"{name}.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "no API key" in text)
+    assert f"{tmp_path / name}.py, line {line}: RuntimeError: no API key" in agents()["claims"]
 
 
 def test_an_unregistered_agent_is_deleted_unless_it_has_sessions(write: Write) -> None:

@@ -24,6 +24,7 @@ from agentstate.durable.definition import (
     tool_items,
     tools_of,
 )
+from agentstate.durable.description import definition_parts, lists_tools_later, run_inputs
 from agentstate.durable.hooks import (
     CheckPendingCalls,
     CommitStepStart,
@@ -36,7 +37,12 @@ from agentstate.durable.hooks import (
 )
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
-from agentstate.durable.registry import AgentBuildFailed, Registration, registration_of
+from agentstate.durable.registry import (
+    AgentBuildFailed,
+    Registration,
+    describe_code_error,
+    registration_of,
+)
 from agentstate.durable.state.encoding import clean_text
 
 
@@ -58,11 +64,18 @@ class WrappedAgent:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Metadata of an agent for the dashboard. `problem` says why it cannot be built; the rest is empty then."""
+    """Metadata of an agent for the dashboard. `problem` says why it cannot be built; the rest is empty then.
+
+    :param tools_pending: A toolset lists its tools only once it is warmed up.
+    :param parts: See `agentstate.durable.description.definition_parts`; for `inputs`, `run_inputs`.
+    """
 
     definition: str = ""
     model: str = ""
     tools: list[dict[str, Any]] = field(default_factory=list)
+    tools_pending: bool = False
+    inputs: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -101,7 +114,14 @@ def describe(registration: Registration) -> Description:
         tools = [
             describe_tool(tool, durable.policies.get(tool.name, DEFAULT)) for tool in tools_of(durable.agent)
         ]
-        return Description(definition=durable.definition, model=model_name(durable.agent), tools=tools)
+        return Description(
+            definition=durable.definition,
+            model=model_name(durable.agent),
+            tools=tools,
+            tools_pending=lists_tools_later(durable.agent),
+            inputs=run_inputs(durable.agent),
+            parts=definition_parts(durable.agent),
+        )
     except AgentBuildFailed as error:
         return Description(problem=clean_text(str(error)))
     except Exception as error:  # its toolsets may fail in any way
@@ -155,7 +175,7 @@ def _call_factory(registration: Registration) -> Agent:
         agent = registration.factory()
     except Exception as error:
         raise AgentBuildFailed(
-            f"The factory of the agent {registration.key!r} failed: {type(error).__name__}: {error}"
+            f"The factory of the agent {registration.key!r} failed: {describe_code_error(error)}"
         ) from error
     if not isinstance(agent, Agent):
         raise AgentBuildFailed(

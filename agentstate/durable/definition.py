@@ -35,7 +35,7 @@ def fingerprint(agent: Agent) -> str:
     left out: addresses in memory, paths of temporary files, and the tools that a toolset finds when it is warmed up.
     """
     try:
-        text = _canonical_text(agent.to_dict())
+        text = canonical_text(agent.to_dict())
     except Exception:
         definition = {
             "generator": f"{type(agent.chat_generator).__module__}.{type(agent.chat_generator).__qualname__}",
@@ -49,7 +49,7 @@ def fingerprint(agent: Agent) -> str:
                 point: [type(hook).__qualname__ for hook in hooks] for point, hooks in agent.hooks.items()
             },
         }
-        text = _canonical_text(definition)
+        text = canonical_text(definition)
     return sha256(text.encode()).hexdigest()
 
 
@@ -70,7 +70,7 @@ def _is_lazy(toolset: type[Toolset]) -> bool:
     )
 
 
-def _canonical_text(definition: Any) -> str:
+def canonical_text(definition: Any) -> str:
     listing_found_tools = {
         generate_qualified_class_name(kind)
         for kind in _subclasses(Toolset)

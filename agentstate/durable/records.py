@@ -233,7 +233,8 @@ class NewReply:
 class CallEnd:
     """How a call ended, and what a replay needs of it.
 
-    `lossy` says that the result could not be stored exactly; `cached` that it came from the tool cache.
+    `lossy` says that the result could not be stored exactly, and `lost_type` of which type it was, or something in it;
+    `cached` that it came from the tool cache.
     """
 
     status: CallState
@@ -242,6 +243,7 @@ class CallEnd:
     error: str = ""
     state: dict[str, Json] | None = None
     lossy: bool = False
+    lost_type: str = ""
     cached: bool = False
 
 

@@ -7,10 +7,13 @@ no code is ever named by stored data. Needs no Haystack until a factory is calle
 import functools
 import importlib
 import re
+import sysconfig
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -53,9 +56,41 @@ class Registration:
                 "beginning with a letter or digit."
             )
 
+    @property
+    def module(self) -> str:
+        return str(getattr(self.factory, "__module__", ""))
+
     def policy(self, tool: str) -> ToolPolicy:
         """The tool's policy. A tool without one is not idempotent and needs no approval."""
         return self.policies.get(tool, DEFAULT)
+
+
+def describe_code_error(error: Exception) -> str:
+    """What is wrong with an agent's code, and where: ``shop/agents.py, line 3: SyntaxError: invalid syntax``."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    text = f"{type(error).__name__}: {error}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not _is_library(frame.filename)
+    ]
+    return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}: {text}" if frames else text
+
+
+def _is_library(filename: str) -> bool:
+    """Whether the file is Python's, an installed package's, or this engine's, and not the developer's own."""
+    path = Path(filename)
+    return (
+        path.parent == Path(__file__).parent
+        or "site-packages" in path.parts
+        or filename.startswith(sysconfig.get_path("stdlib"))
+    )
+
+
+def _short(filename: str) -> str:
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 class Registry:
@@ -84,9 +119,10 @@ class Registry:
             try:
                 importlib.import_module(module)
             except Exception as error:
+                is_misnamed = isinstance(error, ModuleNotFoundError) and error.name == module
+                cure = "AGENTSTATE_AGENTS" if is_misnamed else "the module, then restart the workers"
                 raise AgentModuleMissing(
-                    f"The agent module {module!r} cannot be imported: {type(error).__name__}: {error}. "
-                    "Correct AGENTSTATE_AGENTS, or the module."
+                    f"The agent module {module!r} cannot be imported: {describe_code_error(error)}. Correct {cure}."
                 ) from error
 
     def get(self, key: str) -> Registration:

@@ -25,7 +25,7 @@ from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
-from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy
+from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, lost_type
 from agentstate.durable.state.keys import apply, difference
 from agentstate.names import ENDED_CALL_STATES, CallState
 
@@ -145,9 +145,9 @@ def _invoke(
 
     data, lossy = tool_outputs.encode_outputs(tool, result)
     changes = _state_changes(run, state, before)
-    _record_end(
-        run, record, CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, state=changes), started
-    )
+    lost = lost_type(result) if lossy else ""
+    end = CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, lost_type=lost, state=changes)
+    _record_end(run, record, end, started)
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
     # The rest of this run must see what a resumed run would see.

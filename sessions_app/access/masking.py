@@ -24,6 +24,7 @@ from sessions_app.access.hiding.restore import check_still_hidden, restore
 from sessions_app.access.hiding.tree import HIDDEN, Hider
 from sessions_app.access.masked_copy import masked_copy
 from sessions_app.models import (
+    AgentDefinition,
     Approval,
     Branch,
     BulkAction,
@@ -46,6 +47,7 @@ Json = Any
 Row = TypeVar("Row", bound=Model)
 # The fields of each model that may hold a hidden value. A state value is hidden by the name of its key, too.
 _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
+    AgentDefinition: ("parts",),
     Approval: ("arguments", "edited", "message"),
     Branch: ("reason", "left_state"),
     BulkAction: ("reason",),

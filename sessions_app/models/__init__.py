@@ -4,7 +4,7 @@ Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position
 counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.
 """
 
-from sessions_app.models.agent import RegisteredAgent
+from sessions_app.models.agent import AgentDefinition, LossyResult, RegisteredAgent
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
@@ -28,6 +28,7 @@ from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
 
 __all__ = [
+    "AgentDefinition",
     "Allowance",
     "Approval",
     "Branch",
@@ -39,6 +40,7 @@ __all__ = [
     "Event",
     "EventKind",
     "InboxMessage",
+    "LossyResult",
     "Message",
     "ModelCall",
     "Phase",

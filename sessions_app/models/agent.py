@@ -8,7 +8,11 @@ from django.utils import timezone
 
 
 class RegisteredAgent(models.Model):
-    """``tools`` is ``[{"name", "description", "parameters": JSON schema, "policy": {...}}]``."""
+    """``tools`` is ``[{"name", "description", "parameters": JSON schema, "policy": {...}}]``.
+
+    ``inputs`` is what a run can be given beside its messages, see `agentstate.durable.description.run_inputs`; {} where
+    that is not known.
+    """
 
     key = models.CharField(max_length=100, primary_key=True)
     title = models.CharField(max_length=200)
@@ -20,6 +24,13 @@ class RegisteredAgent(models.Model):
         max_length=64, blank=True, default="", help_text="Fingerprint of what the factory builds."
     )
     tools = models.JSONField(default=list, blank=True)
+    tools_pending = models.BooleanField(
+        default=False, help_text="A toolset lists its tools only once a worker has warmed it up."
+    )
+    inputs = models.JSONField(default=dict, blank=True)
+    module = models.CharField(
+        max_length=300, blank=True, default="", help_text="The module that registers it."
+    )
     problem = models.TextField(blank=True, default="", help_text="Why it cannot be built, if so.")
     published_at = models.DateTimeField(default=timezone.now)
 
@@ -28,3 +39,36 @@ class RegisteredAgent(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class AgentDefinition(models.Model):
+    """What an agent was at one fingerprint, as `agentstate.durable.description.definition_parts`. Never changed.
+
+    It says what a session ran with whose agent has changed since.
+    """
+
+    agent = models.CharField(max_length=100)
+    definition = models.CharField(max_length=64)
+    parts = models.JSONField(default=dict)
+    published_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "definition"], name="definition_once")]
+
+    def __str__(self) -> str:
+        return f"{self.agent} {self.definition[:8]}"
+
+
+class LossyResult(models.Model):
+    """A type of which an agent's tool returned values that could not be stored as they are, and when it last did."""
+
+    agent = models.CharField(max_length=100)
+    tool = models.CharField(max_length=200)
+    kind = models.CharField(max_length=200, help_text="The type's name.")
+    seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "tool", "kind"], name="lossy_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tool}: {self.kind}"

@@ -1,14 +1,27 @@
 """Publishes the agents that the workers can run, for processes that import neither agents nor Haystack.
 
-Only processes that run agents call `publish_agents`: it builds every registered agent, and so imports Haystack.
+Only processes that run agents call this: it builds every registered agent, and so imports Haystack.
 """
+
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from agentstate.durable.registry import AgentModuleMissing, registry
-from sessions_app.models import RegisteredAgent, Session
+from agentstate.durable.registry import AgentModuleMissing, Registration, registry
+from sessions_app.models import AgentDefinition, RegisteredAgent, Session
+
+if TYPE_CHECKING:
+    from agentstate.durable.agent import Description, WrappedAgent
+
+_NOT_REGISTERED = "It is not registered any more: add its module to AGENTSTATE_AGENTS."
+_PUBLISHED = (
+    *("title", "description", "model", "definition", "tools", "tools_pending", "inputs", "module"),
+    *("problem", "published_at"),
+)
+# The names of the tools that this process has published last of agents whose toolsets list them later.
+_listed: dict[str, tuple[str, ...]] = {}
 
 
 def publish_agents() -> list[str]:
@@ -22,45 +35,97 @@ def publish_agents() -> list[str]:
     from agentstate.durable.agent import describe
 
     problems = load_agents()
-    rows = []
+    published = {row.key: row for row in RegisteredAgent.objects.all()}
+    rows, definitions = [], []
     for registration in registry.all():
         description = describe(registration)
-        rows.append(
-            RegisteredAgent(
-                key=registration.key,
-                title=registration.title[:200],
-                description=registration.description,
-                model=description.model[:200],
-                definition=description.definition,
-                tools=description.tools,
-                problem=description.problem,
-                published_at=timezone.now(),
-            )
-        )
+        rows.append(_row(registration, description, published.get(registration.key)))
+        if description.definition:
+            definitions.append(_definition(registration.key, description))
     with transaction.atomic():
         RegisteredAgent.objects.bulk_create(
-            rows,
-            update_conflicts=True,
-            unique_fields=["key"],
-            update_fields=["title", "description", "model", "definition", "tools", "problem", "published_at"],
+            rows, update_conflicts=True, unique_fields=["key"], update_fields=list(_PUBLISHED)
         )
+        AgentDefinition.objects.bulk_create(definitions, ignore_conflicts=True)
         unregistered = RegisteredAgent.objects.exclude(key__in=[row.key for row in rows])
         if not problems:
             unregistered.exclude(key__in=Session.objects.values("agent")).delete()
-        unregistered.update(
-            problem=" ".join(
-                ["It is not registered any more: add its module to AGENTSTATE_AGENTS.", *problems]
-            )
+        for row in unregistered:
+            row.problem = _why_not_registered(row.module, problems)
+            row.save(update_fields=["problem"])
+    return list(problems.values())
+
+
+def publish_listed_tools(durable: "WrappedAgent") -> None:
+    """Publish the tools that the agent's toolsets list now that a run has warmed them up, if they are not yet."""
+    from agentstate.durable.agent import describe
+    from agentstate.durable.definition import finds_tools_at_run_time, tool_items, tools_of
+
+    if not any(finds_tools_at_run_time(item) for item in tool_items(durable.agent)):
+        return
+    names = tuple(tool.name for tool in tools_of(durable.agent))
+    if _listed.get(durable.key) == names:
+        return
+    description = describe(registry.get(durable.key))
+    if not description.problem:
+        RegisteredAgent.objects.filter(key=durable.key, definition=description.definition).update(
+            tools=description.tools, tools_pending=description.tools_pending
         )
-    return problems
+        AgentDefinition.objects.bulk_create(
+            [_definition(durable.key, description)],
+            update_conflicts=True,
+            unique_fields=["agent", "definition"],
+            update_fields=["parts"],
+        )
+    _listed[durable.key] = names
 
 
-def load_agents() -> list[str]:
-    """Import the modules of AGENTSTATE_AGENTS; for each that cannot be imported, returns a sentence that says why."""
-    problems = []
+def load_agents() -> dict[str, str]:
+    """Import the modules of AGENTSTATE_AGENTS; for each that cannot be imported, a sentence that says why."""
+    problems = {}
     for module in settings.AGENTSTATE_AGENTS:
         try:
             registry.load([module])
         except AgentModuleMissing as error:
-            problems.append(str(error))
+            problems[module] = str(error)
     return problems
+
+
+def _row(
+    registration: Registration, description: "Description", published: RegisteredAgent | None
+) -> RegisteredAgent:
+    tools, pending = description.tools, description.tools_pending
+    if pending and published is not None and published.definition == description.definition:
+        # Another process has warmed the toolsets up: what they listed there still holds.
+        names = {tool["name"] for tool in tools}
+        listed = [tool for tool in published.tools if tool["name"] not in names]
+        tools = [
+            *tools,
+            *({**tool, "policy": registration.policy(tool["name"]).to_dict()} for tool in listed),
+        ]
+        pending = not listed
+    return RegisteredAgent(
+        key=registration.key,
+        title=registration.title[:200],
+        description=registration.description,
+        model=description.model[:200],
+        definition=description.definition,
+        tools=tools,
+        tools_pending=pending,
+        inputs=description.inputs,
+        module=registration.module[:300],
+        problem=description.problem,
+        published_at=timezone.now(),
+    )
+
+
+def _definition(key: str, description: "Description") -> AgentDefinition:
+    return AgentDefinition(agent=key, definition=description.definition, parts=description.parts)
+
+
+def _why_not_registered(module: str, problems: dict[str, str]) -> str:
+    """Why no process has the agent: what is wrong with its own module, where that is known, and nothing else."""
+    for failed, problem in problems.items():
+        if module == failed or module.startswith(f"{failed}."):
+            return problem
+    return " ".join([_NOT_REGISTERED, *problems.values()])

@@ -167,6 +167,11 @@ class OrmJournal:
                 "cached": end.cached,
             }
             statements.update(ToolCall, values, where={"branch_id": self._branch.pk, "position": position})
+            if end.lost_type:
+                tool = ToolCall.objects.values_list("tool", flat=True).get(
+                    branch=self._branch, position=position
+                )
+                step_rows.lossy_result(self._session.agent, tool, end)
         if end.status == CallState.DONE and isinstance(end.result, str) and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()

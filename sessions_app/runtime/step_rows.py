@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from agentstate.durable.records import CallRecord, NewReply
+from agentstate.durable.records import CallEnd, CallRecord, NewReply
 from sessions_app.history.message_rows import pack
-from sessions_app.models import Branch, Message, ModelCall, ToolCall
+from sessions_app.models import Branch, LossyResult, Message, ModelCall, ToolCall
 from sessions_app.runtime import statements
 
 Json = Any
@@ -86,4 +86,12 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
             }
             for record in records
         ],
+    )
+
+
+def lossy_result(agent: str, tool: str, end: CallEnd) -> None:
+    """Note for the agent's page that a result of this type could not be stored as it is."""
+    row = LossyResult(agent=agent, tool=tool, kind=end.lost_type[:200], seen_at=end.ended_at)
+    LossyResult.objects.bulk_create(
+        [row], update_conflicts=True, unique_fields=["agent", "tool", "kind"], update_fields=["seen_at"]
     )

@@ -20,6 +20,7 @@ from agentstate.durable.run import Options, run
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session
 from sessions_app.runtime import leases
+from sessions_app.runtime.agents import publish_listed_tools
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.tool_cache import tool_cache
 
@@ -80,6 +81,10 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
             retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
         ),
     )
+    try:
+        publish_listed_tools(durable)
+    except Exception:  # the tools are published for showing only: the run itself has ended well
+        logger.exception("The tools that the agent %s has listed could not be published.", durable.key)
     return Session.objects.values_list("status", flat=True).get(pk=claim.session_id)
 
 

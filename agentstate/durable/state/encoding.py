@@ -110,6 +110,13 @@ def encode_result(value: Any) -> tuple[Json, bool]:
     return encoder.encode(value, "the result"), encoder.lost
 
 
+def lost_type(value: Any) -> str:
+    """The name of the first type in a result that cannot be stored as it is; "" if there is none."""
+    encoder = _Encoder(lossy=True, ordered=True)
+    encoder.encode(value, "the result")
+    return encoder.lost_type.removeprefix("builtins.")
+
+
 def decode(data: Json) -> Any:
     """The value that was encoded.
 
@@ -150,6 +157,7 @@ class _Encoder:
         self.lossy = lossy
         self.ordered = ordered
         self.lost = False
+        self.lost_type = ""
         self._inside: set[int] = set()
 
     def encode(self, value: Any, path: str) -> Json:
@@ -160,7 +168,8 @@ class _Encoder:
         if isinstance(value, str):
             # Not str(value): a subclass, such as an Enum, may return something else.
             text = clean_text(str.__str__(value))
-            self.lost |= text != value
+            if text != value:
+                self._lose(value)
             return text
         if type(value) is float:
             return value if _is_unchanged_by_databases(value) else {TYPE_TAG: "float", "value": repr(value)}
@@ -200,14 +209,14 @@ class _Encoder:
                 except Exception:  # noqa: S110 - a value's own to_dict may fail in any way; it still has a text
                     pass
                 else:
-                    self.lost = True
+                    self._lose(value)
                     return data
         return self._text(value, path)
 
     def _huge(self, value: int) -> Json:
         if not self.lossy:
             return {TYPE_TAG: "int", "value": hex(value)}
-        self.lost = True  # it cannot be shown to the model as a number
+        self._lose(value)  # it cannot be shown to the model as a number
         return hex(value)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
@@ -236,8 +245,12 @@ class _Encoder:
     def _text(self, value: Any, path: str, why: str = "") -> Json:
         if not self.lossy:
             raise NotStorable(path, value, why)
-        self.lost = True
+        self._lose(value)
         return clean_text(_text_of(value))
+
+    def _lose(self, value: Any) -> None:
+        self.lost = True
+        self.lost_type = self.lost_type or f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _is_unchanged_by_databases(value: float) -> bool:
