@@ -53,5 +53,10 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/json/", tabs.json_tab, name="json"),
     path("sessions/<uuid:session_id>/source/", compare.compare_with_source, name="compare-source"),
     path("sessions/<uuid:session_id>/calls/<int:call_id>/", tabs.call_page, name="call"),
+    path(
+        "sessions/<uuid:session_id>/definition-changes/",
+        tabs.definition_changes_page,
+        name="definition-changes",
+    ),
     path("sessions/<uuid:session_id>/<slug:name>/", dialogs.dialog, name="dialog"),
 ]

@@ -7,9 +7,12 @@ from typing import Any
 from django.db.models import Count
 
 from sessions_app.access.masking import Mask
-from sessions_app.models import RegisteredAgent, Session, Status
+from sessions_app.desk.pages.definition_changes import DefinitionChanges, between
+from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent, Session, Status
 
 NEWEST = 500
+MOST_LOSSY = 20
+MOST_DEFINITIONS = 5
 
 
 @dataclass(slots=True)
@@ -34,6 +37,32 @@ def agents(mask: Mask) -> list[AgentRow]:
         row.running += number["n"] if number["status"] in (Status.RUNNING, Status.QUEUED) else 0
         row.waiting += number["n"] if number["status"] == Status.WAITING else 0
     return list(rows.values())
+
+
+def lossy_results(key: str) -> list[LossyResult]:
+    """The types of which the agent's tools returned what could not be stored as it is, last seen first. One query."""
+    return list(LossyResult.objects.filter(agent=key).order_by("-seen_at", "pk")[:MOST_LOSSY])
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A definition of an agent as it was published, and what changed since the one before; None for the first."""
+
+    row: AgentDefinition
+    changes: DefinitionChanges | None
+
+
+def definitions(key: str, mask: Mask) -> list[Definition]:
+    """The newest definitions of the agent, newest first. One query."""
+    rows = mask.rows(
+        AgentDefinition.objects.filter(agent=key).order_by("-published_at", "-pk")[: MOST_DEFINITIONS + 1]
+    )
+    known = {row.definition: row for row in rows}
+    earlier: list[AgentDefinition | None] = [*rows[1:], None]
+    return [
+        Definition(row, between(known, before.definition, row.definition) if before is not None else None)
+        for row, before in zip(rows[:MOST_DEFINITIONS], earlier, strict=False)
+    ]
 
 
 @dataclass(slots=True)

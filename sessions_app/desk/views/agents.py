@@ -21,11 +21,14 @@ def agents_page(request: Request) -> HttpResponse:
 @require_GET
 def agent_page(request: Request, key: str) -> HttpResponse:
     """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
-    agent = page_context(request).mask.row(get_object_or_404(RegisteredAgent, key=key))
+    mask = page_context(request).mask
+    agent = mask.row(get_object_or_404(RegisteredAgent, key=key))
     summed = agents.totals(agent)
     values = {
         "agent": agent,
         "summed": summed,
+        "lossy": agents.lossy_results(key),
+        "definitions": agents.definitions(key, mask),
         "diagram": diagram.of_totals(summed.totals, label="All sessions together"),
     }
     return render_page(request, "desk/agent.html", values)

@@ -28,9 +28,10 @@ from sessions_app.desk.context import (
     wants_part,
 )
 from sessions_app.desk.forms import form_of, repair
-from sessions_app.desk.forms.base import ActionForm
+from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
@@ -123,6 +124,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
             raise
         # The form keeps what was typed, and says itself that there is no such row.
         form.details, details = "", {}
+    continues = isinstance(form, ContinuingForm) and form.button_if_changed
     values = {
         "session": context.session,
         "branch": context.branch,
@@ -134,6 +136,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         "queue": context.queue,
         "moved": moved,
         "back": request.POST.get("back", ""),
+        "changes": changes_of(context) if continues else None,
         **details,
     }
     if moved:

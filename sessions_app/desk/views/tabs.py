@@ -12,6 +12,7 @@ from sessions_app.access.errors import Forbidden
 from sessions_app.action_list import NOT_ALLOWED
 from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages import values
+from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import (
     audit,
     checkpoints,
@@ -153,6 +154,16 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
             "arguments": values.readable(item.ran),
             "requested": values.readable(item.row.arguments) if item.edited else None,
         },
+    )
+
+
+@staff_page
+@require_GET
+def definition_changes_page(request: Request, session_id: UUID) -> HttpResponse:
+    """What changed in the agent since the session last ran."""
+    context = session_context(request, session_id)
+    return render_page(
+        request, "session/definition_changes.html", session_frame(context) | {"changes": changes_of(context)}
     )
 
 

@@ -1,0 +1,155 @@
+"""What the desk shows of an agent's definitions: what changed between two, tools listed later, and lossy results."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from haystack.components.agents import Agent
+from haystack.tools import Tool
+
+from agentstate.durable.agent import make_durable
+from agentstate.durable.run import run
+from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent
+from tests import builders, sample_agents
+from tests.adapters import OrmAdapter
+from tests.builders import DEFINITION
+
+pytestmark = pytest.mark.django_db
+
+NEW = "e" * 64
+PARTS: dict[str, Any] = {
+    "model": {"name": "small-1", "generator": "Generator", "generation_kwargs": {"temperature": 0}},
+    "prompts": {"system": "You decide claims.\nBe kind.\nBe brief.", "user": ""},
+    "tools": {
+        "look_up": {"description": "Looks up.", "parameters": {"properties": {"policy": {"type": "string"}}}},
+        "pay": {"description": "Pays.", "parameters": {}},
+    },
+    "settings": {"max_agent_steps": 100, "exit_conditions": ["text"]},
+}
+CHANGED: dict[str, Any] = {
+    "model": {"name": "large-2", "generator": "Generator", "generation_kwargs": {"temperature": 0}},
+    "prompts": {"system": "You decide claims.\nBe strict.\nBe brief.", "user": ""},
+    "tools": {
+        "look_up": {
+            "description": "Looks up.",
+            "parameters": {"properties": {"policy": {"type": "integer"}}},
+        },
+        "refund": {"description": "Refunds.", "parameters": {}},
+    },
+    "settings": {"max_agent_steps": 5, "exit_conditions": ["text"]},
+}
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def record(definition: str, parts: dict[str, Any]) -> None:
+    AgentDefinition.objects.create(agent="claims", definition=definition, parts=parts)
+
+
+def change_agent() -> None:
+    record(DEFINITION, PARTS)
+    record(NEW, CHANGED)
+    RegisteredAgent.objects.update(definition=NEW)
+
+
+def text_of(response: Any) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
+
+
+WHAT_CHANGED = (
+    "Prompt system prompt You decide claims. - Be kind. + Be strict. Be brief. "
+    "Tools look_up.parameters.properties.policy.type string → integer removed pay Pays. added refund Refunds. "
+    "Model name small-1 → large-2 Settings max_agent_steps 100 → 5"
+)
+
+
+@pytest.mark.parametrize(
+    "state, page",
+    [
+        ("paused", "/sessions/{}/definition-changes/"),
+        ("paused", "/sessions/{}/resume/"),
+        ("done", "/agents/claims/"),
+    ],
+    ids=["page", "dialog", "agent"],
+)
+def test_what_changed_in_an_agent_is_shown_part_by_part(operator: Client, state: str, page: str) -> None:
+    session = builders.STATES[state]()
+    change_agent()
+    assert WHAT_CHANGED in text_of(operator.get(page.format(session.pk)))
+
+
+@pytest.mark.parametrize("page", ["/approvals/", "/sessions/{}/"])
+def test_where_an_agent_has_changed_a_link_leads_to_what_changed(operator: Client, page: str) -> None:
+    session = builders.waiting_for_approval()
+    change_agent()
+    address = f"/sessions/{session.pk}/definition-changes/"
+    assert f'href="{address}"' in operator.get(page.format(session.pk)).content.decode()
+
+
+def test_a_definition_that_is_not_on_record_is_said(operator: Client) -> None:
+    session = builders.paused()
+    RegisteredAgent.objects.update(definition=NEW)
+    answer = text_of(operator.get(f"/sessions/{session.pk}/definition-changes/"))
+    assert (
+        "What changed cannot be shown: definition dddddddd and definition eeeeeeee are not on record."
+        in answer
+    )
+
+
+def test_what_is_hidden_is_not_found_out_by_comparing_definitions(operator: Client, settings: Any) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["account"]
+    session = builders.paused()
+    record(DEFINITION, {**PARTS, "settings": {"account": "4711"}})
+    record(NEW, {**PARTS, "settings": {"account": "4712"}})
+    RegisteredAgent.objects.update(definition=NEW)
+    answer = text_of(operator.get(f"/sessions/{session.pk}/definition-changes/"))
+    assert "What changed is hidden" in answer
+    assert "471" not in answer
+
+
+def test_tools_that_are_not_listed_yet_are_said(operator: Client) -> None:
+    builders.agent(tools=[], tools_pending=True)
+    answer = text_of(operator.get("/agents/claims/"))
+    assert "Its toolsets list their tools once a worker has run a session of it." in answer
+
+
+class Odd:
+    def __str__(self) -> str:
+        return "an odd one"
+
+
+def odd(q: str) -> Any:
+    return [Odd()]
+
+
+def test_a_result_that_could_not_be_stored_as_it_is_is_named_on_the_agents_page(operator: Client) -> None:
+    from haystack.dataclasses import ToolCall
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    tool = Tool(name="odd", description="Odd.", parameters=schema, function=odd)
+    calls = [ToolCall("odd", {"q": text}) for text in ("a", "b")]
+    agent = Agent(chat_generator=sample_agents.scripted(calls, "Done."), tools=[tool])
+    adapter = OrmAdapter(agent="claims")
+    run(make_durable(agent), adapter.open(say="Hello"))
+    seen = LossyResult.objects.get()
+    assert (seen.agent, seen.tool, seen.kind) == ("claims", "odd", "tests.test_agents_page.Odd")
+    assert "odd tests.test_agents_page.Odd" in text_of(operator.get("/agents/claims/"))
+
+
+def test_the_agents_page_costs_the_same_whatever_is_on_record(
+    operator: Client, django_assert_num_queries: Any
+) -> None:
+    builders.done()
+    with django_assert_num_queries(10):
+        operator.get("/agents/claims/")
+    change_agent()
+    for number in range(30):
+        LossyResult.objects.create(agent="claims", tool="pay", kind=f"Kind{number}")
+    with django_assert_num_queries(10):
+        operator.get("/agents/claims/")
