@@ -15,6 +15,7 @@ from agentstate.names import TYPE_TAG
 from sessions_app import actions
 from sessions_app.finding import search_index
 from sessions_app.models import (
+    AgentDefinition,
     Allowance,
     BulkAction,
     BulkItem,
@@ -130,6 +131,15 @@ def desk(owner: User) -> dict[str, Session]:
     sessions["rich"] = rich()
     builders.agent("broken", title="Broken", problem="ImportError: no such module")
     sessions["broken"] = builders.waiting_for_approval(agent_key="broken", title="broken")
+    changed = builders.agent("changed", title="Changed", definition="e" * 64)
+    sessions["changed agent"] = builders.paused(agent_key="changed", title="changed agent")
+    for number, definition in enumerate((builders.DEFINITION, changed.definition)):
+        prompt = f"{secrets.TEXT}\nVersion {number}."
+        parts = {
+            "prompts": {"system": prompt},
+            "settings": {"number": number, f"added {number}": secrets.SHORT},
+        }
+        AgentDefinition.objects.create(agent="changed", definition=definition, parts=parts)
     bulk = BulkAction.objects.create(
         kind="pause",
         reason="Rain",
