@@ -54,7 +54,7 @@ format: .venv/dev.stamp  ## Format the sources, and list the modules
 	$(BIN)/python -m tools.module_map
 
 .PHONY: bench
-bench: .venv/dev.stamp services  ## All benchmarks, on SQLite and on PostgreSQL
+bench: .venv/dev.stamp services  ## All benchmarks beside the rivals, on SQLite and PostgreSQL: benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 .PHONY: screenshots
@@ -66,6 +66,8 @@ lock: .venv/dev.stamp  ## Pin what pyproject.toml asks for (UPGRADE=--upgrade ta
 	for lock in 'run --extra desk' 'dev --extra desk --group dev'; do set -- $$lock; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --custom-compile-command 'make lock' $(UPGRADE) pyproject.toml "$${@:2}" -o requirements/$$1.txt || exit 1; done
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command 'make lock' $(UPGRADE) benchmarks/rivals/requirements.in -o benchmarks/rivals/requirements.txt
 
 .PHONY: audit
 audit: .venv/dev.stamp  ## Look up known vulnerabilities of what is pinned; says so if it cannot

@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.steps import database
+from benchmarks.steps import start_django
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -102,13 +102,10 @@ def best(work: Callable[[], object]) -> str:
 
 
 def measure(where: str, messages: int) -> None:
-    from django.core.management import call_command
-
     from sessions_app.access.masking import Mask
     from sessions_app.finding import search, search_index
     from sessions_app.models import Message, Session, ToolCall
 
-    call_command("migrate", verbosity=0)
     fill(messages)
     took = seconds(lambda: search_index.update(seconds=3600))
     rows = Message.objects.count() + ToolCall.objects.count()
@@ -145,7 +142,7 @@ def main() -> None:
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             url, where = f"sqlite:///{Path(folder) / 'bench.sqlite3'}", "SQLite"
-        stack.enter_context(database(url))
+        start_django(url)
         measure(where, options.messages)
 
 

@@ -1,63 +1,43 @@
-"""What a durable step costs, in time and bytes, as ratios measured side by side in one run.
+"""The steps in AgentState, and what they are measured by: the plain agent, and one row and commit a step.
 
-    python -m benchmarks.steps [--steps 10 100 1000 5000] [--postgres]
+    python -m benchmarks.steps VARIANT --url URL --steps N
 
-Each step is one reply of a stub model, one tool call and about 1.9 KB of payload. Compared are
-- bare: the plain Haystack agent, nothing stored;
-- floor: one INSERT and COMMIT of the payload per step, through the same driver and durability settings;
-- durable: the agent driven by `sessions_app.runtime.worker.drive` with its journal in the database.
+VARIANT is ``agentstate`` (the agent driven by `sessions_app.runtime.worker.drive`), ``bare`` (the plain Haystack agent,
+nothing stored) or ``floor`` (one INSERT and COMMIT of the step's data through Django's connection).
 """
 
-import argparse
-import itertools
 import os
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
-PAYLOAD = ("The policy covers glass, storm and hail; the deductible is 450 EUR. " * 28)[:1900]
+from benchmarks import workload
 
+if TYPE_CHECKING:
+    from sessions_app.models import Session
 
-@dataclass
-class Series:
-    """Seconds of each step, and the bytes that all of them take."""
-
-    name: str
-    seconds: list[float] = field(default_factory=list)
-    stored: int = 0
-
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    def last_tenth(self) -> float:
-        return statistics.median(self.seconds[-max(1, len(self.seconds) // 10) :])
+RECURSION = 10_000
 
 
 class Stub:
-    """Marks when each step begins; set again for each series."""
+    """How many steps the model asks for, and where each is noted; set again for each run."""
 
     steps = 0
-    begun: list[float] = []
+    report = workload.Report()
 
 
 def build_agent() -> Any:
-    from typing import Annotated
-
     from haystack import component
     from haystack.components.agents import Agent
+    from haystack.components.agents.state.state import replace_values
     from haystack.dataclasses import ChatMessage, ToolCall
     from haystack.tools import tool
 
-    @tool
-    def look_up(number: Annotated[int, "which"]) -> str:
+    @tool(outputs_to_state={"notes": {"source": "notes"}}, outputs_to_string={"source": "result"})
+    def look_up(number: Annotated[int, "which"], question: Annotated[str, "what"]) -> dict[str, str]:
         """Looks something up."""
-        return PAYLOAD
+        return {"result": workload.result(number), "notes": workload.state(number)}
 
     @component
     class StubModel:
@@ -65,118 +45,108 @@ def build_agent() -> Any:
 
         @component.output_types(replies=list[ChatMessage])
         def run(self, messages: list[ChatMessage], tools: Any = None, generation_kwargs: Any = None) -> Any:
-            Stub.begun.append(time.perf_counter())
+            Stub.report.step_begins()
             results = messages[-1].tool_call_results
-            number = results[0].origin.arguments["number"] + 1 if results else 0
+            number = int(str(results[0].result)[:8]) + 1 if results else 0
             if number >= Stub.steps:
                 return {"replies": [ChatMessage.from_assistant("Done.")]}
-            call = ToolCall("look_up", {"number": number}, id=f"call{number}")
+            call = ToolCall("look_up", workload.arguments(number), id=f"call{number}")
             return {"replies": [ChatMessage.from_assistant(tool_calls=[call])]}
 
         def to_dict(self) -> dict[str, Any]:
             return {"type": "benchmarks.steps.StubModel", "init_parameters": {}}
 
-    return Agent(chat_generator=StubModel(), tools=[look_up], max_agent_steps=100_000)
+    return Agent(
+        chat_generator=StubModel(),
+        tools=[look_up],
+        state_schema={"notes": {"type": str, "handler": replace_values}},
+        max_agent_steps=100_000,
+    )
 
 
-def timed(name: str, steps: int) -> Series:
-    marks = Stub.begun
-    assert len(marks) == steps + 1, f"{name}: {len(marks)} model calls for {steps} steps"
-    return Series(name, [after - before for before, after in itertools.pairwise(marks)])
-
-
-def bare(steps: int) -> Series:
+def bare(options: Any) -> None:
     from haystack.dataclasses import ChatMessage
 
-    Stub.steps, Stub.begun = steps, []
+    Stub.steps = options.steps
     build_agent().run([ChatMessage.from_user("Go.")])
-    return timed("bare", steps)
 
 
-def floor(steps: int) -> Series:
+def floor(options: Any) -> None:
+    start_django(options.url)
     from django.db import connection
 
     with connection.cursor() as cursor:
         serial = "SERIAL" if connection.vendor == "postgresql" else "INTEGER"
-        cursor.execute("DROP TABLE IF EXISTS bench_floor")
-        cursor.execute(f"CREATE TABLE bench_floor (id {serial} PRIMARY KEY, step INTEGER, payload TEXT)")
-    series = Series("floor")
-    for step in range(steps):
-        begun = time.perf_counter()
-        with connection.cursor() as cursor:
-            cursor.execute("INSERT INTO bench_floor (step, payload) VALUES (%s, %s)", [step, PAYLOAD])
-        series.seconds.append(time.perf_counter() - begun)
-    series.stored = size(["bench_floor"])
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TABLE bench_floor")
-    return series
+        cursor.execute(f"CREATE TABLE bench_floor (id {serial} PRIMARY KEY, step INTEGER, data TEXT)")
+        before = workload.stored(options.url)
+        for step in range(options.steps):
+            Stub.report.step_begins()
+            data = f"{workload.arguments(step)} {workload.result(step)} {workload.state(step)}"
+            cursor.execute("INSERT INTO bench_floor (step, data) VALUES (%s, %s)", [step, data])
+        Stub.report.step_begins()
+    Stub.report.stored = workload.stored(options.url) - before
 
 
-def durable(steps: int) -> Series:
+def agentstate(options: Any) -> None:
+    start_django(options.url)
     from sessions_app import actions
     from sessions_app.access.roles import Actor
     from sessions_app.models import Session
     from sessions_app.runtime.worker import drive
 
-    tables = [
-        f"sessions_app_{name}" for name in ("message", "modelcall", "toolcall", "checkpoint", "statevalue")
-    ]
-    before = size(tables)
-    session = actions.start(actor=Actor.system("benchmark"), agent="bench", message="Go.")
-    Stub.steps, Stub.begun = steps, []
-    assert drive(session.pk, worker="benchmark", slice_seconds=100_000) == "idle"
-    series = timed("durable", steps)
-    series.stored = size(tables) - before
-    assert Session.objects.get(pk=session.pk).final_answer == "Done."
-    return series
+    prepare_desk()
+    actor = Actor.system("benchmark")
+    start = partial(actions.start, actor=actor, agent="bench", message="Go.")
+    drive_it = partial(drive, worker="benchmark", slice_seconds=100_000)
+    Stub.steps, Stub.report = 5, workload.Report()
+    assert drive_it(start().pk) == "idle"  # warm up
+    before = workload.stored(options.url)
+    session = start()
+    Stub.steps, Stub.report = options.steps, workload.Report()
+    assert drive_it(session.pk) == "idle"
+    report = Stub.report
+    report.stored = workload.stored(options.url) - before
+    session = Session.objects.get(pk=session.pk)
+    assert (session.final_answer, len(report.begun)) == ("Done.", options.steps + 1)
+    if options.operations:
+        Stub.report = workload.Report()
+        operations(report, session, drive_it)
+        Stub.report = report
 
 
-def size(tables: list[str]) -> int:
-    """Bytes of the tables with their indexes."""
-    from django.db import connection
+def operations(report: workload.Report, session: "Session", drive_it: Callable[..., str]) -> None:
+    import time
 
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute(
-                "SELECT SUM(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS name", [tables]
-            )
-            return int(cursor.fetchone()[0])
-        cursor.execute("PRAGMA page_count")
-        pages = cursor.fetchone()[0]
-        cursor.execute("PRAGMA freelist_count")
-        return int((pages - cursor.fetchone()[0]) * 4096)
+    from django.utils import timezone
 
+    from sessions_app import actions
+    from sessions_app.access.masking import Mask
+    from sessions_app.access.roles import Actor
+    from sessions_app.desk.pages.session import checkpoints
+    from sessions_app.desk.pages.session.context import SessionContext
+    from sessions_app.models import Session
 
-def report(where: str, all_series: list[tuple[int, Series, Series, Series]]) -> None:
-    print(f"\n{where}: median ms a step (last tenth), and bytes a step")
-    print(
-        f"{'steps':>6} {'bare':>7} {'floor':>7} {'durable':>16} {'of bare':>8} {'of floor':>9}"
-        f" {'flat':>6} {'bytes':>7} {'of floor':>9}"
-    )
-    for steps, b, f, d in all_series:
-        print(
-            f"{steps:>6} {b.median() * 1e3:>7.2f} {f.median() * 1e3:>7.2f} "
-            f"{d.median() * 1e3:>7.2f} ({d.last_tenth() * 1e3:>5.2f}) "
-            f"{d.median() / b.median():>7.1f}x {d.median() / f.median():>8.1f}x {d.last_tenth() / d.median():>5.2f}x "
-            f"{d.stored / steps:>7.0f} {d.stored / max(f.stored, 1):>8.2f}x"
-        )
+    actor = Actor.system("benchmark")
 
+    def newest() -> Any:
+        shown = Session.objects.select_related("branch").get(pk=session.pk)
+        context = SessionContext.of(shown, actor=actor, now=timezone.now(), mask=Mask.none())
+        return checkpoints.read_page(context, limit=20)
 
-def measure(where: str, counts: list[int]) -> None:
-    from django.core.management import call_command
-
-    from agentstate.durable.registry import Registration, registry
-    from sessions_app.models import RegisteredAgent
-
-    call_command("migrate", verbosity=0)
-    registry.add(Registration(key="bench", title="Benchmark", factory=build_agent))
-    RegisteredAgent.objects.update_or_create(key="bench", defaults={"title": "Benchmark"})
-    durable(5)  # warm up
-    report(where, [(steps, bare(steps), floor(steps), durable(steps)) for steps in counts])
+    page = report.operation("newest 20 checkpoints", newest)
+    checkpoint = page.checkpoints[10].pk
+    chosen = {"actor": actor, "session_id": session.pk, "checkpoint_id": checkpoint, "reason": "benchmark"}
+    report.operation("fork", lambda: actions.fork(**chosen))
+    Stub.steps = 0
+    for _ in range(2):  # The first does not count.
+        actions.send_message(actor=actor, session_id=session.pk, text="And now?")
+        begun = time.perf_counter()
+        assert drive_it(session.pk) == "idle"
+        report.milliseconds["load to go on"] = (Stub.report.begun[-1] - begun) * 1000
+    report.operation("rewind", lambda: actions.rewind(**chosen))
 
 
-@contextmanager
-def database(url: str) -> Iterator[None]:
+def start_django(url: str) -> None:
     os.environ["DATABASE_URL"] = url
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
     os.environ["AGENTSTATE_AGENTS"] = ""
@@ -184,27 +154,26 @@ def database(url: str) -> Iterator[None]:
     import django
 
     django.setup()
-    yield
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+
+
+def prepare_desk() -> None:
+    from agentstate.durable.registry import Registration, registry
+    from sessions_app.models import RegisteredAgent
+
+    registry.add(Registration(key="bench", title="Benchmark", factory=build_agent))
+    RegisteredAgent.objects.update_or_create(key="bench", defaults={"title": "Benchmark"})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, nargs="+", default=[10, 100, 1000, 5000])
-    parser.add_argument(
-        "--postgres", action="store_true", help="On a throwaway PostgreSQL server instead of SQLite."
-    )
-    options = parser.parse_args()
-    sys.setrecursionlimit(10_000)
-    with ExitStack() as stack:
-        if options.postgres:
-            from tools.services import running_postgres
-
-            url, where = stack.enter_context(running_postgres()).new_database(), "PostgreSQL"
-        else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            url, where = f"sqlite:///{Path(folder) / 'bench.sqlite3'}", "SQLite (WAL, synchronous FULL)"
-        stack.enter_context(database(url))
-        measure(where, options.steps)
+    variant = sys.argv.pop(1)
+    options = workload.options(__doc__ or "")
+    sys.setrecursionlimit(RECURSION)
+    workload.prepare(options.url)
+    {"agentstate": agentstate, "bare": bare, "floor": floor}[variant](options)
+    Stub.report.print()
 
 
 if __name__ == "__main__":

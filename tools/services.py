@@ -112,13 +112,15 @@ class Redis:
 
 
 class Postgres:
-    """A PostgreSQL cluster without passwords and without fsync. PostgreSQL refuses root, so root lends it another user.
+    """A PostgreSQL cluster without passwords. PostgreSQL refuses root, so root lends it another user.
 
+    :param durable: Wait for the disk at each commit, as a benchmark has to. Tests need not.
     :raises Missing: on `start`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self._data = folder / "data"
+        self._fsync = "on" if durable else "off"
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
@@ -151,7 +153,14 @@ class Postgres:
             "-h",
             "127.0.0.1",
         ]
-        settings = ["-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=200"]
+        settings = [
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            f"fsync={self._fsync}",
+            "-c",
+            "max_connections=200",
+        ]
         self._process = _spawn([*server, *settings], self._data.parent, dies_by="QUIT", user=user)
         wait_for(self._answers, "PostgreSQL to start")
 
@@ -193,9 +202,10 @@ def running_redis() -> Iterator[Redis]:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
+def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
+    """A server that has started; the parameter is that of `Postgres`."""
     with _folder() as folder:
-        server = Postgres(folder)
+        server = Postgres(folder, durable=durable)
         server.start()
         try:
             yield server
