@@ -3,13 +3,25 @@
 This is the public surface for agent authors. Importing it pulls in neither Django, Celery nor Haystack.
 """
 
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.idempotency import idempotency_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import agent
-from agentstate.library import Answered, DurableAgent, Failed, PendingCall, RetryAt, TurnUnfinished, Waiting
+from agentstate.library import (
+    Answered,
+    AtBreakpoint,
+    DurableAgent,
+    Failed,
+    PendingCall,
+    RetryAt,
+    TurnUnfinished,
+    Waiting,
+)
 
 __all__ = [
     "Answered",
+    "AtBreakpoint",
+    "Breakpoint",
     "DurableAgent",
     "Failed",
     "PendingCall",

@@ -23,6 +23,26 @@ AGENT_GENERATOR: Final = "agent"
 """The name under which the replies of the agent's own chat generator are recorded."""
 
 
+class SessionStatus(StrEnum):
+    """What the system does with a session."""
+
+    IDLE = "idle"
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+
+
+class Need(StrEnum):
+    """What a waiting session needs from a person. One that does not wait has "" in its place."""
+
+    APPROVAL = "approval"
+    DOUBT = "doubt"
+    RETRIES = "retries"
+    CHANGED = "changed"
+
+
 class CallState(StrEnum):
     """The state of a tool call."""
 
@@ -67,7 +87,7 @@ STEP_KINDS: Final = (CheckpointKind.START, CheckpointKind.STEP)
 """The kinds of checkpoints with which a step begins: the first of a turn, and each later one."""
 
 
-STOP_REQUESTS: Final = {"pause": "paused", "cancel": "cancelled"}
+STOP_REQUESTS: Final = {"pause": SessionStatus.PAUSED, "cancel": SessionStatus.CANCELLED}
 """What a person can request of a running session, each with the status that the session gets when its run obeys."""
 
 
@@ -75,6 +95,7 @@ class RunEvent:
     """The kinds of the events that a run, or the sweep in place of a lost worker, adds to the audit trail."""
 
     ASKED: Final = "asked"
+    BREAKPOINT: Final = "breakpoint"
     CANCELLED: Final = "cancelled"
     CHANGED: Final = "changed"
     EXPIRED: Final = "expired"

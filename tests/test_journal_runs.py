@@ -141,14 +141,15 @@ class DyingConnection(RunConnection):
                 raise Killed
 
 
-def dying_journal(adapter: Adapter, death: Death) -> Journal:
+def dying_journal(adapter: Adapter, death: Death, say: str = "hi") -> Journal:
     """The session's journal, whose process will die."""
     if isinstance(adapter, OrmAdapter):
-        adapter.say("hi")
+        if say:
+            adapter.say(say)
         journal = OrmJournal(adapter.claim())
         journal.connection = DyingConnection(death)
         return journal
-    opened = adapter.open(say="hi")
+    opened = adapter.open(say=say)
     store = adapter.store
     write = store.write
 

@@ -6,13 +6,14 @@
 |             | the user's, guarded   | run at the beginning of a turn only                                   |
 | before_llm  | CommitStepStart       | the "start" checkpoint of a new turn, with the messages that begin it;|
 |             |                       | the "step" checkpoint after the step before, now or together with the |
-|             |                       | model's reply; ends the run when its slice is over, or if asked to    |
+|             |                       | model's reply; ends the run when its slice is over, if asked to, or   |
+|             |                       | at a breakpoint before the model                                      |
 |             | the user's, guarded   | run once per step                                                     |
 | before_tool | the user's            | one that asks for confirmation comes after a PlanAddedCalls           |
 |             | PlanAddedCalls        | as planned, calls that hooks added                                    |
 |             | ApprovalHook          | collects what needs approval; nothing                                 |
 |             | CheckPendingCalls     | ends the run before any tool runs for a call in doubt, a missing      |
-|             |                       | approval or a stop request                                            |
+|             |                       | approval, a stop request or a breakpoint                              |
 | after_run   | the user's, guarded   | run at the end of a turn only                                         |
 |             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
 
@@ -31,7 +32,7 @@ from haystack.core.serialization import default_to_dict
 from haystack.dataclasses import ChatMessage
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import effects, found_tools, run_context, tools
+from agentstate.durable import breakpoint_check, effects, found_tools, run_context, tools
 from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
@@ -95,6 +96,8 @@ class CommitStepStart(DurableHook):
             run.commit(CheckpointKind.STEP, state)
         if run.end is None and run.signals.stop_request:
             run.end_run(requested_end(run.signals.stop_request))
+        elif run.end is None and (stopped := breakpoint_check.before_model(run)):
+            run.end_run(stopped)
         if run.end is not None:
             state.set("stop_run", BOUNDARY)
             return
@@ -126,7 +129,8 @@ class PlanAddedCalls(DurableHook):
 class CheckPendingCalls(DurableHook):
     """Lets the tools of the step run, or suspends the run until people have decided about its calls.
 
-    :raises Suspended: for the first of these that applies: calls in doubt, calls that need approval, a stop request.
+    :raises Suspended: for the first of these that applies: calls in doubt, calls that need approval, a stop request, a
+        breakpoint before one of the tools.
     """
 
     def apply(self, run: RunContext, state: State) -> None:
@@ -142,6 +146,8 @@ class CheckPendingCalls(DurableHook):
         effects.suspend_for_approvals(run, pending)
         if run.signals.stop_request:
             raise Suspended(requested_end(run.signals.stop_request))
+        if stopped := breakpoint_check.before_tools(run, pending):
+            raise Suspended(stopped)
         run.unmatched_calls = pending
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from agentstate.durable.breakpoints import Breakpoint, Place
 from agentstate.durable.run_end import RunEnd
 from agentstate.names import CallState, CheckpointKind, Decision
 
@@ -126,7 +127,8 @@ class Snapshot:
     `definition` is the fingerprint that the agent must have; "" for any. `allowed` names the tools that are
     pre-approved for the rest of this session. `inputs_are_new` says that the inputs were given since the last turn, so
     that their state values replace those of the checkpoint; `turn_is_asked` that a turn is to begin, also without a
-    message.
+    message. `breakpoints` are those of the session, and `passed` is the place at which one of them has stopped it last,
+    which does not stop it again.
     """
 
     inputs: dict[str, Json]
@@ -139,14 +141,19 @@ class Snapshot:
     allowed: frozenset[str] = frozenset()
     inputs_are_new: bool = False
     turn_is_asked: bool = False
+    breakpoints: tuple[Breakpoint, ...] = ()
+    passed: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the last commit found: a stop request (of `STOP_REQUESTS`, or ""), and whether there are unread messages."""
+    """What the last commit found: a stop request (of `STOP_REQUESTS`, or ""), whether there are unread messages, and
+    the session's breakpoints.
+    """
 
     stop_request: str = ""
     unread: bool = False
+    breakpoints: tuple[Breakpoint, ...] = ()
 
 
 # What is written

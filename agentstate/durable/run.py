@@ -17,6 +17,7 @@ from haystack.dataclasses import StreamingCallbackT
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import run_context
 from agentstate.durable.agent import WrappedAgent
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
@@ -51,6 +52,7 @@ class Options:
     :param max_attempts: After so many attempts a failing model makes the session wait for a person.
     :param retry_seconds: Delay before the second attempt; it doubles with each.
     :param streaming_callback: As for `Agent.run`. A reply that is replayed is not streamed again.
+    :param breakpoints: Where this run stops, besides the breakpoints of the session.
     :param hook_context: As for `Agent.run`: live objects for the hooks of this run. Nothing of it is stored.
     """
 
@@ -62,6 +64,7 @@ class Options:
     retry_seconds: float = 2.0
     streaming_callback: StreamingCallbackT | None = None
     hook_context: dict[str, Any] | None = None
+    breakpoints: tuple[Breakpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
         has_system_prompt=durable.agent.system_prompt is not None,
         may_defer_checkpoints=durable.may_defer_checkpoints,
         tool_items=tool_items(durable.agent),
+        breakpoints=options.breakpoints,
     )
     end = _end_before_start(context, snapshot, durable)
     if end is not None:
@@ -119,7 +123,7 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
     finally:
         run_context.current_run.reset(token)
     if result.get("exit_reason") == BOUNDARY:
-        return Outcome(context.status)
+        return Outcome(context.status, context.end.reason if context.end is not None else "")
     return Outcome(context.status, result=result)
 
 

@@ -16,6 +16,7 @@ from haystack.tools import Tool, Toolset
 
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import found_tools
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
@@ -73,6 +74,7 @@ class RunContext:
     :param slice_is_over: Asked at each step boundary; True ends the run there.
     :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
     :param tool_items: The agent's tools and toolsets, as it was given them.
+    :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class RunContext:
         has_system_prompt: bool = False,
         may_defer_checkpoints: bool = False,
         tool_items: Sequence[Tool | Toolset] = (),
+        breakpoints: Sequence[Breakpoint] = (),
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -107,7 +110,9 @@ class RunContext:
         self.keys = StateKeys()
         self.lock = threading.RLock()
         self.thread = threading.get_ident()
-        self.signals = Signals()
+        self.signals = Signals(breakpoints=snapshot.breakpoints)
+        self.own_breakpoints = tuple(breakpoints)
+        self.passed = snapshot.passed
         self._deferred: _Draft | None = None
 
         self.checkpoint = checkpoint = snapshot.checkpoint

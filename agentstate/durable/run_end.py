@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from agentstate.names import STOP_REQUESTS, RunEvent
+from agentstate.durable.breakpoints import Breakpoint, Place
+from agentstate.names import STOP_REQUESTS, Need, RunEvent, SessionStatus
 
 Json = Any
-EndStatus = Literal["idle", "queued", "waiting", "paused", "cancelled"]
-Need = Literal["", "approval", "doubt", "retries", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ class FailedModelCall:
 class RunEnd:
     """What all ends have in common. Only the types below are used."""
 
-    status: ClassVar[EndStatus]
+    status: ClassVar[SessionStatus]
     event: ClassVar[str] = ""
-    waiting_for: ClassVar[Need] = ""
+    waiting_for: ClassVar[Need | Literal[""]] = ""
 
     @property
     def reason(self) -> str:
@@ -73,14 +72,14 @@ class ExplainedEnd(RunEnd):
 class NothingToDo(RunEnd):
     """A turn was announced, but its message was read on another branch."""
 
-    status = "idle"
+    status = SessionStatus.IDLE
 
 
 @dataclass(frozen=True, slots=True)
 class Finished(RunEnd):
     """The turn has ended. `exit_reason` is Haystack's: "text", or the tool that was an exit condition."""
 
-    status = "idle"
+    status = SessionStatus.IDLE
     event = RunEvent.FINISHED
     final_answer: str = ""
     exit_reason: str = ""
@@ -93,7 +92,7 @@ class Failed(RunEnd):
     `tool_call` is the position of the tool call whose failure ended it, if one did: a person may let it be tried again.
     """
 
-    status = "idle"
+    status = SessionStatus.IDLE
     event = RunEvent.FAILED
     error: str
     failed_call: FailedModelCall | None = None
@@ -108,14 +107,14 @@ class Failed(RunEnd):
 class Yielded(RunEnd):
     """The slice of time is over: the session continues at once, with any worker."""
 
-    status = "queued"
+    status = SessionStatus.QUEUED
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLater(ExplainedEnd):
     """The model failed in a way that may pass: another attempt is due in `delay` seconds."""
 
-    status = "queued"
+    status = SessionStatus.QUEUED
     event = RunEvent.RETRY
     delay: float
     failed_call: FailedModelCall | None = None
@@ -125,9 +124,9 @@ class RetryLater(ExplainedEnd):
 class GaveUp(ExplainedEnd):
     """The model failed too many times without progress: a person decides whether to try again."""
 
-    status = "waiting"
+    status = SessionStatus.WAITING
     event = RunEvent.GAVE_UP
-    waiting_for = "retries"
+    waiting_for = Need.RETRIES
     failed_call: FailedModelCall | None = None
 
 
@@ -135,9 +134,9 @@ class GaveUp(ExplainedEnd):
 class NeedsApproval(ExplainedEnd):
     """Calls of the step wait for approval."""
 
-    status = "waiting"
+    status = SessionStatus.WAITING
     event = RunEvent.ASKED
-    waiting_for = "approval"
+    waiting_for = Need.APPROVAL
     requests: tuple[ApprovalRequest, ...]
 
 
@@ -145,9 +144,9 @@ class NeedsApproval(ExplainedEnd):
 class InDoubt(ExplainedEnd):
     """The calls at these positions were started and may or may not have taken effect."""
 
-    status = "waiting"
+    status = SessionStatus.WAITING
     event = RunEvent.IN_DOUBT
-    waiting_for = "doubt"
+    waiting_for = Need.DOUBT
     calls: tuple[int, ...]
 
 
@@ -155,24 +154,46 @@ class InDoubt(ExplainedEnd):
 class AgentChanged(ExplainedEnd):
     """The agent is not the one of the last checkpoint, or cannot be built."""
 
-    status = "waiting"
+    status = SessionStatus.WAITING
     event = RunEvent.CHANGED
-    waiting_for = "changed"
+    waiting_for = Need.CHANGED
 
 
 @dataclass(frozen=True, slots=True)
 class Paused(RunEnd):
     """A person asked the session to pause. Their reason is in the session already."""
 
-    status = "paused"
+    status = SessionStatus.PAUSED
     event = RunEvent.PAUSED
+
+
+@dataclass(frozen=True, slots=True)
+class AtBreakpoint(ExplainedEnd):
+    """One or more breakpoints stopped the run at a place, which it goes on past once it is resumed.
+
+    `calls` are the ids of the tool calls that meet a breakpoint, of all that wait there; none before the model.
+    """
+
+    status = SessionStatus.PAUSED
+    event = RunEvent.BREAKPOINT
+    place: Place
+    breakpoints: tuple[Breakpoint, ...]
+    calls: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Json]:
+        """As plain JSON: what a session keeps of it."""
+        return {
+            **self.place.to_dict(),
+            "calls": list(self.calls),
+            "breakpoints": [breakpoint.to_dict() for breakpoint in self.breakpoints],
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(RunEnd):
     """A person asked the session to be cancelled. Their reason is in the session already."""
 
-    status = "cancelled"
+    status = SessionStatus.CANCELLED
     event = RunEvent.CANCELLED
 
 

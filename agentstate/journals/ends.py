@@ -6,6 +6,7 @@ from datetime import datetime
 from agentstate.durable.records import Progress
 from agentstate.durable.run_end import (
     ApprovalRequest,
+    AtBreakpoint,
     Failed,
     Finished,
     InDoubt,
@@ -29,6 +30,7 @@ def end_record(end: RunEnd, status: str) -> Record:
     failed_call = end.tool_call if isinstance(end, Failed) else None
     return {
         **({} if failed_call is None else {"failed_call": failed_call}),
+        **({"breakpoint": end.to_dict()} if isinstance(end, AtBreakpoint) else {}),
         "status": status,
         "event": end.event,
         "waiting_for": end.waiting_for,

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Self
 
+from agentstate.durable.breakpoints import Place
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import (
     CallEnd,
@@ -21,10 +22,7 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.durable.run_end import (
-    Finished,
-    RunEnd,
-)
+from agentstate.durable.run_end import Finished, RunEnd
 from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 from agentstate.names import CallState, CheckpointKind, Decision
@@ -104,17 +102,19 @@ class MemoryJournal:
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
         result: Json = None, again: bool = False, skip: str = "", message: str = "",
     ) -> None:  # fmt: skip
-        """Decide about a call that waits.
+        """Decide about a call that waits, for approval, in doubt, or at a breakpoint.
 
         For a call that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for
-        the model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model.
+        the model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model. For
+        one at a breakpoint as for approval; it runs as it is if nothing is decided.
 
         :raises LookupError: if no such call waits.
         """
         with self.store.lock:
             call = self.store.step_calls_by_id().get(call_id)
-            is_open = call is not None and call.approval is not None and call.approval.decision == ""
-            if call is None or not (is_open if approve is not None else call.status == CallState.DOUBT):
+            if call is None or not (
+                self.store.may_approve(call) if approve is not None else call.status == CallState.DOUBT
+            ):
                 raise LookupError(f"No call {call_id!r} waits for that decision.")
             changes: Record
             if approve is not None:
@@ -157,6 +157,7 @@ class MemoryJournal:
                 calls=store.step_calls(),
                 inputs_are_new=store.inputs_are_new,
                 turn_is_asked=store.turns.is_asked,
+                passed=Place.from_dict(store.breakpoint) if store.breakpoint else None,
             )
 
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
@@ -218,7 +219,7 @@ class MemoryJournal:
             context += [message.position for message in read]
         progress, end = new.progress, None
         if new.run_end is not None:
-            status = new.run_end.status
+            status: str = new.run_end.status
             if isinstance(new.run_end, Finished) and others and new.next_turn is not None:
                 status, progress = "queued", new.next_turn
             end = end_record(new.run_end, status)

@@ -60,6 +60,9 @@ class Store:
         self.turns = Turns()
         self.failed_attempts = 0
         self.accepts_any_agent = False
+        # Where a breakpoint stopped the turn last, as `AtBreakpoint.to_dict`; whether the session still waits there.
+        self.breakpoint: Record = {}
+        self.is_at_breakpoint = False
         self._step_began_at = 0
         self._operations: dict[str, Callable[[Record], None]] = {
             "open": self._apply_open,
@@ -81,6 +84,17 @@ class Store:
     def step_calls(self) -> tuple[CallRecord, ...]:
         """The calls of the unfinished step."""
         return tuple(call for call in self.calls.values() if call.position > self._step_began_at)
+
+    def may_approve(self, call: CallRecord) -> bool:
+        """Whether the call of the unfinished step waits for an approval, or at a breakpoint."""
+        if call.approval is not None and call.approval.decision == "":
+            return True
+        return self.is_held(call)
+
+    def is_held(self, call: CallRecord) -> bool:
+        """Whether the session waits at a breakpoint that this call has met."""
+        at_breakpoint = self.is_at_breakpoint and call.call_id in self.breakpoint["calls"]
+        return at_breakpoint and call.status == CallState.PLANNED
 
     def step_calls_by_id(self) -> dict[str, CallRecord]:
         """The last call of each id in the unfinished step: a new attempt comes behind the call that failed."""
@@ -116,6 +130,7 @@ class Store:
 
     def _apply_reply(self, record: Record) -> None:
         self.failed_attempts = 0
+        self.is_at_breakpoint = False
         stored = tuple(StoredMessage(m["position"], m["body"]) for m in record["messages"])
         self.replies.append(ReplyRecord(record["name"], record["seq"], stored))
         if not record["aside"]:
@@ -132,6 +147,8 @@ class Store:
         if changes.get("approval"):
             changes["approval"] = ApprovalRecord(**changes["approval"])
         self.calls[record["call"]] = replace(self.calls[record["call"]], **changes)
+        if changes.get("status") == CallState.STARTED:
+            self.is_at_breakpoint = False
 
     def _apply_checkpoint(self, record: Record) -> None:
         self.accepts_any_agent = False
@@ -170,6 +187,11 @@ class Store:
     def _apply_end(self, end: Record) -> None:
         self.status, self.last_end = end["status"], end
         self.turns.ended(end, self.unread)
+        self.is_at_breakpoint = "breakpoint" in end
+        if self.is_at_breakpoint:
+            self.breakpoint = end["breakpoint"]
+        elif end["event"] == RunEvent.FINISHED:
+            self.breakpoint = {}
         if end["event"] == RunEvent.RETRY:
             self.failed_attempts += 1
         elif end["event"] == RunEvent.GAVE_UP:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentstate.durable.breakpoints import Breakpoint, stored_breakpoints
 from agentstate.durable.cache import MemoryToolCache, ToolCache
 from agentstate.durable.policy import DEFAULT, ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, Registration, registry
-from agentstate.library.outcomes import Answered, Failed, Outcome, PendingCall, RetryAt, Waiting
-from agentstate.names import CallState, RunEvent
+from agentstate.library.outcomes import Answered, AtBreakpoint, Failed, Outcome, PendingCall, RetryAt, Waiting
+from agentstate.names import CallState, Need, RunEvent
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
@@ -99,6 +100,7 @@ class DurableAgent:
         generation_kwargs: Mapping[str, Any] | None = None,
         tools: "Sequence[str | Tool] | Toolset | None" = None,
         hook_context: dict[str, Any] | None = None,
+        break_point: "Breakpoint | Sequence[Breakpoint]" = (),
         **state: Any,
     ) -> Outcome:
         """Ask the agent, or continue where an earlier process stopped, until the turn ends or a person is needed.
@@ -111,6 +113,7 @@ class DurableAgent:
         :param streaming_callback: As for `Agent.run`, like `hook_context`: live objects, of which nothing is stored.
         :param key: A name for this turn in the session.
         :param tools: Those of the agent's tools that this turn may use, by name or as the agent's own objects.
+        :param break_point: Where this call stops, with the outcome `AtBreakpoint`. It continues by `resume` only.
         :param state: Values of the agent's state and of its prompts' variables, as for `Agent.run`. In a later turn
             they replace those that the session has.
         :raises ValueError: without a message that the agent needs, without a variable that its prompts need, for a
@@ -125,7 +128,7 @@ class DurableAgent:
         chosen = {"state": state, "generation_kwargs": generation_kwargs, "tools": tool_names(agent, tools)}
         inputs = encoded(chosen)
         with self._lock, self._place.open() as journal:
-            self._live = {"streaming_callback": streaming_callback, "hook_context": hook_context}
+            self._live = _live(streaming_callback, hook_context, break_point)
             store = journal.store
             earlier_turn = store.turns.by_key(key) if key else None
             if earlier_turn is not None:
@@ -133,12 +136,12 @@ class DurableAgent:
                     raise ValueError(f"The key {key!r} stands for other messages in this session.")
                 if earlier_turn is not store.turns.unfinished:
                     return self._on_record(store, earlier_turn)
-                return self._drive(journal)
+                return self._continue(journal)
             unfinished = store.turns.unfinished
             if unfinished is not None and not key and unfinished.messages == bodies:
-                return self._drive(journal)
+                return self._continue(journal)
             if unfinished is not None and not unfinished.failed:
-                earlier = self._drive(journal, accepted=False)
+                earlier = self._continue(journal, accepted=False)
                 if not earlier.finished:
                     return earlier
             _ask(store, bodies, key, inputs)
@@ -149,8 +152,10 @@ class DurableAgent:
         streaming_callback: "StreamingCallbackT | None" = None,
         *,
         hook_context: dict[str, Any] | None = None,
+        break_point: "Breakpoint | Sequence[Breakpoint]" = (),
     ) -> Outcome:
-        """Continue the unfinished turn; where it waits because the agent has changed, with the agent as it is now.
+        """Continue the unfinished turn, also past a breakpoint; where it waits because the agent has changed, with the
+        agent as it is now.
 
         A tool call whose failure ended the turn is tried again, by approval unless its tool is idempotent.
         Returns the answer on record if the last turn has ended.
@@ -158,7 +163,7 @@ class DurableAgent:
         :raises LookupError: if nothing was asked yet.
         """
         with self._lock, self._place.open() as journal:
-            self._live = {"streaming_callback": streaming_callback, "hook_context": hook_context}
+            self._live = _live(streaming_callback, hook_context, break_point)
             turns = journal.store.turns
             if turns.unfinished is None:
                 if not turns.all:
@@ -182,7 +187,8 @@ class DurableAgent:
         """Decide about a pending call, for the next `resume`.
 
         For one that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for the
-        model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model.
+        model); a call at a breakpoint may be decided in the same way. For one in doubt: its `result`, `again` to run it
+        again, or `skip` with a message for the model.
 
         :raises LookupError: if no such call waits.
         """
@@ -220,13 +226,25 @@ class DurableAgent:
     def _pending(self, store: "Store") -> list[PendingCall]:
         pending = []
         for call in store.step_calls():
-            is_open = call.approval is not None and call.approval.decision == ""
-            if not is_open and call.status != CallState.DOUBT:
+            waits_for: Literal["approval", "doubt", "breakpoint"]
+            if call.status == CallState.DOUBT:
+                waits_for = "doubt"
+            elif call.approval is not None and call.approval.decision == "":
+                waits_for = "approval"
+            elif store.is_held(call):
+                waits_for = "breakpoint"
+            else:
                 continue
             effect = self._wrapped.policies.get(call.tool, DEFAULT).effect
-            waits_for: Literal["approval", "doubt"] = "approval" if is_open else "doubt"
             pending.append(PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect))
         return pending
+
+    def _continue(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
+        """Go on with the unfinished turn, unless it waits at a breakpoint."""
+        store = journal.store
+        if store.is_at_breakpoint:
+            return self._unfinished(store, store.last_end, accepted)
+        return self._drive(journal, accepted=accepted)
 
     def _drive(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
         """Run until no turn is unfinished, or a person is needed. Unread messages behind a turn begin another one."""
@@ -248,7 +266,15 @@ class DurableAgent:
             return RetryAt(why=why, accepted=accepted, at=datetime.now(UTC) + timedelta(seconds=end["delay"]))
         if end["waiting_for"]:
             pending = tuple(self._pending(store))
-            return Waiting(why=why, accepted=accepted, waiting_for=end["waiting_for"], pending=pending)
+            return Waiting(why=why, accepted=accepted, waiting_for=Need(end["waiting_for"]), pending=pending)
+        if place := end.get("breakpoint"):
+            return AtBreakpoint(
+                why=why,
+                accepted=accepted,
+                before=place["before"],
+                breakpoints=stored_breakpoints(place["breakpoints"]),
+                pending=tuple(self._pending(store)),
+            )
         return Failed(why=why or "The run ended without an answer.", accepted=accepted)
 
     def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
@@ -268,6 +294,18 @@ class DurableAgent:
                 "last_message": messages[-1] if messages else None,
             }
         )
+
+
+def _live(
+    streaming_callback: Any, hook_context: Any, break_point: "Breakpoint | Sequence[Breakpoint]"
+) -> dict[str, Any]:
+    """What a run is given that is not stored."""
+    breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
+    return {
+        "streaming_callback": streaming_callback,
+        "hook_context": hook_context,
+        "breakpoints": breakpoints,
+    }
 
 
 def _registration(key: str) -> Registration:

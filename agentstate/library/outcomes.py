@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal, NoReturn
 
+from agentstate.durable.breakpoints import Before, Breakpoint
+from agentstate.names import Need
+
 Json = Any
 
 
@@ -23,14 +26,15 @@ class TurnUnfinished(Exception):
 class PendingCall:
     """A tool call about which a person has to decide.
 
-    :param waits_for: "approval", or "doubt": it was started, and nobody knows whether it took effect.
+    :param waits_for: "approval"; "doubt": it was started, and nobody knows whether it took effect; or "breakpoint": it
+        runs when the session is resumed, and may be decided about before.
     :param effect: What its policy says that it changes.
     """
 
     call_id: str
     tool: str
     arguments: dict[str, Json]
-    waits_for: Literal["approval", "doubt"]
+    waits_for: Literal["approval", "doubt", "breakpoint"]
     effect: str = ""
 
 
@@ -80,7 +84,21 @@ class Waiting(Unfinished):
         try again.
     """
 
-    waiting_for: Literal["approval", "doubt", "changed", "retries"]
+    waiting_for: Need
+    pending: Sequence[PendingCall] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtBreakpoint(Unfinished):
+    """A breakpoint stopped the session: only resuming it goes on.
+
+    :param before: "model": `DurableAgent.resume(changes=...)` may change the state and the messages. "tools":
+        `DurableAgent.decide` may change the arguments of the `pending` calls.
+    :param pending: The calls that have met a breakpoint. The other calls of the step wait with them.
+    """
+
+    before: Before
+    breakpoints: Sequence[Breakpoint]
     pending: Sequence[PendingCall] = ()
 
 
@@ -96,4 +114,4 @@ class Failed(Unfinished):
     """The turn failed with the error `why`. Resume to try it again; to run it again repeats no call by itself."""
 
 
-Outcome = Answered | Waiting | RetryAt | Failed
+Outcome = Answered | Waiting | AtBreakpoint | RetryAt | Failed

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from agentstate.durable.breakpoints import same_value
 from sessions_app.access.availability import already_decided
 from sessions_app.access.errors import Invalid, Moved, NotFound
 from sessions_app.access.roles import Actor
@@ -29,7 +30,6 @@ from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import require_shown_definition
 from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
-from sessions_app.models.toolcall import same_value
 
 
 @in_one_transaction

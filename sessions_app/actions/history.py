@@ -56,6 +56,7 @@ LEFT_FIELDS = (
     "attempt",
     "definition",
     "totals",
+    "breakpoint_hit",
 )
 
 
@@ -286,7 +287,7 @@ def _move_to(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
     outcome = checkpoint.outcome or {}
     session.phase, session.previous_phase, session.phase_since = checkpoint.phase, "", now
     session.totals, session.definition = checkpoint.totals, checkpoint.definition
-    session.error = ""
+    session.error, session.breakpoint_hit = "", None
     session.final_answer = outcome.get("final_answer", "")
     session.exit_reason = outcome.get("exit_reason", "")
     session.attempt = 0

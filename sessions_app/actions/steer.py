@@ -77,6 +77,8 @@ def resume_as_shown(
 def _resume(session: Session, actor: Actor, reason: str, shown_definition: str | None = None) -> Session:
     now = timezone.now()
     attempt = None
+    if session.breakpoint_hit:
+        session.breakpoint_hit = {**session.breakpoint_hit, "passed": True}
     before = {
         "status": session.status,
         "waiting_for": session.waiting_for,

@@ -46,9 +46,14 @@ class EventKind(StrEnum):
     RELEASED = "released", True, "released it from its worker"
     REVEALED = "revealed", True, "looked at hidden values"
 
+    BREAKPOINT_SET = "breakpoint_set", True, "set a breakpoint"
+    BREAKPOINT_REMOVED = "breakpoint_removed", True, "removed a breakpoint"
+    ARGUMENTS_CHANGED = "arguments_changed", True, "changed the arguments of {tool}"
+
     ASKED = RunEvent.ASKED, False, "Waits for an approval"
     IN_DOUBT = RunEvent.IN_DOUBT, False, "Waits for a decision on a call in doubt"
     CHANGED = RunEvent.CHANGED, False, "The agent's definition changed"
+    BREAKPOINT = RunEvent.BREAKPOINT, False, "Stopped at a breakpoint"
     RETRY = RunEvent.RETRY, False, "The model call failed and is tried again"
     GAVE_UP = RunEvent.GAVE_UP, False, "Gave up after repeated attempts"
     FAILED = RunEvent.FAILED, False, "The run failed"

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
 from agentstate.durable.run_end import requested_end
+from agentstate.names import Need, SessionStatus
 from sessions_app.models.agent import RegisteredAgent
 from sessions_app.models.enums import EventKind, StaffPermission
 
@@ -53,21 +54,21 @@ class Phase(models.TextChoices):
 class Status(models.TextChoices):
     """What the system is doing with the session."""
 
-    IDLE = "idle", "idle"
-    QUEUED = "queued", "queued"
-    RUNNING = "running", "running"
-    WAITING = "waiting", "waiting"
-    PAUSED = "paused", "paused"
-    CANCELLED = "cancelled", "cancelled"
+    IDLE = SessionStatus.IDLE.value, "idle"
+    QUEUED = SessionStatus.QUEUED.value, "queued"
+    RUNNING = SessionStatus.RUNNING.value, "running"
+    WAITING = SessionStatus.WAITING.value, "waiting"
+    PAUSED = SessionStatus.PAUSED.value, "paused"
+    CANCELLED = SessionStatus.CANCELLED.value, "cancelled"
 
 
 class WaitingFor(models.TextChoices):
     """What a waiting session needs from a person."""
 
-    APPROVAL = "approval", "approval"
-    DOUBT = "doubt", "a decision on a call in doubt"
-    RETRIES = "retries", "review: all retries failed"
-    CHANGED = "changed", "review: the agent is missing or has changed"
+    APPROVAL = Need.APPROVAL.value, "approval"
+    DOUBT = Need.DOUBT.value, "a decision on a call in doubt"
+    RETRIES = Need.RETRIES.value, "review: all retries failed"
+    CHANGED = Need.CHANGED.value, "review: the agent is missing or has changed"
 
 
 class StopRequest(models.TextChoices):
@@ -200,6 +201,14 @@ class Session(models.Model):
     inputs = models.JSONField(
         default=dict, blank=True, help_text="State values, prompt variables and generation kwargs."
     )
+    breakpoints = models.JSONField(
+        null=True, blank=True, help_text="Where people want it to stop, as `Breakpoint.to_dict`."
+    )
+    breakpoint_hit = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="Where a breakpoint stopped this turn last, as `AtBreakpoint.to_dict`; `passed` once it was resumed.",
+    )
     definition = models.CharField(
         max_length=64, blank=True, default="", help_text="Fingerprint of the agent that runs it."
     )
@@ -280,6 +289,12 @@ class Session(models.Model):
         """Make pages that were drawn before out of date: an action sent from one of them is refused as `Moved`."""
         self.version += 1
         self.updated_at = now
+
+    @property
+    def at_breakpoint(self) -> dict[str, Any] | None:
+        """Where the session waits at a breakpoint, as `AtBreakpoint.to_dict`; None if it does not."""
+        hit: dict[str, Any] | None = self.breakpoint_hit
+        return hit if hit and self.status == Status.PAUSED and not hit.get("passed") else None
 
     @cached_property
     def registered_agent(self) -> RegisteredAgent | None:

@@ -1,12 +1,13 @@
 """The ledger of tool calls: planned, started, ended. A call that has ended is never changed again."""
 
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate.durable.breakpoints import same_value
 from agentstate.names import ENDED_CALL_STATES, FAILED_CALL_STATES, OPEN_CALL_STATES, CallState
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 
@@ -130,14 +131,3 @@ class ToolCall(BranchRow):
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
-
-
-def same_value(first: Any, second: Any) -> bool:
-    """Whether two JSON values are the same; `1` is `1.0`, but not `true`."""
-    if isinstance(first, bool) or isinstance(second, bool):
-        return first is second
-    if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(same_value(first[key], second[key]) for key in first)
-    if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(same_value, first, second))
-    return bool(first == second)

@@ -11,10 +11,13 @@ from django.db.models import F
 from agentstate.durable.records import Progress
 from agentstate.durable.run_end import (
     ApprovalRequest,
+    AtBreakpoint,
+    Cancelled,
     Failed,
     Finished,
     InDoubt,
     NeedsApproval,
+    Paused,
     RetryLater,
     RunEnd,
 )
@@ -64,8 +67,8 @@ def end_run(
         _record_open_decisions(session, end, now)
     values: dict[str, Json] = resting_fields(
         status,
-        # A paused or cancelled session has the reason of the person who requested it.
-        why=None if status in (Status.PAUSED, Status.CANCELLED) else _why(end),
+        # A session that a person stopped has the reason of that person.
+        why=None if overruling or isinstance(end, Paused | Cancelled) else _why(end),
         waiting_for=end.waiting_for,
         now=now,
         delay=end.delay if isinstance(end, RetryLater) else 0.0,
@@ -76,7 +79,13 @@ def end_run(
         "updated_at": now,
     }
     if isinstance(end, Finished):
-        values |= {"final_answer": end.final_answer, "exit_reason": end.exit_reason[:200]}
+        values |= {
+            "final_answer": end.final_answer,
+            "exit_reason": end.exit_reason[:200],
+            "breakpoint_hit": None,
+        }
+    if isinstance(end, AtBreakpoint) and overruling is None:
+        values |= _breakpoint_fields(end, fence)
     if not isinstance(end, RetryLater):
         values["attempt"] = 0
     if status != Status.QUEUED:
@@ -104,6 +113,13 @@ def _event_data(session: Session, end: RunEnd) -> dict[str, Json]:
     if not isinstance(end, Failed) or end.tool_call is None:
         return {}
     return ToolCall.objects.get(branch=session.branch, position=end.tool_call).reference()
+
+
+def _breakpoint_fields(end: AtBreakpoint, fence: Fence) -> dict[str, Json]:
+    """Where the session waits, and the breakpoints that are left: one that was to stop it once is removed."""
+    over = {breakpoint.number for breakpoint in end.breakpoints if breakpoint.once}
+    remaining = [breakpoint.to_dict() for breakpoint in fence.breakpoints if breakpoint.number not in over]
+    return {"breakpoint_hit": end.to_dict(), "breakpoints": remaining}
 
 
 def progress_fields(progress: Progress) -> dict[str, Json]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from agentstate.durable.breakpoints import Place, stored_breakpoints
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
@@ -86,6 +87,8 @@ class OrmJournal:
             replies=restored.replies,
             calls=restored.calls,
             allowed=allowed,
+            breakpoints=stored_breakpoints(session.breakpoints),
+            passed=Place.from_dict(session.breakpoint_hit) if session.breakpoint_hit else None,
         )
 
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:

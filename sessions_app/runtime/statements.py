@@ -16,6 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model
 
+from agentstate.durable.breakpoints import Breakpoint, stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
 
@@ -29,17 +30,18 @@ ROWS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What the session row holds: the last position given out, a stop request, the number of unread messages, and the
-    line of forks as the driver returns it; None for a session without forks that is none.
+    """What the session row holds: the last position given out, a stop request, the number of unread messages, the line
+    of forks as the driver returns it (None for a session without forks that is none), and the breakpoints.
     """
 
     position: int
     stop_request: str
     unread: int
     line: str | UUID | None
+    breakpoints: tuple[Breakpoint, ...] = ()
 
     def signals(self) -> Signals:
-        return Signals(stop_request=self.stop_request, unread=self.unread > 0)
+        return Signals(self.stop_request, self.unread > 0, self.breakpoints)
 
 
 def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence | None:
@@ -52,7 +54,12 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
     with connection.cursor() as cursor:
         cursor.execute(sql, [positions, *parameters, epoch])
         row = cursor.fetchone()
-    return Fence(*row) if row else None
+    if row is None:
+        return None
+    position, stop_request, unread, line, breakpoints = row
+    if isinstance(breakpoints, str):
+        breakpoints = json.loads(breakpoints)
+    return Fence(position, stop_request, unread, line, stored_breakpoints(breakpoints))
 
 
 def insert(model: type[Model], rows: list[Values]) -> None:
@@ -97,7 +104,7 @@ def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
         f"WHERE id = %s AND epoch = %s AND status = '{Status.RUNNING.value}' "
         f"RETURNING position, stop_request, (SELECT COUNT(*) FROM {unread} WHERE {unread}.session_id = {table}.id), "
         # Not "line IS NOT NULL": SQLite 3.40 takes that for true here, because of the partial index on it.
-        "line"
+        "line, breakpoints"
     )
     return sql, _converters(Session, (*names, "id"))
 

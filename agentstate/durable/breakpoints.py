@@ -1,0 +1,171 @@
+"""Breakpoints: where a session stops before the model is called, or before the calls of a tool, until it is resumed.
+
+    Breakpoint()                                            # before the model
+    Breakpoint("pay_back", when=("amount", ">", 100))       # before a call of this tool with such an argument
+
+A condition is data, never code. Pure Python, so that an agent's module and the web processes can import it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+Json = Any
+Before = Literal["model", "tools"]
+
+
+class Comparison(StrEnum):
+    """How an argument is compared. ``text`` is read between the argument and the value."""
+
+    text: str
+
+    def __new__(cls, value: str, text: str = "") -> "Comparison":
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.text = text
+        return member
+
+    EQUAL = "=", "is"
+    DIFFERENT = "!=", "is not"
+    LESS = "<", "is less than"
+    AT_MOST = "<=", "is at most"
+    MORE = ">", "is more than"
+    AT_LEAST = ">=", "is at least"
+    CONTAINS = "contains", "contains"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A test of one argument of a call, as plain JSON. A call without the argument does not meet it.
+
+    Only numbers, and only texts, are less or more than each other. A text contains a part of it, a list its items, an
+    object its keys.
+    """
+
+    argument: str
+    comparison: Comparison
+    value: Json
+
+    def is_met(self, arguments: Mapping[str, Json]) -> bool:
+        if self.argument not in arguments:
+            return False
+        return _TESTS[self.comparison](arguments[self.argument], self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoint:
+    """
+    :param tool: The tool before whose calls the session stops; "" to stop before the model is called.
+    :param when: The condition that a call has to meet: ``(argument, comparison, value)``. None for every call.
+    :param once: The breakpoint is removed when it has stopped the session.
+    :param number: By which a session knows it; 0 for one that is set in code.
+    :raises ValueError: for an unknown comparison, or a condition without a tool.
+    """
+
+    tool: str = ""
+    when: Condition | tuple[str, str, Json] | None = None
+    once: bool = False
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        if self.when is not None and not self.tool:
+            raise ValueError(
+                "Only a breakpoint before a tool has a condition: it is about the tool's arguments."
+            )
+        if self.when is not None and not isinstance(self.when, Condition):
+            argument, comparison, value = self.when
+            if comparison not in list(Comparison):
+                known = ", ".join(Comparison)
+                raise ValueError(f"There is no comparison {comparison!r}. There are: {known}.")
+            object.__setattr__(self, "when", Condition(argument, Comparison(comparison), value))
+
+    @property
+    def condition(self) -> Condition | None:
+        return self.when if isinstance(self.when, Condition) else None
+
+    @property
+    def label(self) -> str:
+        """Where it stops, in words. The value of its condition is left out: it may have to be hidden."""
+        if not self.tool:
+            return "before the model"
+        return f"before {self.tool}" + (f", by its {self.condition.argument}" if self.condition else "")
+
+    def stops(self, tool: str, arguments: Mapping[str, Json]) -> bool:
+        """Whether it stops a session before this call."""
+        return self.tool == tool and (self.condition is None or self.condition.is_met(arguments))
+
+    def to_dict(self) -> dict[str, Json]:
+        """As plain JSON."""
+        when = self.condition
+        return {
+            "number": self.number,
+            "tool": self.tool,
+            "when": [when.argument, when.comparison.value, when.value] if when else None,
+            "once": self.once,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Json]) -> "Breakpoint":
+        when = data.get("when")
+        return cls(
+            data["tool"], tuple(when) if when else None, data.get("once", False), data.get("number", 0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a turn at which breakpoints stop: before the model of a step, or before the tools of a step.
+
+    `step` counts the finished steps of the session.
+    """
+
+    before: Before
+    step: int
+
+    def to_dict(self) -> dict[str, Json]:
+        return {"before": self.before, "step": self.step}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Json]) -> "Place":
+        return cls(data["before"], data["step"])
+
+
+def stored_breakpoints(data: Iterable[Mapping[str, Json]] | None) -> tuple[Breakpoint, ...]:
+    """Those of a session, from plain JSON."""
+    return tuple(map(Breakpoint.from_dict, data or ()))
+
+
+def same_value(first: Json, second: Json) -> bool:
+    """Whether two JSON values are the same; `1` is `1.0`, but not `true`."""
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(same_value(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same_value, first, second))
+    return bool(first == second)
+
+
+def _are_ordered(first: Json, second: Json) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (first, second))
+    return numbers or (isinstance(first, str) and isinstance(second, str))
+
+
+def _contains(whole: Json, part: Json) -> bool:
+    if isinstance(whole, str):
+        return isinstance(part, str) and part in whole
+    if isinstance(whole, list):
+        return any(same_value(item, part) for item in whole)
+    return isinstance(whole, dict) and isinstance(part, str) and part in whole
+
+
+_TESTS: Final[dict[Comparison, Callable[[Json, Json], bool]]] = {
+    Comparison.EQUAL: same_value,
+    Comparison.DIFFERENT: lambda present, value: not same_value(present, value),
+    Comparison.LESS: lambda present, value: _are_ordered(present, value) and bool(present < value),
+    Comparison.AT_MOST: lambda present, value: _are_ordered(present, value) and bool(present <= value),
+    Comparison.MORE: lambda present, value: _are_ordered(present, value) and bool(present > value),
+    Comparison.AT_LEAST: lambda present, value: _are_ordered(present, value) and bool(present >= value),
+    Comparison.CONTAINS: _contains,
+}

@@ -1,0 +1,282 @@
+"""A breakpoint stops a session before the model or before a tool, and the resumed session goes on past it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy
+from agentstate.durable.agent import WrappedAgent, make_durable
+from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints
+from agentstate.durable.port import Journal, LeaseLost
+from agentstate.durable.run import Options, Outcome, run
+from agentstate.durable.run_end import AtBreakpoint as AtBreakpointEnd
+from agentstate.names import Need, SessionStatus
+from tests import sample_agents
+from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
+from tests.sample_agents import effects
+from tests.test_durable_run import Killed, plainly
+from tests.test_journal_runs import Death, dying_journal, stored
+
+Json = Any
+Make = Callable[[], Adapter]
+MODEL = Breakpoint()
+REFUND = Breakpoint("refund", when=("amount", ">", 50))
+
+
+@pytest.fixture(autouse=True)
+def _no_effects() -> Iterator[None]:
+    effects.clear()
+    yield
+    effects.clear()
+
+
+@pytest.fixture(params=["memory", "file", pytest.param("orm", marks=pytest.mark.django_db)])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    made: list[Adapter] = []
+
+    def one() -> Adapter:
+        kinds: dict[str, Callable[[], Adapter]] = {
+            "memory": MemoryAdapter,
+            "file": lambda: FileAdapter(tmp_path / f"{len(made)}.jsonl"),
+            "orm": OrmAdapter,
+        }
+        made.append(kinds[request.param]())
+        return made[-1]
+
+    yield one
+    for adapter in made:
+        adapter.close()
+
+
+def ran(*tools: str) -> list[str]:
+    return [effect for effect in effects if effect.startswith(tools)]
+
+
+# Conditions
+
+
+@pytest.mark.parametrize(
+    "comparison, value, met",
+    [
+        ("=", 100, True),
+        ("=", 100.0, True),
+        ("=", "100", False),
+        ("=", True, False),
+        ("!=", 100, False),
+        ("!=", 7, True),
+        (">", 99, True),
+        (">", 100, False),
+        (">=", 100, True),
+        ("<", 100.5, True),
+        ("<=", 99, False),
+        (">", "50", False),
+        ("<", True, False),
+        ("contains", 1, False),
+    ],
+)
+def test_a_condition_compares_an_argument_with_a_value_of_its_own_type(
+    comparison: str, value: Json, met: bool
+) -> None:
+    assert Breakpoint("pay", when=("amount", comparison, value)).stops("pay", {"amount": 100}) is met
+
+
+@pytest.mark.parametrize(
+    "argument, part, met",
+    [
+        ("A1-B2", "B2", True),
+        (["A1", 1], 1, True),
+        (["A1", 1], True, False),
+        ({"A1": 0}, "A1", True),
+        (None, "", False),
+    ],
+)
+def test_a_text_contains_its_parts_a_list_its_items_and_an_object_its_keys(
+    argument: Json, part: Json, met: bool
+) -> None:
+    assert Breakpoint("pay", when=("order", "contains", part)).stops("pay", {"order": argument}) is met
+
+
+def test_a_call_without_the_argument_or_of_another_tool_meets_no_condition() -> None:
+    breakpoint = Breakpoint("pay", when=("amount", "!=", 7))
+    assert not breakpoint.stops("pay", {})
+    assert not breakpoint.stops("look", {"amount": 8})
+
+
+def test_a_breakpoint_is_stored_as_plain_json() -> None:
+    stored = {"number": 2, "tool": "pay", "when": ["amount", ">", 50], "once": True}
+    breakpoint = Breakpoint("pay", when=("amount", ">", 50), once=True, number=2)
+    assert breakpoint.to_dict() == stored
+    assert stored_breakpoints([stored]) == (breakpoint,)
+    assert stored_breakpoints(None) == ()
+
+
+def test_a_comparison_that_does_not_exist_and_a_condition_without_a_tool_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"There is no comparison 'eval'\. There are: =, !=, <, <=, >, >=, contains"
+    ):
+        Breakpoint("pay", when=("amount", "eval", "1"))
+    with pytest.raises(ValueError, match="Only a breakpoint before a tool has a condition"):
+        Breakpoint(when=Condition("amount", "=", 1))  # type: ignore[arg-type]
+
+
+# On every journal
+
+
+def driven(adapter: Adapter, breakpoints: tuple[Breakpoint, ...], say: str = "") -> Outcome:
+    return run(make_durable(sample_agents.refunds()), adapter.open(say=say), Options(breakpoints=breakpoints))
+
+
+def test_it_stops_before_the_model_of_each_step_and_goes_on_past_it(make: Make) -> None:
+    adapter = make()
+    first = driven(adapter, (MODEL,), say="hi")
+    assert (first.status, first.why) == ("paused", "Breakpoint before the model.")
+    assert effects == []
+    second = driven(adapter, (MODEL,))
+    assert (second.status, ran("model")) == ("paused", ["model(0)"])
+    assert len(ran("refund")) == 2
+    last = driven(adapter, (MODEL,))
+    assert last.status == "idle"
+    assert ran("model") == ["model(0)", "model(1)"]
+    assert adapter.fields()["status"] == "idle"
+
+
+def test_all_calls_of_a_step_wait_before_the_first_of_them_starts(make: Make) -> None:
+    adapter = make()
+    outcome = driven(adapter, (REFUND,), say="hi")
+    assert (outcome.status, outcome.why) == ("paused", "Breakpoint before refund, by its amount.")
+    assert ran("fast", "refund") == []
+    assert driven(adapter, (REFUND,)).status == "idle"
+    assert sorted(ran("fast", "refund")) == ["fast(look)", "refund(A1,100)", "refund(B2,7)"]
+
+
+def test_a_condition_that_no_call_meets_stops_nothing(make: Make) -> None:
+    breakpoints = (Breakpoint("refund", when=("amount", ">", 100)), Breakpoint("count"))
+    assert driven(make(), breakpoints, say="hi").status == "idle"
+
+
+def test_before_the_model_and_before_a_tool_of_the_same_step_are_two_places(make: Make) -> None:
+    adapter, both = make(), (MODEL, Breakpoint("fast"))
+    whys = [driven(adapter, both, say="hi").why] + [driven(adapter, both).why for _ in range(3)]
+    assert whys == [
+        "Breakpoint before the model.",
+        "Breakpoint before fast.",
+        "Breakpoint before the model.",
+        "",
+    ]
+
+
+def test_the_next_turn_stops_again(make: Make) -> None:
+    adapter = make()
+    assert driven(adapter, (REFUND,), say="hi").status == "paused"
+    assert driven(adapter, (REFUND,)).status == "idle"
+    assert driven(adapter, (REFUND,), say="hi again").status == "paused"
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
+def test_killed_at_any_commit_it_stops_there_all_the_same_and_ends_like_an_undisturbed_run(
+    make: Make, committed: bool
+) -> None:
+    """The runs of the turn end before the model, before the tools, before the model, and at the end of the turn."""
+    plain = plainly(sample_agents.refunds, {})
+    policies = {name: ToolPolicy(idempotent=True) for name in ("fast", "refund")}
+    durable = make_durable(sample_agents.refunds(), policies=policies)
+    options = Options(breakpoints=(MODEL, REFUND))
+    model, tools = "Breakpoint before the model.", "Breakpoint before refund, by its amount."
+    kills = 0
+    for killed_run in range(4):
+        number, died = 0, True
+        while died:
+            number += 1
+            effects.clear()
+            adapter = make()
+            say, *later = ["hi", *[""] * killed_run]
+            whys = []
+            for text in later:
+                whys.append(run(durable, adapter.open(say=say), options).why)
+                say = text
+            outcome = _killed(
+                durable, dying_journal(adapter, Death(adapter, number, committed), say), options
+            )
+            if isinstance(adapter, MemoryAdapter):
+                vars(adapter.store).pop("write")
+            died = outcome is None
+            kills += died
+            while outcome is None or outcome.status != "idle":
+                whys += [outcome.why] if outcome else []
+                outcome = run(durable, adapter.open(), options)
+            # A run that died behind the commit that ended it could not tell where it stopped.
+            untold = [model, tools, model]
+            del untold[killed_run : killed_run + 1]
+            assert whys in ([model, tools, model], untold if died and committed else None), (
+                killed_run,
+                number,
+            )
+            assert stored(adapter) == plain.result
+    assert kills >= 10
+
+
+def _killed(durable: WrappedAgent, journal: Journal, options: Options) -> Outcome | None:
+    """The outcome of a run; None if it died."""
+    with suppress(Killed, LeaseLost):
+        return run(durable, journal, options)
+    return None
+
+
+def test_the_arguments_of_a_call_that_waits_may_be_changed(make: Make) -> None:
+    adapter = make()
+    driven(adapter, (REFUND,), say="hi")
+    if isinstance(adapter, MemoryAdapter):
+        adapter.approve("r1", {"order": "A1", "amount": 3})
+        assert driven(adapter, (REFUND,)).status == "idle"
+        assert "refund(A1,3)" in effects
+        assert "refund(A1,100)" not in effects
+
+
+def test_a_run_in_slices_stops_at_the_same_places(make: Make) -> None:
+    adapter = make()
+    options = Options(breakpoints=(MODEL,), slice_is_over=lambda: True)
+    statuses = []
+    durable = make_durable(sample_agents.refunds())
+    outcome = run(durable, adapter.open(say="hi"), options)
+    while outcome.status != "idle":
+        statuses.append(outcome.status)
+        outcome = run(durable, adapter.open(), options)
+    assert statuses == ["paused", "queued", "paused"]
+    assert ran("model") == ["model(0)", "model(1)"]
+
+
+# In code
+
+
+def test_in_code_a_run_stops_and_only_resuming_goes_on(tmp_path: Path) -> None:
+    def shop() -> DurableAgent:
+        return DurableAgent(sample_agents.refunds(), tmp_path / "s.jsonl")
+
+    outcome = shop().run("hi", break_point=REFUND)
+    assert isinstance(outcome, AtBreakpoint)
+    assert (outcome.before, outcome.breakpoints) == ("tools", (REFUND,))
+    assert [(call.call_id, call.waits_for) for call in outcome.pending] == [("r1", "breakpoint")]
+    assert isinstance(shop().run("hi"), AtBreakpoint)
+    other = shop().run("something else")
+    assert isinstance(other, AtBreakpoint)
+    assert not other.accepted
+    shop().decide("r1", approve=True, arguments={"order": "A1", "amount": 3})
+    assert isinstance(shop().resume(), Answered)
+    assert sorted(ran("refund")) == ["refund(A1,3)", "refund(B2,7)"]
+
+
+def test_in_code_a_call_at_a_breakpoint_may_be_rejected(tmp_path: Path) -> None:
+    shop = DurableAgent(sample_agents.refunds(), tmp_path / "s.jsonl")
+    shop.run("hi", break_point=[REFUND])
+    shop.decide("r1", approve=False, message="Too much.")
+    shop.resume(break_point=REFUND)
+    assert ran("refund") == ["refund(B2,7)"]
+
+
+def test_a_session_that_waits_at_a_breakpoint_needs_no_person() -> None:
+    end = AtBreakpointEnd("why", Place("model", 0), (MODEL,))
+    assert (end.status, end.waiting_for, end.event) == (SessionStatus.PAUSED, "", "breakpoint")
+    assert Need("approval") == "approval"
