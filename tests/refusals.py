@@ -29,6 +29,14 @@ _REPAIRS = {
     "cancelled": CANCELLED,
 }
 
+_NOT_AT_BREAKPOINT = dict.fromkeys(
+    (
+        "queued", "retrying", "running", "pausing", "cancelling", "lost", "waiting_for_approval", "in_doubt",
+        "retries_used_up", "changed", "paused", "cancelled", "done", "failed", "rewound", "forked",
+    ),
+    "It does not wait at a breakpoint before a tool.",
+)  # fmt: skip
+
 REFUSALS: dict[str, dict[str, str]] = {
     "resume": {
         "queued": "It is already queued and starts as soon as a worker is free.",
@@ -79,6 +87,9 @@ REFUSALS: dict[str, dict[str, str]] = {
         "done": "It has finished; there is nothing to cancel.",
     },
     "message": {"cancelling": "It is being cancelled.", "cancelled": CANCELLED},
+    "breakpoint": {"cancelling": "It is being cancelled.", "cancelled": CANCELLED},
+    "remove-breakpoint": {},
+    "arguments": _NOT_AT_BREAKPOINT,
     "approve": _ANSWERS,
     "reject": _ANSWERS,
     "reuse": _ANSWERS,
@@ -136,6 +147,9 @@ PERMISSIONS: dict[str, str] = {
     "reuse": "approve_call",
     "withdraw": "approve_call",
     "decide": "decide_call",
+    "breakpoint": "pause_session",
+    "remove-breakpoint": "pause_session",
+    "arguments": "approve_call",
     "assign": "assign_session",
     "note": "message_session",
     "release": "repair_session",
@@ -160,8 +174,11 @@ OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
     "approve": ("", False, "", False, "approved"),
     "reject": ("", False, "", False, "rejected"),
     "reuse": ("", False, "", False, "reused"),
+    "arguments": ("", False, "", False, "arguments_changed"),
     "withdraw": ("", False, "", False, "withdrawn"),
     "decide": ("", False, "", False, "decided"),
+    "breakpoint": ("", False, "", False, "breakpoint_set"),
+    "remove-breakpoint": ("", False, "", False, "breakpoint_removed"),
     "assign": ("", False, "", True, "assigned"),
     "note": ("", False, "", False, "noted"),
     "release": ("", False, "Release from the worker…", False, "released"),

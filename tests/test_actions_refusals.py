@@ -22,6 +22,7 @@ pytestmark = pytest.mark.django_db
 VERBS: dict[str, Callable[..., Session]] = {
     **{action.key: function for action, function in actions.BY_REASON.items()},
     "message": actions.send_message,
+    "breakpoint": actions.set_breakpoint,
     "rewind": actions.rewind,
     "fork": actions.fork,
     "decide": actions.decide,
@@ -36,10 +37,10 @@ REPAIRS: dict[str, tuple[Callable[..., Session], dict[str, Any]]] = {
     "answer": (actions.answer_call, {"call_id": 0, "result": "No."}),
     "step": (actions.answer_step, {"results": {}}),
 }
-# A note is possible in every state. The other two need rows that no state of the table has; tests/test_actions_calls.py
-# has their refusals.
-ELSEWHERE = {"note", "reuse", "withdraw"}
-WITHOUT_REASON = {"message", "approve", "reject", "assign"}
+# A note is possible in every state. The others need rows that no state of the table has; tests/test_actions_calls.py
+# has their refusals, and tests/test_desk_breakpoints.py those of breakpoints.
+ELSEWHERE = {"note", "reuse", "withdraw", "remove-breakpoint", "arguments"}
+WITHOUT_REASON = {"message", "approve", "reject", "assign", "breakpoint"}
 
 
 def everything() -> dict[str, list[dict[str, Any]]]:

@@ -106,7 +106,12 @@ def test_a_call_without_the_argument_or_of_another_tool_meets_no_condition() -> 
 
 
 def test_a_breakpoint_is_stored_as_plain_json() -> None:
-    stored = {"number": 2, "tool": "pay", "when": ["amount", ">", 50], "once": True}
+    stored = {
+        "number": 2,
+        "tool": "pay",
+        "when": {"comparison": ">", "argument": {"amount": 50}},
+        "once": True,
+    }
     breakpoint = Breakpoint("pay", when=("amount", ">", 50), once=True, number=2)
     assert breakpoint.to_dict() == stored
     assert stored_breakpoints([stored]) == (breakpoint,)

@@ -96,21 +96,24 @@ class Breakpoint:
         return self.tool == tool and (self.condition is None or self.condition.is_met(arguments))
 
     def to_dict(self) -> dict[str, Json]:
-        """As plain JSON."""
+        """As plain JSON. The value stands under the argument's name, by which it may have to be hidden."""
         when = self.condition
         return {
             "number": self.number,
             "tool": self.tool,
-            "when": [when.argument, when.comparison.value, when.value] if when else None,
+            "when": {"comparison": when.comparison.value, "argument": {when.argument: when.value}}
+            if when
+            else None,
             "once": self.once,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Json]) -> "Breakpoint":
-        when = data.get("when")
-        return cls(
-            data["tool"], tuple(when) if when else None, data.get("once", False), data.get("number", 0)
-        )
+        when = None
+        if data.get("when"):
+            [(argument, value)] = data["when"]["argument"].items()
+            when = Condition(argument, Comparison(data["when"]["comparison"]), value)
+        return cls(data["tool"], when, data.get("once", False), data.get("number", 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,30 @@ def repair(facts: Facts) -> str:
             return POSSIBLE
 
 
+def repair_state(facts: Facts) -> str:
+    hit = facts.session.at_breakpoint
+    if hit is not None and hit["before"] == "tools":
+        return "It stopped before a tool: change the call's arguments, or rewind to the start of the step."
+    return repair(facts)
+
+
+def change_arguments(facts: Facts) -> str:
+    session, call = facts.session, facts.call
+    if call is not None and call.branch_id != session.branch_id:
+        return ON_DISCARDED_BRANCH
+    hit = session.at_breakpoint
+    if hit is None or hit["before"] != "tools":
+        return "It does not wait at a breakpoint before a tool."
+    if call is None:
+        return POSSIBLE
+    if call.status != CallStatus.PLANNED:
+        return f"This call waits no longer: it is {CallStatus(call.status).label}."
+    approval = getattr(call, "approval", None)
+    if approval is not None and approval.decision in (Approval.Decision.REJECTED, Approval.Decision.EXPIRED):
+        return already_decided(approval)
+    return POSSIBLE
+
+
 def release(facts: Facts) -> str:
     return POSSIBLE if facts.session.status == Status.RUNNING else "No worker is running it."
 

@@ -59,7 +59,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     ModelCall: ("side_replies", "error"),
     RegisteredAgent: ("problem",),
     SavedView: ("name",),
-    Session: ("title", "customer", "why", "error", "final_answer", "exit_reason", "inputs"),
+    Session: ("title", "customer", "why", "error", "final_answer", "exit_reason", "inputs", "breakpoints"),
     StateValue: ("value",),
     ToolCall: ("arguments", "sent", "result", "error", "state", "small", "beginning"),
 }

@@ -70,7 +70,7 @@ def approve(
     if edited is None:
         edited = approval.edited
     else:
-        edited = _changed_arguments(session, approval, edited, retyped)
+        edited = changed_arguments(session, approval, edited, retyped)
     _answer(approval, actor, decision=Approval.Decision.APPROVED, edited=edited)
     if for_session:
         Allowance.objects.get_or_create(
@@ -193,7 +193,7 @@ def _commit_answer(
     return commit(session, action.event, actor, reason, {**approval.call.reference(), **data})
 
 
-def _changed_arguments(
+def changed_arguments(
     session: Session, approval: Approval, edited: dict[str, Any], retyped: Collection[str]
 ) -> dict[str, Any] | None:
     """The edited arguments; None if they are those that the agent asked for.

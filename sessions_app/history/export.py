@@ -18,8 +18,8 @@ from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, S
 
 Json = dict[str, Any]
 _FIELDS = (
-    "agent", "title", "customer", "version", "phase", "phase_since", "status", "waiting_for", "why", "error",
-    "final_answer", "exit_reason", "epoch", "worker", "attempt", "position", "definition", "totals", "inputs",
+    "agent", "title", "customer", "version", "phase", "phase_since", "status", "waiting_for", "why", "breakpoints",
+    "error", "final_answer", "exit_reason", "epoch", "worker", "attempt", "position", "definition", "totals", "inputs",
     "created_at", "updated_at",
 )  # fmt: skip
 KEYS = (

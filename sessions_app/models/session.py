@@ -202,12 +202,14 @@ class Session(models.Model):
         default=dict, blank=True, help_text="State values, prompt variables and generation kwargs."
     )
     breakpoints = models.JSONField(
-        null=True, blank=True, help_text="Where people want it to stop, as `Breakpoint.to_dict`."
+        null=True,
+        blank=True,
+        help_text="Where people want it to stop, as `Breakpoint.to_dict`, and who set it.",
     )
     breakpoint_hit = models.JSONField(
         null=True,
         blank=True,
-        help_text="Where a breakpoint stopped this turn last, as `AtBreakpoint.to_dict`; `passed` once it was resumed.",
+        help_text="Where a breakpoint stopped this turn last, and the ids of its calls; `passed` once it was resumed.",
     )
     definition = models.CharField(
         max_length=64, blank=True, default="", help_text="Fingerprint of the agent that runs it."
@@ -292,7 +294,7 @@ class Session(models.Model):
 
     @property
     def at_breakpoint(self) -> dict[str, Any] | None:
-        """Where the session waits at a breakpoint, as `AtBreakpoint.to_dict`; None if it does not."""
+        """The `breakpoint_hit` at which the session waits; None if it does not wait at a breakpoint."""
         hit: dict[str, Any] | None = self.breakpoint_hit
         return hit if hit and self.status == Status.PAUSED and not hit.get("passed") else None
 

@@ -116,10 +116,13 @@ def _event_data(session: Session, end: RunEnd) -> dict[str, Json]:
 
 
 def _breakpoint_fields(end: AtBreakpoint, fence: Fence) -> dict[str, Json]:
-    """Where the session waits, and the breakpoints that are left: one that was to stop it once is removed."""
+    """Where the session waits, and the breakpoints that remain: one that was to stop it once is removed."""
     over = {breakpoint.number for breakpoint in end.breakpoints if breakpoint.once}
-    remaining = [breakpoint.to_dict() for breakpoint in fence.breakpoints if breakpoint.number not in over]
-    return {"breakpoint_hit": end.to_dict(), "breakpoints": remaining}
+    remaining = [breakpoint for breakpoint in fence.breakpoints if breakpoint["number"] not in over]
+    return {
+        "breakpoint_hit": {**end.place.to_dict(), "calls": list(end.calls)},
+        "breakpoints": remaining or None,
+    }
 
 
 def progress_fields(progress: Progress) -> dict[str, Json]:

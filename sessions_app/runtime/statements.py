@@ -16,7 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model
 
-from agentstate.durable.breakpoints import Breakpoint, stored_breakpoints
+from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
 
@@ -38,10 +38,10 @@ class Fence:
     stop_request: str
     unread: int
     line: str | UUID | None
-    breakpoints: tuple[Breakpoint, ...] = ()
+    breakpoints: Sequence[dict[str, Any]] = ()
 
     def signals(self) -> Signals:
-        return Signals(self.stop_request, self.unread > 0, self.breakpoints)
+        return Signals(self.stop_request, self.unread > 0, stored_breakpoints(self.breakpoints))
 
 
 def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence | None:
@@ -59,7 +59,7 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
     position, stop_request, unread, line, breakpoints = row
     if isinstance(breakpoints, str):
         breakpoints = json.loads(breakpoints)
-    return Fence(position, stop_request, unread, line, stored_breakpoints(breakpoints))
+    return Fence(position, stop_request, unread, line, breakpoints or ())
 
 
 def insert(model: type[Model], rows: list[Values]) -> None:

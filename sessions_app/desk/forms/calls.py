@@ -44,7 +44,35 @@ class CallForm(ActionForm):
         return {"call": call, "card": card, "approval": approval}
 
 
-class ApproveForm(ContinuingForm, CallForm):
+class TypedArguments(ActionForm):
+    """A form with a field for each argument of a call, see `sessions_app.desk.pages.arguments`."""
+
+    def typed_arguments(self, tool: str, present: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+        """The arguments as they stand in the fields; those that the form does not show are the present ones.
+
+        And the names of those that were hidden, in part at least, and were typed again.
+
+        :raises ActionError: naming the argument whose value is not one of its type.
+        """
+        schema = tool_of(self.session.registered_agent, tool).get("parameters") or {}
+        mask = self.context.mask
+        shown = mask.json(present)
+        try:
+            edited = argument_fields.read(self.data, shown, schema)
+        except argument_fields.WrongValue as error:
+            raise ActionError(str(error)) from None
+        restored: dict[str, Any] = mask.restore(edited, present)
+        hidden = {
+            shown_name: name
+            for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
+            if item != value
+        }
+        return restored, {
+            name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]
+        }
+
+
+class ApproveForm(TypedArguments, ContinuingForm, CallForm):
     """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
 
     button_if_changed = "Approve and continue with the new definition"
@@ -64,35 +92,15 @@ class ApproveForm(ContinuingForm, CallForm):
         return actions.approve(**arguments)
 
     def _edited(self) -> tuple[dict[str, Any] | None, set[str]]:
-        """The arguments as they stand in the fields; None for a form that does not show them.
-
-        And the names of those that were hidden, in part at least, and were typed again.
-
-        :raises ActionError: naming the argument whose value is not one of its type.
-        """
+        """See `typed_arguments`; None for a form that does not show them."""
         if not any(name.startswith(PREFIX) for name in self.data):
             return None, set()
         call_id = self.cleaned_data["call_id"]
         approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
         if approval is None:
             return None, set()
-        schema = tool_of(self.session.registered_agent, approval.call.tool).get("parameters") or {}
-        mask = self.context.mask
         present = approval.arguments if approval.edited is None else approval.edited
-        shown = mask.json(present)
-        try:
-            edited = argument_fields.read(self.data, shown, schema)
-        except argument_fields.WrongValue as error:
-            raise ActionError(str(error)) from None
-        restored: dict[str, Any] = mask.restore(edited, present)
-        hidden = {
-            shown_name: name
-            for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
-            if item != value
-        }
-        return restored, {
-            name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]
-        }
+        return self.typed_arguments(approval.call.tool, present)
 
 
 class ReuseForm(ContinuingForm, CallForm):

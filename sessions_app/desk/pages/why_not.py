@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, EDIT_STATE, NOT_ALLOWED, Action
+from sessions_app.action_list import ACTIONS, EDIT_STATE, NOT_ALLOWED, REPLACE_MESSAGE, Action
 from sessions_app.models import Session, StaffPermission
 
 # What a person does without a session, or without changing one.
@@ -11,6 +11,9 @@ _ONLY_PERMISSION = {
     "start": StaffPermission.START,
     "reveal": StaffPermission.REVEAL,
 }
+
+# Actions that have one rule.
+_GROUPS = {"state": EDIT_STATE, "repair": REPLACE_MESSAGE}
 
 
 class UnknownActionError(LookupError):
@@ -21,9 +24,9 @@ class WhyNot:
     """Why the actor cannot take an action on the session, as a sentence; "" where it is possible.
 
     ``why_not.of(PAUSE)`` in Python, ``{{ why_not.pause }}`` in a template. The names in templates are the keys of
-    `sessions_app.action_list`; ``repair``, for the repairs, which have one rule; and ``start`` and ``reveal``. Without
-    a session only the actor's role counts. Each sentence is made when it is first needed, and kept. No query but the
-    one for the user's permissions; ``session.branch`` must be loaded.
+    `sessions_app.action_list`; ``state`` and ``repair``, for the repairs of the state and for the others, with one rule
+    each; and ``start`` and ``reveal``. Without a session only the actor's role counts. Each sentence is made when
+    it is first needed, and kept. No query but the one for the user's permissions; ``session.branch`` must be loaded.
     """
 
     def __init__(self, actor: Actor, session: Session | None = None, now: datetime | None = None) -> None:
@@ -42,7 +45,7 @@ class WhyNot:
         """
         if name in _ONLY_PERMISSION:
             return "" if self._actor.may(_ONLY_PERMISSION[name]) else NOT_ALLOWED
-        action = EDIT_STATE if name == "repair" else ACTIONS.get(name)
+        action = _GROUPS.get(name) or ACTIONS.get(name)
         if action is None:
             raise UnknownActionError(f"{name!r} is not an action.")
         return self.of(action)

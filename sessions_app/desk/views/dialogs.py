@@ -96,6 +96,7 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
         "version": session.version,
         "definition": session.new_definition,
         "checkpoint": number(request, "checkpoint"),
+        "number": number(request, "number"),
         "call_id": call_id,
         "assignee": session.assignee,
         "replace": replace,

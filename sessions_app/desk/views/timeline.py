@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages.session import (
     audit,
+    breakpoints,
     diagnosis,
     diagram,
     discarded,
@@ -141,6 +142,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "cards": approval_cards(context, header),
         "last_audit": audit.read_page(context, limit=LAST_EVENTS).events,
         "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
+        "breakpoints": breakpoints.breakpoints_of(context.session),
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
         "hints": diagnosis.diagnose(context),

@@ -158,6 +158,8 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
             return Banner(
                 "waiting", f"Attempt {session.attempt} failed; the next begins in {wait}.", session.why
             )
+        case Status.PAUSED if session.at_breakpoint is not None:
+            return Banner("paused", "Stopped.", f"{session.why} Resume goes on past it.")
         case Status.PAUSED:
             return Banner("paused", "Paused.", session.why)
         case Status.CANCELLED:

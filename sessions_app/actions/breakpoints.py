@@ -1,0 +1,158 @@
+"""Breakpoints of a session: setting and removing them, and changing the arguments of a call that waits at one.
+
+A session that runs takes note of its breakpoints at its next commit, like of a request to pause. They are those of the
+session: a rewind keeps them, a fork begins without any.
+"""
+
+from collections.abc import Collection
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.policy import fingerprint
+from sessions_app.access import typed
+from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.masking import Mask
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
+from sessions_app.actions.approvals import changed_arguments
+from sessions_app.actions.base import (
+    check,
+    commit,
+    in_one_transaction,
+    lock,
+    optional_text,
+    require,
+    required_text,
+)
+from sessions_app.actions.calls import find_call
+from sessions_app.models import Approval, Session, StaffPermission, ToolCall
+
+MOST = 20
+Json = Any
+
+
+@in_one_transaction
+def set_breakpoint(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    tool: str = "",
+    when: tuple[str, str, Json] | None = None,
+    once: bool = False,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Let the session stop before the model, or before calls of a tool, until it is resumed.
+
+    :param tool: "" for the model.
+    :param when: The argument, the comparison and the value that a call of the tool has to meet.
+    :param once: Remove the breakpoint when it has stopped the session.
+    :raises Invalid: for an unknown tool or comparison, too many breakpoints, and a comparison with a hidden value by
+        somebody who may not see it: where the session stops would tell whether it was guessed.
+    """
+    require(actor, SET_BREAKPOINT.permission)
+    reason = optional_text("The reason", reason)
+    tool = optional_text("The tool", tool, 200)
+    if when is not None:
+        argument = required_text("The argument", when[0], 200)
+        typed.check_json("The value", when[2])
+        _check_not_hidden(actor, argument, when[2])
+        when = (argument, when[1], when[2])
+    session = lock(session_id, expected_version)
+    check(session, SET_BREAKPOINT)
+    _check_tool(session, tool)
+    present = session.breakpoints or []
+    if len(present) >= MOST:
+        raise Invalid(f"There are {len(present)} breakpoints; at most {MOST} fit.")
+    number = 1 + max((row["number"] for row in present), default=0)
+    try:
+        row = Breakpoint(tool, when, once, number).to_dict()
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+    session.breakpoints = [*present, {**row, "by": actor.name}]
+    return commit(session, SET_BREAKPOINT.event, actor, reason, row)
+
+
+@in_one_transaction
+def remove_breakpoint(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    number: int,
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Remove a breakpoint. A session that waits at it goes on when it is resumed.
+
+    :raises NotFound: if the session has no breakpoint of this number.
+    """
+    require(actor, REMOVE_BREAKPOINT.permission)
+    reason = optional_text("The reason", reason)
+    session = lock(session_id, expected_version)
+    check(session, REMOVE_BREAKPOINT)
+    present = session.breakpoints or []
+    remaining = [row for row in present if row["number"] != number]
+    if len(remaining) == len(present):
+        raise NotFound(f"This session has no breakpoint {number}.")
+    session.breakpoints = remaining or None
+    [removed] = [row for row in present if row["number"] == number]
+    return commit(session, REMOVE_BREAKPOINT.event, actor, reason, removed)
+
+
+@in_one_transaction
+def change_arguments(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    call_id: int | str,
+    arguments: dict[str, Json],
+    retyped: Collection[str] = (),
+    reason: str = "",
+    expected_version: int | None = None,
+) -> Session:
+    """Let a call that waits at a breakpoint before a tool run with other arguments. The person approves it with them.
+
+    :param retyped: As for `approve`.
+    :raises Invalid: if nothing was changed, or for arguments that the tool's schema does not allow.
+    """
+    require(actor, CHANGE_ARGUMENTS.permission)
+    reason = optional_text("The reason", reason)
+    session = lock(session_id, expected_version)
+    call = find_call(session, call_id, ToolCall.objects.all())
+    check(session, CHANGE_ARGUMENTS, call=call)
+    now = timezone.now()
+    approval = Approval.objects.filter(call=call).first() or Approval(
+        session=session,
+        call=call,
+        arguments=call.ran_with,
+        fingerprint=fingerprint(call.tool, call.ran_with),
+        asked_at=now,
+    )
+    edited = changed_arguments(session, approval, arguments, retyped)
+    if edited is None and approval.edited is None:
+        raise Invalid("Nothing was changed.")
+    approval.decision, approval.edited = Approval.Decision.APPROVED, edited
+    approval.decided_at, approval.decided_by = now, actor.name
+    approval.save()
+    return commit(session, CHANGE_ARGUMENTS.event, actor, reason, call.reference())
+
+
+def _check_not_hidden(actor: Actor, argument: str, value: Json) -> None:
+    mask = Mask.configured()
+    if (mask.hides_key(argument) or mask.hides(value)) and not actor.may(StaffPermission.REVEAL):
+        raise Invalid(
+            f"The values of {argument} are hidden from you, so a breakpoint cannot compare with them."
+        )
+
+
+def _check_tool(session: Session, tool: str) -> None:
+    """A name that no tool has would never stop anything. A tool that was found at run time is known by its calls."""
+    agent = session.registered_agent
+    names = [str(published["name"]) for published in (agent.tools if agent else [])]
+    if not tool or tool in names or not names:
+        return
+    if not ToolCall.objects.filter(branch__session=session, tool=tool).exists():
+        raise Invalid(f"The agent has no tool {tool!r}. It has: {', '.join(sorted(names))}.")

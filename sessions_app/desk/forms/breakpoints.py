@@ -1,0 +1,112 @@
+"""The forms of breakpoints: setting one, removing one, and changing the arguments of a call that waits at one."""
+
+from typing import Any
+
+from django import forms
+from django.http import Http404
+
+from agentstate.durable.breakpoints import Comparison
+from sessions_app import actions
+from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.typed import read_json, whole_number
+from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT, Action
+from sessions_app.desk.forms.base import ActionForm
+from sessions_app.desk.forms.calls import CallForm, TypedArguments
+from sessions_app.desk.forms.fields import Key
+from sessions_app.desk.pages import arguments as argument_fields
+from sessions_app.desk.pages.arguments import PREFIX
+from sessions_app.desk.pages.session import state
+from sessions_app.desk.pages.session.breakpoints import breakpoints_of
+from sessions_app.desk.pages.summary import tool_of
+from sessions_app.models import Session, ToolCall
+
+MODEL = ("", "the model")
+
+
+class BreakpointForm(ActionForm):
+    tool = forms.ChoiceField(required=False, label="Stop before")
+    argument = forms.CharField(
+        required=False,
+        max_length=200,
+        label="Only if its argument",
+        help_text="The name of an argument of the tool.",
+    )
+    comparison = forms.ChoiceField(
+        required=False,
+        label="Comparison",
+        choices=[(comparison.value, comparison.text) for comparison in Comparison],
+    )
+    value = forms.CharField(
+        required=False,
+        label="Value",
+        help_text="As JSON: 100, true or “a text” in quotes. What is no JSON is taken as text.",
+    )
+    once = forms.BooleanField(required=False, label="Only once: remove it when it has stopped the session")
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        agent = self.session.registered_agent
+        names = [str(tool["name"]) for tool in (agent.tools if agent else [])]
+        self.fields["tool"].choices = [MODEL, *((name, name) for name in names)]  # type: ignore[attr-defined]
+
+    def perform(self, **arguments: Any) -> Session:
+        argument, comparison, text = (arguments.pop(name) for name in ("argument", "comparison", "value"))
+        when = (argument, comparison, _value(text)) if argument or text else None
+        return actions.set_breakpoint(when=when, **arguments)
+
+
+class RemoveBreakpointForm(ActionForm):
+    details = "session/_dialog_breakpoint.html"
+
+    number = Key()
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def read_details(self) -> dict[str, Any]:
+        number = whole_number(str(self["number"].value() or ""))
+        items = breakpoints_of(self.context.session)
+        item = next((item for item in items if item.number == number), None)
+        if item is None:
+            raise Http404("This session has no such breakpoint.")
+        return {"breakpoint": item}
+
+    def perform(self, **arguments: Any) -> Session:
+        return actions.remove_breakpoint(**arguments)
+
+
+class ArgumentsForm(TypedArguments, CallForm):
+    """The arguments are read from the fields of the tool's schema. The state is shown beside them, for reading only."""
+
+    details = "session/_dialog_arguments.html"
+
+    reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def read_details(self) -> dict[str, Any]:
+        details = super().read_details()
+        call: ToolCall = details["call"]
+        typed = {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
+        schema = tool_of(self.session.registered_agent, call.tool).get("parameters") or {}
+        fields = argument_fields.fields(call.arguments, schema, typed, edited=call.ran_with)
+        return {**details, "fields": fields, "state": state.read_state(self.context)}
+
+    def perform(self, **arguments: Any) -> Session:
+        calls = ToolCall.objects.select_related("approval").filter(branch__session=self.session)
+        call = calls.filter(pk=arguments["call_id"]).first()
+        if call is None:
+            raise NotFound("This session has no such call.")
+        edited, retyped = self.typed_arguments(call.tool, call.ran_with)
+        return actions.change_arguments(arguments=edited, retyped=retyped, **arguments)
+
+
+def _value(text: str) -> Any:
+    try:
+        return read_json(text)
+    except Invalid:
+        return text
+
+
+FORMS: dict[Action, type[ActionForm]] = {
+    SET_BREAKPOINT: BreakpointForm,
+    REMOVE_BREAKPOINT: RemoveBreakpointForm,
+    CHANGE_ARGUMENTS: ArgumentsForm,
+}

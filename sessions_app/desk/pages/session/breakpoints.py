@@ -1,0 +1,41 @@
+"""The breakpoints of a session, as its page lists them. No queries."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agentstate.durable.breakpoints import Comparison
+from sessions_app.models import Session
+from sessions_app.wording import shorten
+
+
+@dataclass(frozen=True, slots=True)
+class BreakpointItem:
+    """``condition`` is "" for every call. ``by`` is who set it."""
+
+    number: int
+    place: str
+    condition: str
+    once: bool
+    by: str
+
+
+def breakpoints_of(session: Session) -> list[BreakpointItem]:
+    """Those of the session, in the order in which they were set. Give a masked copy where values are hidden."""
+    return [_item(row) for row in session.breakpoints or []]
+
+
+def _item(row: dict[str, Any]) -> BreakpointItem:
+    when = row.get("when")
+    condition = ""
+    if when:
+        comparison = Comparison(when["comparison"]).text
+        [(name, value)] = when["argument"].items()
+        condition = f"{name} {comparison} {shorten(json.dumps(value, ensure_ascii=False), 60)}"
+    return BreakpointItem(
+        number=row["number"],
+        place=row["tool"] or "the model",
+        condition=condition,
+        once=bool(row.get("once")),
+        by=str(row.get("by", "")),
+    )

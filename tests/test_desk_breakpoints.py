@@ -1,0 +1,339 @@
+"""Breakpoints that people set on a session: by an action, on its page, and on the command line."""
+
+import json
+import re
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from sessions_app import actions
+from sessions_app.access.errors import Invalid, NotFound, Refused
+from sessions_app.models import Checkpoint, Session
+from tests import builders, driving, sample_agents
+from tests.builders import SYSTEM
+from tests.sample_agents import effects
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(db: None) -> Iterator[driving.Desk]:
+    with driving.desk() as desk:
+        desk.agent(sample_agents.refunds)
+        yield desk
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def refunds() -> list[str]:
+    return sorted(effect for effect in effects if effect.startswith("refund"))
+
+
+def broken(session: Session, **where: Any) -> Session:
+    return actions.set_breakpoint(actor=SYSTEM, session_id=session.pk, **where)
+
+
+def stopped_before_refund(desk: driving.Desk, **how: Any) -> Session:
+    session = broken(desk.start(), tool="refund", when=("amount", ">", 50), **how)
+    return desk.run(session)
+
+
+def command(*args: object) -> str:
+    out = StringIO()
+    call_command("agent", *map(str, args), stdout=out)
+    return out.getvalue()
+
+
+# What stops, and what goes on
+
+
+def test_a_session_stops_before_the_tool_and_resume_goes_on_past_it(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk)
+    assert (session.status, session.waiting_for, session.why) == (
+        "paused",
+        "",
+        "Breakpoint before refund, by its amount.",
+    )
+    assert session.at_breakpoint == {"before": "tools", "step": 0, "calls": ["r1"]}
+    assert [call.status for call in desk.calls(session)] == ["planned", "planned", "planned"]
+    assert desk.last_event(session).kind == "breakpoint"
+    session = desk.run(desk.resume(session))
+    assert (session.status, session.breakpoint_hit) == ("idle", None)
+    assert refunds() == ["refund(A1,100)", "refund(B2,7)"]
+    session = desk.run(desk.say(session, "again"))
+    assert session.at_breakpoint is not None
+
+
+def test_one_that_is_to_stop_once_is_gone_then(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk, once=True)
+    assert (session.status, session.breakpoints) == ("paused", None)
+
+
+def test_it_may_be_set_while_the_session_runs_and_holds_from_its_next_commit(desk: driving.Desk) -> None:
+    session = desk.start()
+    assert desk.drive(session, slice_seconds=0) in ("queued", "idle")
+    session = broken(desk.due(session))
+    session = desk.run(session)
+    assert session.why == "Breakpoint before the model."
+
+
+def test_a_run_that_has_begun_takes_note_of_it(desk: driving.Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = desk.start()
+
+    def set_meanwhile(what: str) -> None:
+        effects.append(what)
+        if what == "model(0)":
+            Session.objects.filter(pk=session.pk).update(
+                breakpoints=[{"number": 1, "tool": "fast", "when": None, "once": False}]
+            )
+
+    monkeypatch.setattr(sample_agents, "effect", set_meanwhile)
+    assert desk.run(session).why == "Breakpoint before fast."
+
+
+def test_a_cancellation_that_was_requested_meanwhile_takes_precedence(desk: driving.Desk) -> None:
+    from agentstate.durable.breakpoints import Place
+    from agentstate.durable.run_end import AtBreakpoint
+    from sessions_app.runtime.end_of_run import end_run
+    from sessions_app.runtime.statements import Fence
+
+    session = desk.start()
+    end = AtBreakpoint("why", Place("model", 0), ())
+    assert end_run(session, "w1", end, Fence(1, "cancel", 0, None), session.created_at) == "cancelled"
+    assert desk.fresh(session).breakpoint_hit is None
+
+
+def test_after_a_rewind_it_stops_again_and_an_undo_returns_to_where_it_was(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk)
+    start = Checkpoint.objects.visible_on(session.current_branch).first()
+    assert start is not None
+    again = actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="r", run=True)
+    assert again.at_breakpoint is None
+    session = desk.run(again)
+    assert session.at_breakpoint is not None
+    session = actions.undo(actor=SYSTEM, session_id=session.pk, reason="back")
+    assert session.at_breakpoint is not None
+    assert desk.run(desk.resume(session)).status == "idle"
+    assert len(refunds()) == 2
+
+
+def test_a_fork_begins_without_breakpoints(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk)
+    start = Checkpoint.objects.visible_on(session.current_branch).first()
+    assert start is not None
+    fork = actions.fork(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="r")
+    assert (fork.breakpoints, fork.breakpoint_hit) == (None, None)
+
+
+def test_before_the_model_the_messages_are_repaired_and_the_session_goes_on_with_them(
+    desk: driving.Desk,
+) -> None:
+    session = desk.run(broken(desk.start("hello")))
+    message = next(position for position in _positions(session, "user"))
+    actions.replace_message(
+        actor=SYSTEM, session_id=session.pk, position=message, text="good day", reason="polite"
+    )
+    session = desk.fresh(session)
+    assert session.at_breakpoint is not None
+    session = desk.run(desk.resume(session))
+    assert session.why == "Breakpoint before the model."
+    assert desk.texts(session)[-1] == ("tool", "refunded 7 for B2")
+    assert len(refunds()) == 2
+
+
+def _positions(session: Session, role: str) -> list[int]:
+    from sessions_app.models import Message
+
+    rows = Message.objects.visible_on(session.current_branch).filter(role=role)
+    return list(rows.values_list("position", flat=True))
+
+
+# Arguments
+
+
+def test_before_a_tool_the_arguments_of_its_call_may_be_changed(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk)
+    actions.change_arguments(
+        actor=SYSTEM,
+        session_id=session.pk,
+        call_id="r1",
+        arguments={"order": "A1", "amount": 3},
+        reason="less",
+    )
+    event = desk.last_event(session)
+    assert (event.kind, event.reason, event.data["tool"]) == ("arguments_changed", "less", "refund")
+    desk.run(desk.resume(session))
+    assert refunds() == ["refund(A1,3)", "refund(B2,7)"]
+    call = next(call for call in desk.calls(session) if call.call_id == "r1")
+    assert (call.arguments, call.sent) == ({"order": "A1", "amount": 100}, {"order": "A1", "amount": 3})
+
+
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        ({"order": "A1", "amount": 100}, "Nothing was changed"),
+        ({"order": "A1", "amount": "much"}, "do not fit refund"),
+        ({"order": "A1", "amount": 1, "fee": 2}, "refund has no argument fee"),
+    ],
+)
+def test_arguments_that_the_tool_does_not_take_are_refused(
+    desk: driving.Desk, arguments: dict[str, Any], why: str
+) -> None:
+    session = stopped_before_refund(desk)
+    with pytest.raises(Invalid, match=why):
+        actions.change_arguments(
+            actor=SYSTEM, session_id=session.pk, call_id="r1", arguments=arguments, reason="r"
+        )
+
+
+def test_before_a_tool_the_state_is_for_reading_only(desk: driving.Desk) -> None:
+    session = stopped_before_refund(desk)
+    with pytest.raises(Refused, match="It stopped before a tool: change the call's arguments"):
+        actions.edit_state(actor=SYSTEM, session_id=session.pk, values={"docs": []}, reason="r")
+
+
+def test_a_call_that_ran_cannot_be_changed(desk: driving.Desk) -> None:
+    session = desk.run(desk.resume(stopped_before_refund(desk)))
+    with pytest.raises(Refused, match="It does not wait at a breakpoint before a tool"):
+        actions.change_arguments(
+            actor=SYSTEM, session_id=session.pk, call_id="r1", arguments={"order": "A1", "amount": 3}
+        )
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "where, why",
+    [
+        ({"tool": "refnd"}, r"The agent has no tool 'refnd'\. It has: fast, refund"),
+        ({"tool": "refund", "when": ("amount", "eval", 1)}, "There is no comparison 'eval'"),
+        ({"when": ("amount", "=", 1)}, "Only a breakpoint before a tool has a condition"),
+        ({"tool": "refund", "when": ("", "=", 1)}, "The argument is missing"),
+    ],
+)
+def test_a_breakpoint_that_could_never_stop_is_refused(
+    desk: driving.Desk, where: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Invalid, match=why):
+        broken(desk.start(), **where)
+
+
+def test_who_may_not_see_a_hidden_argument_cannot_find_its_value_by_breakpoints(
+    desk: driving.Desk, settings: Any
+) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    settings.AGENTSTATE_MASK_PATTERNS = [r"A\d"]
+    session = desk.start()
+    for when in (("amount", ">", 50), ("order", "=", "A1")):
+        with pytest.raises(Invalid, match="are hidden from you"):
+            actions.set_breakpoint(
+                actor=builders.actor("operator"), session_id=session.pk, tool="refund", when=when
+            )
+    supervisor = builders.actor("supervisor")
+    actions.set_breakpoint(actor=supervisor, session_id=session.pk, tool="refund", when=("amount", ">", 50))
+    assert desk.last_event(session).data["when"] == {"comparison": ">", "argument": {"amount": 50}}
+
+
+def test_no_more_than_twenty_fit(desk: driving.Desk) -> None:
+    session = desk.start()
+    for _ in range(20):
+        broken(session)
+    with pytest.raises(Invalid, match="There are 20 breakpoints; at most 20 fit"):
+        broken(session)
+
+
+def test_one_that_is_not_there_cannot_be_removed(desk: driving.Desk) -> None:
+    session = broken(desk.start())
+    with pytest.raises(NotFound, match="This session has no breakpoint 2"):
+        actions.remove_breakpoint(actor=SYSTEM, session_id=session.pk, number=2)
+    session = actions.remove_breakpoint(actor=SYSTEM, session_id=session.pk, number=1)
+    assert session.breakpoints is None
+    assert desk.events(session)[-2:] == ["breakpoint_set", "breakpoint_removed"]
+
+
+# On the desk
+
+
+def test_on_the_desk_it_is_set_shown_and_removed(desk: driving.Desk, operator: Client) -> None:
+    session = desk.start()
+    address = f"/sessions/{session.pk}/breakpoint/"
+    dialog = operator.get(address).content.decode()
+    assert '<option value="refund">refund</option>' in dialog
+    fields = {
+        "version": session.version,
+        "tool": "refund",
+        "argument": "amount",
+        "comparison": ">",
+        "value": "50",
+    }
+    assert operator.post(address, {**fields, "once": "on"}).status_code == 302
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert "before <code>refund</code>, if amount is more than 50, once" in page
+    assert "set by anna" in page
+    remove = f"/sessions/{session.pk}/remove-breakpoint/"
+    assert "if amount is more than 50" in operator.get(f"{remove}?number=1").content.decode()
+    assert operator.get(f"{remove}?number=7").status_code == 404
+    version = desk.fresh(session).version
+    assert operator.post(remove, {"version": version, "number": 1}).status_code == 302
+    assert "before <code>refund</code>" not in operator.get(f"/sessions/{session.pk}/").content.decode()
+
+
+def test_on_the_desk_the_stopped_session_says_where_and_its_call_can_be_changed(
+    desk: driving.Desk, operator: Client
+) -> None:
+    session = stopped_before_refund(desk)
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Breakpoint before refund, by its amount. Resume goes on past it." in page
+    assert "Stopped at a breakpoint" in page
+    [link] = re.findall(rf'href="(/sessions/{session.pk}/arguments/\?call=\d+)"', page)
+    dialog = operator.get(link).content.decode()
+    assert "Will run with" in dialog
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', dialog))
+    wrong = operator.post(link, {**fields, "arg-order": "A1", "arg-amount": "much"})
+    assert wrong.status_code == 400
+    assert "must be a number" in wrong.content.decode()
+    assert operator.post(link, {**fields, "arg-order": "A1", "arg-amount": "3"}).status_code == 302
+    desk.run(desk.resume(session))
+    assert refunds() == ["refund(A1,3)", "refund(B2,7)"]
+
+
+def test_a_hidden_value_in_a_condition_is_hidden_on_the_page(
+    desk: driving.Desk, operator: Client, settings: Any
+) -> None:
+    session = broken(desk.start(), tool="refund", when=("order", "=", "A1-secret"))
+    settings.AGENTSTATE_MASK_KEYS = ["order"]
+    for page in ("", "json/", "audit/", "remove-breakpoint/?number=1"):
+        assert "A1-secret" not in operator.get(f"/sessions/{session.pk}/{page}").content.decode()
+
+
+# On the command line
+
+
+def test_on_the_command_line_it_is_set_shown_and_removed(desk: driving.Desk) -> None:
+    session = desk.start()
+    when = ("--when", "amount", ">", "50")
+    assert command("breakpoint", session.pk, "--tool", "refund", *when) == f"{session.pk} is queued\n"
+    command("breakpoint", session.pk, "--once")
+    assert "breakpoint 1 before refund if amount > 50\n" in command("show", session.pk)
+    assert "breakpoint 2 before the model, once\n" in command("show", session.pk)
+    shown = json.loads(command("show", session.pk, "--json"))
+    assert [row["tool"] for row in shown["breakpoints"]] == ["refund", ""]
+    command("remove-breakpoint", session.pk, 2)
+    session = desk.run(session)
+    command("arguments", session.pk, "r1", '{"order": "A1", "amount": 3}')
+    desk.run(desk.resume(session))
+    assert refunds() == ["refund(A1,3)", "refund(B2,7)"]
+
+
+def test_the_command_line_refuses_a_comparison_that_does_not_exist(desk: driving.Desk) -> None:
+    with pytest.raises(CommandError, match="There is no comparison 'like'"):
+        command("breakpoint", desk.start().pk, "--tool", "refund", "--when", "order", "like", "A")
