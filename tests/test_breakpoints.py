@@ -1,13 +1,16 @@
 """A breakpoint stops a session before the model or before a tool, and the resumed session goes on past it."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage, ToolCall
 
-from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy
+from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints
 from agentstate.durable.port import Journal, LeaseLost
@@ -49,6 +52,11 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     yield one
     for adapter in made:
         adapter.close()
+
+
+@pytest.fixture
+def journal_file(tmp_path: Path) -> Path:
+    return tmp_path / "session.jsonl"
 
 
 def ran(*tools: str) -> list[str]:
@@ -256,9 +264,9 @@ def test_a_run_in_slices_stops_at_the_same_places(make: Make) -> None:
 # In code
 
 
-def test_in_code_a_run_stops_and_only_resuming_goes_on(tmp_path: Path) -> None:
+def test_in_code_a_run_stops_and_only_resuming_goes_on(journal_file: Path) -> None:
     def shop() -> DurableAgent:
-        return DurableAgent(sample_agents.refunds(), tmp_path / "s.jsonl")
+        return DurableAgent(sample_agents.refunds(), journal_file)
 
     outcome = shop().run("hi", break_point=REFUND)
     assert isinstance(outcome, AtBreakpoint)
@@ -273,12 +281,78 @@ def test_in_code_a_run_stops_and_only_resuming_goes_on(tmp_path: Path) -> None:
     assert sorted(ran("refund")) == ["refund(A1,3)", "refund(B2,7)"]
 
 
-def test_in_code_a_call_at_a_breakpoint_may_be_rejected(tmp_path: Path) -> None:
-    shop = DurableAgent(sample_agents.refunds(), tmp_path / "s.jsonl")
+def test_in_code_a_call_at_a_breakpoint_may_be_rejected(journal_file: Path) -> None:
+    shop = DurableAgent(sample_agents.refunds(), journal_file)
     shop.run("hi", break_point=[REFUND])
     shop.decide("r1", approve=False, message="Too much.")
     shop.resume(break_point=REFUND)
     assert ran("refund") == ["refund(B2,7)"]
+
+
+def test_in_code_a_session_goes_on_from_an_earlier_checkpoint_with_changes(journal_file: Path) -> None:
+    def talk() -> DurableAgent:
+        return DurableAgent(sample_agents.three_steps(), journal_file)
+
+    first = talk().run("hi")
+    undisturbed = Counter(effects)
+    effects.clear()
+    starts = talk().checkpoints()
+    assert [start.step for start in starts] == [0, 1, 2]
+    again = talk().resume(at=starts[1])
+    assert isinstance(first, Answered)
+    assert isinstance(again, Answered | Waiting)
+    assert sum((undisturbed - Counter(effects)).values()) > 0
+    assert [start.step for start in talk().checkpoints()][:2] == [0, 1]
+
+
+def test_in_code_an_effect_that_was_discarded_is_not_repeated_without_approval(journal_file: Path) -> None:
+    shop = DurableAgent(sample_agents.refunds(), journal_file)
+    assert isinstance(shop.run("hi"), Answered)
+    outcome = shop.resume(at=shop.checkpoints()[0])
+    assert isinstance(outcome, Waiting)
+    assert sorted(call.tool for call in outcome.pending) == ["fast", "refund", "refund"]
+    assert len(ran("refund")) == 2
+    for call in outcome.pending:
+        shop.decide(call.call_id, approve=call.tool == "fast", message="It was paid.")
+    assert isinstance(shop.resume(), Answered)
+    assert len(ran("refund")) == 2
+
+
+def test_in_code_the_messages_and_the_state_are_changed_at_a_breakpoint_before_the_model(
+    journal_file: Path,
+) -> None:
+    def build() -> Agent:
+        return Agent(
+            chat_generator=sample_agents.scripted([ToolCall("note", {"text": "n1"}, id="c1")], "Done."),
+            tools=[sample_agents.note],
+            state_schema={"notes": {"type": list[str]}},
+        )
+
+    def talk() -> DurableAgent:
+        return DurableAgent(build(), journal_file)
+
+    assert isinstance(talk().run("hi", break_point=MODEL), AtBreakpoint)
+    stopped = talk().resume(break_point=MODEL)
+    assert isinstance(stopped, AtBreakpoint)
+    messages = talk().history()
+    changed = [ChatMessage.from_user("good day"), *messages[1:]]
+    outcome = talk().resume(changes={"notes": ["mine"], "messages": changed}, break_point=MODEL)
+    assert isinstance(outcome, Answered)
+    assert outcome.result["notes"] == ["mine"]
+    assert outcome.result["messages"][0].text == "good day"
+    assert outcome.text == "Done."
+    assert ran("note") == ["note(n1)"]
+
+
+def test_in_code_what_cannot_be_gone_back_to_is_refused(journal_file: Path) -> None:
+    shop = DurableAgent(sample_agents.refunds(), journal_file)
+    with pytest.raises(LookupError, match="No step of this session starts yet"):
+        shop.resume(changes={"messages": []})
+    shop.run("hi")
+    with pytest.raises(LookupError, match="The last turn has ended"):
+        shop.resume(changes={"messages": []})
+    with pytest.raises(ValueError, match="The agent's state has no colour"):
+        shop.resume(at=shop.checkpoints()[0], changes={"colour": "red"})
 
 
 def test_a_session_that_waits_at_a_breakpoint_needs_no_person() -> None:

@@ -10,7 +10,7 @@ from haystack.components.agents import Agent
 from haystack.tools import Tool, Toolset
 
 from agentstate.durable.definition import tool_items, tools_of
-from agentstate.durable.state.encoding import encode
+from agentstate.durable.state.encoding import encode, message_body
 
 Json = Any
 NAMES = ("state", "generation_kwargs", "tools")
@@ -38,6 +38,20 @@ def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
             )
         record["tools"] = list(tools)  # an empty list is none of the agent's tools
     return record
+
+
+def encoded_changes(agent: Agent, changes: Mapping[str, Any]) -> tuple[dict[str, Json], list[Json] | None]:
+    """Changes of a checkpoint: values of the state, and under ``messages`` the conversation; None leaves it.
+
+    :raises NotStorable: for a value that cannot be stored.
+    :raises ValueError: for a key that the agent's state does not have.
+    """
+    state = {name: value for name, value in changes.items() if name != "messages"}
+    if unknown := sorted(set(state) - set(agent.state_schema)):
+        raise ValueError(f"The agent's state has no {', '.join(unknown)}.")
+    messages = changes.get("messages")
+    bodies = None if messages is None else [message_body(message) for message in messages]
+    return {name: encode(value, f"the value of {name!r}") for name, value in state.items()}, bodies
 
 
 def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> list[str] | None:

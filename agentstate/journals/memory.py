@@ -23,6 +23,7 @@ from agentstate.durable.records import (
     StoredMessage,
 )
 from agentstate.durable.run_end import Finished, RunEnd
+from agentstate.journals import going_back
 from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
 from agentstate.names import CallState, CheckpointKind, Decision
@@ -97,6 +98,21 @@ class MemoryJournal:
                 raise LookupError(
                     "There is nothing to resume: the agent has not changed, and no failed call has ended the turn."
                 )
+
+    def go_back(
+        self, at: int | None, state: Record | None = None, messages: Sequence[Record] | None = None
+    ) -> None:
+        """Return to the start of a step (the newest, for None), with other values of the state, or other messages.
+
+        :param at: The position of its checkpoint, see `agentstate.journals.going_back.checkpoints`.
+        :param state: Encoded values, by state key. Other keys are as they were there.
+        :param messages: The bodies of what the model sees there instead.
+        :raises LookupError: if no step of the present history starts there.
+        """
+        with self._fenced():
+            new, back_to = going_back.again(self.store, at, state or {}, messages)
+            record, _, _ = self._checkpoint_record(new)
+            self.store.write({**record, "back_to": back_to})
 
     def decide(
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
@@ -256,7 +272,8 @@ class MemoryJournal:
     def earlier_effects(
         self, tool: str, arguments: Record, *, position: int, scope: EffectScope
     ) -> EarlierEffects | None:
-        return None  # this journal has no rewind and no forks: the history shows every effect
+        with self._fenced():
+            return going_back.discarded_effects(self.store, self.store.calls[position], arguments, scope)
 
     def start_call(
         self, position: int, *, sent: Record | None, at: datetime, scope: EffectScope | None = None

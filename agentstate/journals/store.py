@@ -10,6 +10,7 @@ the words used in the code:
     ask                     operation: add the unread messages of a turn, with its key and its inputs, at once
     taken, settled, stop    of a checkpoint: the ids of the messages that it read; the calls answered without running;
                             the end of the run
+    back_to                 of a checkpoint: the position of the one that it repeats, to which the session goes back
     aside                   of a reply: it is one to a side call
     doubts, asks            of the end of a run: the calls in doubt; the approval requests
 """
@@ -34,6 +35,8 @@ from agentstate.names import ENDED_CALL_STATES, STEP_KINDS, CallState, Checkpoin
 
 Json = Any
 Record = dict[str, Json]
+# What `Store.checkpoints` hold of the records of checkpoints.
+_OF_CHECKPOINT = ("position", "kind", "step", "counters", "tools", "definition", "progress")
 
 
 class Store:
@@ -64,6 +67,8 @@ class Store:
         self.breakpoint: Record = {}
         self.is_at_breakpoint = False
         self._step_began_at = 0
+        # Of each checkpoint to which the session has gone back: its position, and that of the one that repeats it.
+        self._went_back: list[tuple[int, int]] = []
         self._operations: dict[str, Callable[[Record], None]] = {
             "open": self._apply_open,
             "say": self._apply_say,
@@ -95,6 +100,18 @@ class Store:
         """Whether the session waits at a breakpoint that this call has met."""
         at_breakpoint = self.is_at_breakpoint and call.call_id in self.breakpoint["calls"]
         return at_breakpoint and call.status == CallState.PLANNED
+
+    def context_at(self, checkpoint: Record) -> list[int]:
+        """The positions of the messages that the model sees at one of `checkpoints`."""
+        return list(checkpoint["context"][: checkpoint["seen"]])
+
+    def discarded_calls(self) -> list[CallRecord]:
+        """The calls that the present history does not show, since the session has gone back behind them."""
+        return [
+            call
+            for call in self.calls.values()
+            if any(first < call.position < last for first, last in self._went_back)
+        ]
 
     def step_calls_by_id(self) -> dict[str, CallRecord]:
         """The last call of each id in the unfinished step: a new attempt comes behind the call that failed."""
@@ -154,6 +171,8 @@ class Store:
         self.accepts_any_agent = False
         self.failed_attempts = 0
         self.inputs_are_new = False
+        if "back_to" in record:
+            self._go_back(record["back_to"], record["position"])
         if record["kind"] in STEP_KINDS:
             self.turns.began()
         for message in record["messages"]:
@@ -161,7 +180,10 @@ class Store:
         read = set(record["taken"])
         self.unread = [message for message in self.unread if message.id not in read]
         new = [message["position"] for message in record["messages"]]
-        self.context = [*self.context, *new] if record["context"] is None else record["context"]
+        if record["context"] is None:
+            self.context += new
+        else:
+            self.context = list(record["context"])
         for key, change in record["state"].items():
             self.state[key] = [*self.state[key], *change["extend"]] if "extend" in change else change["set"]
         for answered in record["settled"]:
@@ -169,7 +191,12 @@ class Store:
             if call.status not in ENDED_CALL_STATES:
                 self.calls[call.position] = replace(call, status=answered["status"], error=answered["error"])
         self.checkpoints.append(
-            {key: record[key] for key in ("position", "kind", "step", "counters", "tools", "definition")}
+            {
+                **{key: record[key] for key in _OF_CHECKPOINT},
+                "context": self.context,  # which grows, until it is replaced by another list
+                "seen": len(self.context),
+                "state": dict(self.state),
+            }
         )
         if record["kind"] != CheckpointKind.PREPARED:
             self.replies = []
@@ -180,6 +207,15 @@ class Store:
                 dict(self.state),
                 record["counters"],
             )
+
+    def _go_back(self, position: int, by: int) -> None:
+        """Discard what came after the checkpoint at a position, of which another one at `by` takes the place."""
+        self._went_back.append((position, by))
+        if position != self._step_began_at or self.breakpoint.get("before") == "tools":
+            self.breakpoint = {}
+        self.is_at_breakpoint = False
+        self.state = {}
+        self.checkpoints = [row for row in self.checkpoints if row["position"] <= position]
 
     def _apply_end_alone(self, record: Record) -> None:
         """The end of a run without a checkpoint: `_apply` does all of it."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from agentstate.durable import agent as wrapping
     from agentstate.journals import MemoryJournal
+    from agentstate.journals.going_back import SessionCheckpoint
     from agentstate.journals.store import Store
     from agentstate.journals.turns import Turn
     from agentstate.library.places import Place
@@ -153,6 +154,8 @@ class DurableAgent:
         *,
         hook_context: dict[str, Any] | None = None,
         break_point: "Breakpoint | Sequence[Breakpoint]" = (),
+        at: "SessionCheckpoint | None" = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Continue the unfinished turn, also past a breakpoint; where it waits because the agent has changed, with the
         agent as it is now.
@@ -160,10 +163,20 @@ class DurableAgent:
         A tool call whose failure ended the turn is tried again, by approval unless its tool is idempotent.
         Returns the answer on record if the last turn has ended.
 
+        :param at: One of `checkpoints`, from which the session goes on. What came after it is discarded; a call that
+            would repeat an effect of a discarded one needs approval.
+        :param changes: Values of the agent's state there, as `run` takes them, and under ``messages`` the conversation.
+            Without `at` the unfinished step begins again with them.
         :raises LookupError: if nothing was asked yet.
+        :raises ValueError: for a change of what the agent's state does not have.
         """
+        from agentstate.durable.inputs import encoded_changes
+
+        state, messages = encoded_changes(self._wrapped.agent, changes or {})
         with self._lock, self._place.open() as journal:
             self._live = _live(streaming_callback, hook_context, break_point)
+            if at is not None or changes:
+                journal.go_back(at.position if at is not None else None, state, messages)
             turns = journal.store.turns
             if turns.unfinished is None:
                 if not turns.all:
@@ -204,6 +217,12 @@ class DurableAgent:
             )
 
     # Reading
+
+    def checkpoints(self) -> "list[SessionCheckpoint]":
+        """The starts of the steps of the session, oldest first, for `resume`."""
+        from agentstate.journals.going_back import checkpoints
+
+        return checkpoints(self._place.read())
 
     def pending(self) -> list[PendingCall]:
         """The calls about which a person has to decide before the session continues."""

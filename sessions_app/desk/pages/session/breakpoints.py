@@ -19,6 +19,12 @@ class BreakpointItem:
     once: bool
     by: str
 
+    @property
+    def details(self) -> str:
+        """What is read behind the place: ``, if amount is more than 50, once``."""
+        condition = f", if {self.condition}" if self.condition else ""
+        return f"{condition}, once" if self.once else condition
+
 
 def breakpoints_of(session: Session) -> list[BreakpointItem]:
     """Those of the session, in the order in which they were set. Give a masked copy where values are hidden."""
