@@ -53,6 +53,8 @@ UNPLANTED = {
     "session.worker": NAME_OF_STAFF,
     "session.definition": MACHINERY,
     "session.totals": NUMBERS,
+    "session.breakpoints": "of a fixed form: some with secrets are planted below",
+    "session.breakpoint_hit": NUMBERS,
     "branch.lineage": NUMBERS,
     "toolcall.call_id": MACHINERY,
     "toolcall.tool": NAME_IN_CODE,
@@ -213,6 +215,17 @@ def rich() -> Session:
     )
     history.ask(history.calls[-2], repeats=before, earlier=[before.pk])
     history.ask(history.calls[-1], edited={"text": "Dear Madam,"})
+    conditions = {"text": secrets.TEXT, **secrets.BY_KEY}
+    breakpoints = [
+        {
+            "tool": "send_letter",
+            "when": {"comparison": "=", "argument": {name: value}},
+            "once": False,
+            "by": "olga",
+        }
+        for name, value in conditions.items()
+    ]
+    history.save(breakpoints=[{"number": number, **row} for number, row in enumerate(breakpoints, 1)])
     return history.rest("waiting", waiting_for="approval", why="Waits")
 
 

@@ -134,7 +134,17 @@ def test_show_json_tells_everything() -> None:
     told = shown(session)
     assert set(told) == {
         *("id", "agent", "title", "version", "branch", "phase", "status", "waiting_for", "why"),
-        *("breakpoints", "epoch", "final_answer", "error", "messages", "inbox", "tool_calls", "checkpoints", "events"),
+        *(
+            "breakpoints",
+            "epoch",
+            "final_answer",
+            "error",
+            "messages",
+            "inbox",
+            "tool_calls",
+            "checkpoints",
+            "events",
+        ),
     }
     assert (told["waiting_for"], told["branch"], told["agent"]) == ("doubt", 1, "claims")
     assert [message["role"] for message in told["messages"]] == [

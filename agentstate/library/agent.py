@@ -10,15 +10,15 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from agentstate.durable.breakpoints import Breakpoint, stored_breakpoints
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
-from agentstate.durable.policy import DEFAULT, ToolPolicy
+from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, Registration, registry
-from agentstate.library.outcomes import Answered, AtBreakpoint, Failed, Outcome, PendingCall, RetryAt, Waiting
-from agentstate.names import CallState, Need, RunEvent
+from agentstate.library.outcomes import Answered, Outcome, PendingCall
+from agentstate.library.unfinished import pending_calls, unfinished_outcome
+from agentstate.names import RunEvent
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
@@ -243,20 +243,7 @@ class DurableAgent:
         return [message_from(store.messages[position]) for position in store.context]
 
     def _pending(self, store: "Store") -> list[PendingCall]:
-        pending = []
-        for call in store.step_calls():
-            waits_for: Literal["approval", "doubt", "breakpoint"]
-            if call.status == CallState.DOUBT:
-                waits_for = "doubt"
-            elif call.approval is not None and call.approval.decision == "":
-                waits_for = "approval"
-            elif store.is_held(call):
-                waits_for = "breakpoint"
-            else:
-                continue
-            effect = self._wrapped.policies.get(call.tool, DEFAULT).effect
-            pending.append(PendingCall(call.call_id, call.tool, call.run_arguments, waits_for, effect))
-        return pending
+        return pending_calls(store, self._wrapped.policies)
 
     def _continue(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
         """Go on with the unfinished turn, unless it waits at a breakpoint."""
@@ -280,21 +267,7 @@ class DurableAgent:
                 return Answered(result) if result is not None else self._on_record(store, store.turns.all[-1])
 
     def _unfinished(self, store: "Store", end: Record, accepted: bool) -> Outcome:
-        why = end["why"] or end["error"]
-        if end["event"] == RunEvent.RETRY:
-            return RetryAt(why=why, accepted=accepted, at=datetime.now(UTC) + timedelta(seconds=end["delay"]))
-        if end["waiting_for"]:
-            pending = tuple(self._pending(store))
-            return Waiting(why=why, accepted=accepted, waiting_for=Need(end["waiting_for"]), pending=pending)
-        if place := end.get("breakpoint"):
-            return AtBreakpoint(
-                why=why,
-                accepted=accepted,
-                before=place["before"],
-                breakpoints=stored_breakpoints(place["breakpoints"]),
-                pending=tuple(self._pending(store)),
-            )
-        return Failed(why=why or "The run ended without an answer.", accepted=accepted)
+        return unfinished_outcome(store, end, accepted, self._wrapped.policies)
 
     def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
         """What `Agent.run` returned at the end of this turn, from the journal."""

@@ -17,23 +17,14 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from agentstate.durable.breakpoints import Breakpoint, Comparison
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
-from sessions_app.action_list import (
-    CHANGE_ARGUMENTS,
-    DECIDE,
-    FORK,
-    MESSAGE,
-    REMOVE_BREAKPOINT,
-    REWIND,
-    SET_BREAKPOINT,
-)
+from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
-from sessions_app.management import tail
+from sessions_app.management import breakpoints, tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -145,36 +136,13 @@ class Command(BaseCommand):
         )
         decide.add_argument("--reason", default="decided on the command line")
 
-        set_breakpoint = verb(
-            SET_BREAKPOINT.key, self.set_breakpoint, "Stop a session before the model, or before a tool."
-        )
-        _add_session(set_breakpoint)
-        set_breakpoint.add_argument("--tool", default="", help="stop before its calls; default: the model")
-        set_breakpoint.add_argument(
-            "--when",
-            nargs=3,
-            metavar=("ARGUMENT", "COMPARISON", "VALUE"),
-            help=f"only calls with such an argument: amount '>' 100; one of {' '.join(Comparison)}",
-        )
-        set_breakpoint.add_argument(
-            "--once", action="store_true", help="remove it when it has stopped the session"
-        )
-        set_breakpoint.add_argument("--reason", default="set on the command line")
+        def breakpoint_verb(name: str, do: breakpoints.Do, help: str) -> CommandParser:
+            sub = verb(name, lambda options: self._now(do(_common(options), options)), help)
+            _add_session(sub)
+            sub.add_argument("--reason", default="done on the command line")
+            return sub
 
-        remove = verb(REMOVE_BREAKPOINT.key, self.remove_breakpoint, "Remove a breakpoint of a session.")
-        _add_session(remove)
-        remove.add_argument("number", metavar="NUMBER", type=int, help="the breakpoint's, see `agent show`")
-        remove.add_argument("--reason", default="removed on the command line")
-
-        arguments = verb(
-            CHANGE_ARGUMENTS.key,
-            self.change_arguments,
-            "Change the arguments of a call that waits at a breakpoint.",
-        )
-        _add_session(arguments)
-        arguments.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
-        arguments.add_argument("arguments", metavar="JSON", type=_json_object, help="those that it runs with")
-        arguments.add_argument("--reason", default="changed on the command line")
+        breakpoints.add_verbs(breakpoint_verb, _json_object)
 
     def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
         try:
@@ -262,24 +230,6 @@ class Command(BaseCommand):
             session = actions.decide(**call, **outcome, definition=definition)
         self._now(session)
 
-    def set_breakpoint(self, options: Options) -> None:
-        when = options["when"]
-        if when is not None:
-            argument, comparison, text = when
-            try:
-                when = (argument, comparison, read_json(text))
-            except Invalid:
-                when = (argument, comparison, text)
-        how = {name: options[name] for name in ("tool", "once")}
-        self._now(actions.set_breakpoint(**_common(options), when=when, **how))
-
-    def remove_breakpoint(self, options: Options) -> None:
-        self._now(actions.remove_breakpoint(**_common(options), number=options["number"]))
-
-    def change_arguments(self, options: Options) -> None:
-        call = {name: options[name] for name in ("call_id", "arguments")}
-        self._now(actions.change_arguments(**_common(options), **call))
-
     def _publish(self) -> None:
         for problem in publish_agents():
             self.stderr.write(_one_line(problem))
@@ -297,7 +247,7 @@ class Command(BaseCommand):
             f"{payload['agent']}  {payload['id']}  branch {payload['branch']}  version {payload['version']}",
             f"{payload['status']}{waiting}, {payload['phase']}{why}",
         ]
-        lines += [f"breakpoint {_breakpoint(row)}" for row in payload["breakpoints"] or []]
+        lines += [f"breakpoint {breakpoints.line(row, _one_line)}" for row in payload["breakpoints"] or []]
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
         lines += [f"not read yet: {text}" for text in payload["inbox"]]
@@ -358,14 +308,6 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentTypeError('give a JSON object, like {"key": "value"}')
     return value
-
-
-def _breakpoint(row: dict[str, Any]) -> str:
-    breakpoint = Breakpoint.from_dict(row)
-    when = breakpoint.condition
-    condition = f" if {when.argument} {when.comparison} {_one_line(when.value)}" if when else ""
-    once = ", once" if breakpoint.once else ""
-    return f"{breakpoint.number} before {breakpoint.tool or 'the model'}{condition}{once}"
 
 
 def _one_line(value: object) -> str:
