@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0010_reword_labels'),
+        ('sessions_app', '0011_agent_definitions'),
     ]
 
     operations = [
