@@ -33,7 +33,12 @@ LIGHT = tuple(
 )
 
 # The documents that describe the code as it is, and the folders in which a file that they name may be.
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+        *(ROOT / "docs").glob("*.md"),
+    ]
+)
 DOCUMENTS.remove(module_map.TARGET)  # has a test of its own
 FOLDERS = ("", "agentstate", "sessions_app", "templates", "tests")
 

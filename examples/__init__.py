@@ -1,0 +1,1 @@
+"""Examples: scripts to run and to read. See examples/README.md."""
