@@ -40,7 +40,7 @@ DOCUMENTS = sorted(
     ]
 )
 DOCUMENTS.remove(module_map.TARGET)  # has a test of its own
-FOLDERS = ("", "agentstate", "sessions_app", "templates", "tests")
+FOLDERS = ("", "agentstate", "examples", "sessions_app", "templates", "tests")
 
 
 def modules() -> dict[str, Path]:
