@@ -25,6 +25,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
+from sessions_app.actions.schemas import broken_rule
 from sessions_app.models import (
     Branch,
     EventKind,
@@ -42,7 +43,7 @@ def start(
     *,
     actor: Actor,
     agent: str,
-    message: str,
+    message: str = "",
     title: str = "",
     customer: str = "",
     tags: Iterable[str] = (),
@@ -52,14 +53,17 @@ def start(
 ) -> Session:
     """Start a session of `agent` with a first message, and wake a worker for it.
 
+    :param message: May be empty for an agent that has a prompt of its own.
     :param title: The first 80 characters of the message, if none is given.
     :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
-    :param state: Values for the agent's state keys, as plain JSON: a key `$type` in one is a key like others.
-    :raises Invalid: for an unknown agent, naming the known ones, and for values that cannot be stored.
+    :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
+        key like others.
+    :raises Invalid: for an unknown agent, naming the known ones, for values that cannot be stored, and for those that
+        the agent needs and that are missing or of another type, as far as its worker has published them.
     :raises Refused: for an agent that cannot be built.
     """
     require(actor, StaffPermission.START)
-    message = required_text("The message", message)
+    message = optional_text("The message", message)
     reason = optional_text("The reason", reason)
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
@@ -78,6 +82,9 @@ def start(
         )
     if registered.problem:
         raise Refused(f"The agent {agent!r} cannot run: {registered.problem}")
+    if not registered.inputs.get("prompt"):
+        required_text("The message", message)
+    _check_values(registered, state or {})
 
     now = timezone.now()
     session = Session(
@@ -93,8 +100,21 @@ def start(
     session.save(force_insert=True)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
     SessionTag.objects.bulk_create(SessionTag(session=session, name=name) for name in names)
-    inbox = InboxMessage.objects.create(session=session, text=message, author=actor.user)
-    return commit(session, EventKind.STARTED, actor, reason, {"inbox": inbox.pk})
+    data = {}
+    if message:
+        data = {"inbox": InboxMessage.objects.create(session=session, text=message, author=actor.user).pk}
+    return commit(session, EventKind.STARTED, actor, reason, data)
+
+
+def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:
+    """:raises Invalid: for a value that the agent needs and that is missing, or one of another type."""
+    for declared in agent.inputs.get("values", []):
+        name, schema = declared["name"], declared["schema"]
+        if name not in values:
+            if declared["required"]:
+                raise Invalid(f"The agent's prompt needs a value for {name}.")
+        elif schema and (rule := broken_rule(values[name], schema)):
+            raise Invalid(f"The value of {name} is wrong: {rule}.")
 
 
 @in_one_transaction

@@ -1,5 +1,6 @@
-"""Starting a session."""
+"""Starting a session. The form asks for what the chosen agent can be given, as its worker has published it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -8,10 +9,15 @@ from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.forms.fields import JsonObject, LongText
+from sessions_app.desk.pages import arguments
 from sessions_app.models import RegisteredAgent, Session
 
 
 class StartForm(forms.Form):
+    """
+    :param typed: What was typed before, where the form is only drawn again for another agent.
+    """
+
     agent = forms.ChoiceField()
     message = LongText(
         widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
@@ -30,12 +36,42 @@ class StartForm(forms.Form):
         help_text='A JSON object for the model, such as {"temperature": 0}.',
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, typed: Mapping[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agents = Mask.configured().rows(RegisteredAgent.objects.all())
+        startable = [agent for agent in self.agents if not agent.problem]
         field = self.fields["agent"]
         assert isinstance(field, forms.ChoiceField)
-        field.choices = [(agent.key, agent.title) for agent in self.agents if not agent.problem]
+        field.choices = [(agent.key, agent.title) for agent in startable]
+        self.typed: Mapping[str, str] = typed or self.data
+        key = self["agent"].value()
+        chosen = next((agent for agent in startable if agent.key == key), next(iter(startable), None))
+        self.inputs: dict[str, Any] = chosen.inputs if chosen is not None else {}
+        self.schema = {
+            "properties": {
+                value["name"]: {
+                    "type": "string",
+                    **value["schema"],
+                    "title": value["name"] if value["required"] else f"{value['name']} (optional)",
+                }
+                for value in self.inputs.get("values", [])
+                if value["schema"] is not None
+            }
+        }
+        self.values = arguments.fields({}, self.schema, self.typed)
+        if self.inputs.get("prompt"):
+            self.fields["message"].required = False
+            self.fields[
+                "message"
+            ].help_text += " The agent has a prompt of its own, and can begin without one."
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        try:
+            values = arguments.read(self.typed, {}, self.schema)
+        except arguments.WrongValue as error:
+            raise forms.ValidationError(str(error)) from None
+        return {**data, "state": {**(data.get("state") or {}), **values} or None}
 
     def run(self, actor: Actor) -> Session:
         data = dict(self.cleaned_data)

@@ -41,20 +41,25 @@ from sessions_app.models import Approval, Session
 @staff_page
 @require_http_methods(["GET", "POST"])
 def start(request: Request) -> HttpResponse:
-    """Start a session."""
+    """Start a session. With ``choose`` the form is only drawn again, for the agent that was chosen in it."""
     actor = Actor.of(request.user)
-    form = StartForm(
-        request.POST if request.method == "POST" else None, initial={"agent": request.GET.get("agent")}
-    )
+    chooses = "choose" in request.GET
+    if chooses:
+        form = StartForm(initial=request.POST.dict(), typed=request.POST)
+    else:
+        form = StartForm(
+            request.POST if request.method == "POST" else None, initial={"agent": request.GET.get("agent")}
+        )
     status = 200
-    if request.method == "POST":
+    if request.method == "POST" and not chooses:
         submission = submit(form, lambda: form.run(actor))
         if submission.result is not None:
             messages.success(request, "Started. A worker takes it in a moment.")
             return redirect("session", submission.result.pk)
         status = submission.status
     context = {"form": form, "agents": form.agents, "why_not": WhyNot(actor)}
-    return render_page(request, "desk/start.html", context, status=status)
+    template = "desk/start.html#form" if chooses and wants_part(request) else "desk/start.html"
+    return render_page(request, template, context, status=status)
 
 
 @staff_page

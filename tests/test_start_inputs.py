@@ -1,0 +1,105 @@
+"""What an agent can be given at its start: the form asks for it by type, and nothing wrong or missing is started."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from sessions_app import actions
+from sessions_app.access.errors import Invalid
+from sessions_app.models import InboxMessage, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+VALUES: list[dict[str, Any]] = [
+    {"name": "who", "required": True, "type": "text", "schema": {}},
+    {"name": "amount", "required": False, "type": "float", "schema": {"type": "number"}},
+    {"name": "urgent", "required": False, "type": "bool", "schema": {"type": "boolean"}},
+    {
+        "name": "ids",
+        "required": False,
+        "type": "list[str]",
+        "schema": {"type": "array", "items": {"type": "string"}},
+    },
+    {"name": "document", "required": False, "type": "Document", "schema": None},
+]
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    builders.agent("asking", title="Asking", inputs={"prompt": False, "values": VALUES})
+    builders.agent("prompted", title="Prompted", inputs={"prompt": True, "values": VALUES[:1]})
+    builders.agent("plain", title="Plain")
+    return client
+
+
+def names(response: Any) -> list[str]:
+    return re.findall(r'name="arg-(\w+)"', response.content.decode())
+
+
+def text_of(response: Any) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
+
+
+def test_the_form_asks_for_what_the_chosen_agent_can_be_given(operator: Client) -> None:
+    page = operator.get("/start/?agent=asking")
+    assert names(page) == ["who", "amount", "urgent", "ids"]
+    assert "who amount (optional) urgent (optional)" in re.sub(" true| false", "", text_of(page))
+    assert names(operator.get("/start/?agent=plain")) == []
+
+
+def test_another_agent_is_chosen_without_losing_what_was_typed(operator: Client) -> None:
+    sent = {"agent": "asking", "message": "My claim", "title": "Kept", "arg-who": "Ann"}
+    for headers in ({}, {"HX-Request": "true"}):
+        page = operator.post("/start/?choose", sent, headers=headers)
+        assert page.status_code == 200
+        assert names(page) == ["who", "amount", "urgent", "ids"]
+        for kept in ("My claim", 'value="Kept"', 'value="Ann"'):
+            assert kept in page.content.decode()
+        assert ("<html" in page.content.decode()) == (not headers)
+    assert not Session.objects.exists()
+
+
+def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Client) -> None:
+    sent = {
+        "agent": "asking", "message": "My claim", "state": '{"other": 1}',
+        "arg-who": "Ann", "arg-amount": "12.5", "arg-urgent": "true", "arg-ids": "[\"a\"]",
+    }  # fmt: skip
+    assert operator.post("/start/", sent).status_code == 302
+    assert Session.objects.get().inputs["state"] == {
+        "other": 1, "who": "Ann", "amount": 12.5, "urgent": True, "ids": ["a"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"arg-who": ""}, "The agent's prompt needs a value for who."),
+        ({"arg-amount": "a lot"}, "amount (optional) must be a number"),
+        ({"arg-ids": "[1]"}, "The value of ids is wrong: …"),
+        ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
+    ],
+)
+def test_a_value_that_is_missing_or_of_another_type_is_refused_and_the_rest_is_kept(
+    operator: Client, wrong: dict[str, str], said: str
+) -> None:
+    sent = {"agent": "asking", "message": "My claim", "arg-who": "Ann", **wrong}
+    answer = operator.post("/start/", sent)
+    assert answer.status_code == 400
+    assert said.rstrip("…") in text_of(answer)
+    assert "My claim" in answer.content.decode()
+    assert not Session.objects.exists()
+
+
+def test_an_agent_with_a_prompt_of_its_own_starts_without_a_message(operator: Client) -> None:
+    assert operator.post("/start/", {"agent": "prompted", "arg-who": "Ann"}).status_code == 302
+    session = Session.objects.get()
+    assert (session.status, session.inputs["state"]) == ("queued", {"who": "Ann"})
+    assert not InboxMessage.objects.exists()
+    assert operator.get(f"/sessions/{session.pk}/").status_code == 200
+    with pytest.raises(Invalid, match="The message is missing"):
+        actions.start(actor=builders.SYSTEM, agent="asking", state={"who": "Ann"})
