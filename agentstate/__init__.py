@@ -6,7 +6,7 @@ This is the public surface for agent authors. Importing it pulls in neither Djan
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.idempotency import idempotency_key
 from agentstate.durable.policy import ToolPolicy
-from agentstate.durable.registry import agent
+from agentstate.durable.registry import AsyncOnly, agent
 from agentstate.library import (
     Answered,
     AtBreakpoint,
@@ -20,6 +20,7 @@ from agentstate.library import (
 
 __all__ = [
     "Answered",
+    "AsyncOnly",
     "AtBreakpoint",
     "Breakpoint",
     "DurableAgent",

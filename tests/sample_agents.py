@@ -4,6 +4,7 @@ Each is a factory. What the tools and models do to the world goes to `effects`, 
 A model's answer depends on the messages alone, as a real one's would.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -368,6 +369,189 @@ def one_tool(function: Callable[..., Any], **options: Any) -> Agent:
     return Agent(chat_generator=scripted([ToolCall("it", {}, id="x1")], "Over."), tools=[made])
 
 
+@tool
+async def later(q: Annotated[str, "what"]) -> str:
+    """Answers when it was awaited."""
+    await asyncio.sleep(0)
+    effect(f"later({q})")
+    return f"later:{q}"
+
+
+@tool
+async def note_later(text: Annotated[str, "text"], state: State) -> str:
+    """Writes to the State by itself."""
+    await asyncio.sleep(0)
+    effect(f"note_later({text})")
+    state.set("notes", [text])
+    return f"noted, {len(state.data['notes'])} in all"
+
+
+@tool
+async def broken_later(q: Annotated[str, "what"]) -> str:
+    """Raises."""
+    await asyncio.sleep(0)
+    effect(f"broken_later({q})")
+    raise ValueError(f"no {q} here")
+
+
+def both() -> Tool:
+    """A tool that has a function of each kind."""
+
+    def now(q: str) -> str:
+        effect(f"both({q}), in a thread")
+        return f"both:{q}"
+
+    async def awaited(q: str) -> str:
+        await asyncio.sleep(0)
+        effect(f"both({q}), awaited")
+        return f"both:{q}"
+
+    parameters = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    return Tool(name="both", description="both", parameters=parameters, function=now, async_function=awaited)
+
+
+@component
+class UpperLater:
+    @component.output_types(text=str)
+    def run(self, text: str) -> dict[str, str]:
+        raise AssertionError("it is run by run_async")
+
+    @component.output_types(text=str)
+    async def run_async(self, text: str) -> dict[str, str]:
+        await asyncio.sleep(0)
+        effect(f"upper_later({text})")
+        return {"text": text.upper()}
+
+
+@component
+class Awaited:
+    """A chat generator whose replies can only be awaited."""
+
+    def __init__(self, inner: MockChatGenerator) -> None:
+        self.inner = inner
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "tests.sample_agents.Awaited", "init_parameters": {"inner": self.inner.to_dict()}}
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self, messages: list[ChatMessage], streaming_callback: Any = None, tools: Any = None
+    ) -> dict[str, Any]:
+        raise AssertionError("it is run by run_async")
+
+    @component.output_types(replies=list[ChatMessage])
+    async def run_async(
+        self, messages: list[ChatMessage], streaming_callback: Any = None, tools: Any = None
+    ) -> dict[str, Any]:
+        return await self.inner.run_async(messages, streaming_callback=streaming_callback, tools=tools)
+
+
+@hook
+async def greet_later(state: State) -> None:
+    await asyncio.sleep(0)
+    effect("before_run, awaited")
+    state.set("messages", [ChatMessage.from_user("A person says: be kind.")])
+
+
+@hook
+async def sign_later(state: State) -> None:
+    await asyncio.sleep(0)
+    effect("after_run, awaited")
+    state.set("messages", [ChatMessage.from_assistant("Signed.")])
+
+
+@hook
+async def remind_later(state: State) -> None:
+    """Changes what the model sees, so that it need not run again on a resumed step."""
+    await asyncio.sleep(0)
+    if state.data["step_count"] == 1:
+        effect("before_llm, awaited")
+        state.set("messages", [ChatMessage.from_user("A person reminds you.")])
+
+
+class Watching:
+    """A hook without an asynchronous function: an asynchronous run has it run in a thread."""
+
+    def run(self, state: State) -> None:
+        state.set("seen", [state.data["step_count"]])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"type": "tests.sample_agents.Watching", "init_parameters": {}}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Watching":
+        return cls()
+
+
+def awaited() -> Agent:
+    """Tools, a component, hooks and a model that can only be awaited, beside some that run in threads."""
+    call = ToolCall
+    model = scripted(
+        [
+            call("later", {"q": "a"}, id="c1"),
+            call("fast", {"q": "b"}, id="c2"),
+            call("both", {"q": "c"}, id="c3"),
+            call("upper_later", {"text": "hey"}, id="c4"),
+        ],
+        [
+            call("note_later", {"text": "n1"}, id="c5"),
+            call("later", {"q": "same"}),
+            call("later", {"q": "same"}),
+            call("broken_later", {"q": "x"}, id="c6"),
+            call("missing", {}, id="c7"),
+        ],
+        "All done.",
+    )
+    return Agent(
+        chat_generator=Awaited(model),
+        tools=[
+            Toolset([later, fast]),
+            both(),
+            note_later,
+            broken_later,
+            ComponentTool(component=UpperLater(), name="upper_later", description="u"),
+        ],
+        state_schema={"notes": {"type": list[str]}, "seen": {"type": list[int]}},
+        hooks={
+            "before_run": [greet_later],
+            "before_llm": [Watching(), remind_later],
+            "after_tool": [Watching()],
+            "after_run": [sign_later],
+        },
+    )
+
+
+def awaited_nested() -> Agent:
+    """The agent in the tool has a tool that can only be awaited."""
+    inner = Agent(
+        chat_generator=scripted([ToolCall("later", {"q": "inner"}, id="i1")], "Inner done.", name="inner"),
+        tools=[later],
+    )
+    helper = AgentTool(agent=inner, name="helper", description="asks the inner agent")
+    return Agent(
+        chat_generator=scripted(
+            [ToolCall("helper", {"messages": []}, id="h1"), ToolCall("later", {"q": "outer"}, id="h2")],
+            "Outer done.",
+        ),
+        tools=[helper, later],
+    )
+
+
+def awaited_summaries() -> Agent:
+    summaries = Awaited(MockChatGenerator(response_fn=_summary))
+    compaction = CompactionHook(
+        SummarizationCompactor(chat_generator=summaries), context_window=400, compact_at=0.5, compact_to=0.3
+    )
+    return Agent(
+        chat_generator=Awaited(counting(5)), tools=[fast], hooks={"before_llm": [compaction, remind_never]}
+    )
+
+
+@hook
+async def remind_never(state: State) -> None:
+    await asyncio.sleep(0)
+
+
 KINDS: dict[str, tuple[Callable[[], Agent], dict[str, Any]]] = {
     "everything": (everything, {"who": "Ann"}),
     "plain_talk": (plain_talk, {}),
@@ -382,4 +566,11 @@ KINDS: dict[str, tuple[Callable[[], Agent], dict[str, Any]]] = {
     "prompted": (prompted, {"who": "Ann"}),
     "hooked": (hooked, {}),
     "redacting": (redacting, {}),
+}
+
+# Those that only `run_async` can run.
+ASYNC_KINDS: dict[str, tuple[Callable[[], Agent], dict[str, Any]]] = {
+    "awaited": (awaited, {}),
+    "awaited_nested": (awaited_nested, {}),
+    "awaited_summaries": (awaited_summaries, {}),
 }

@@ -11,3 +11,5 @@ agent("sample-refunds", policies={"refund": ToolPolicy(approval=True, approval_t
 )
 agent("sample-doubtful")(sample_agents.refunds)
 agent("sample-confirmed")(sample_agents.confirmed)
+for _name, (_build, _) in sample_agents.ASYNC_KINDS.items():
+    agent(f"sample-{_name}", title=_name)(_build)

@@ -85,7 +85,12 @@ def test_the_domain_needs_only_the_standard_library(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_only_the_engine_and_the_demo_agents_import_haystack(name: str) -> None:
     # The library does so in functions only: importing it imports no framework, which a test below shows.
-    engine = ("agentstate.durable", "agentstate.demo", "agentstate.library.agent")
+    engine = (
+        "agentstate.durable",
+        "agentstate.demo",
+        "agentstate.library.agent",
+        "agentstate.library.turn_rules",
+    )
     may = any(inside(name, package) for package in engine) and name not in LIGHT
     assert may or not any(inside(target, "haystack") for target in imports(name))
 

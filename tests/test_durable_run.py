@@ -1,5 +1,6 @@
 """A durable agent does what the plain agent does, also when its process dies at any commit."""
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -17,15 +18,16 @@ from haystack.hooks import hook
 from agentstate import ToolPolicy
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.definition import tools_of
-from agentstate.durable.port import LeaseLost
-from agentstate.durable.run import Options, Outcome, run
+from agentstate.durable.port import Journal, LeaseLost
+from agentstate.durable.run import Options, Outcome, run, run_async
 from agentstate.durable.state.encoding import decode, encode_lossy, message_from
 from agentstate.journals import MemoryJournal
 from agentstate.journals.store import Store
 from tests import sample_agents
-from tests.sample_agents import KINDS
+from tests.sample_agents import ASYNC_KINDS, KINDS
 
 Json = Any
+Run = Callable[..., Outcome]
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +50,59 @@ class Plain:
     raw: dict[str, Any] = field(default_factory=dict)
 
 
-def plainly(build: Callable[[], Agent], inputs: dict[str, Any], say: str = "hi") -> Plain:
+@dataclass(frozen=True)
+class Kind:
+    """An agent of the samples, and how it is run: plain and durable in the same way."""
+
+    build: Callable[[], Agent]
+    inputs: dict[str, Any]
+    is_async: bool = False
+
+    def plainly(self) -> Plain:
+        return plainly(self.build, self.inputs, is_async=self.is_async)
+
+    def run(self, durable: WrappedAgent, journal: Journal, options: Options | None = None) -> Outcome:
+        if self.is_async:
+            return asyncio.run(run_async(durable, journal, options))
+        return run(durable, journal, options)
+
+    def durable(self) -> WrappedAgent:
+        """With all tools declared idempotent, so that none is ever in doubt."""
+        idempotent = {tool.name: ToolPolicy(idempotent=True) for tool in tools_of(self.build())}
+        return make_durable(self.build(), policies=idempotent)
+
+
+def kinds(*run_async: str) -> dict[str, Kind]:
+    """All samples run by `run`, those of these names and those that are async only by `run_async`."""
+    by_run = {name: Kind(*sample) for name, sample in KINDS.items()}
+    by_run_async = {f"{name}, async": Kind(*KINDS[name], is_async=True) for name in run_async}
+    return by_run | by_run_async | {n: Kind(*sample, is_async=True) for n, sample in ASYNC_KINDS.items()}
+
+
+def plainly(
+    build: Callable[[], Agent], inputs: dict[str, Any], say: str = "hi", *, is_async: bool = False
+) -> Plain:
     sample_agents.effects.clear()
-    result = build().run([ChatMessage.from_user(say)], **inputs)
+    messages, agent = [ChatMessage.from_user(say)], build()
+    result = asyncio.run(agent.run_async(messages, **inputs)) if is_async else agent.run(messages, **inputs)
     plain = Plain(comparable(result), Counter(sample_agents.effects), result)
     sample_agents.effects.clear()
     return plain
 
 
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> tuple[Callable[[], Agent], dict[str, Any]]:
-    return KINDS[request.param]
+ALL_KINDS = kinds(*KINDS)
+
+
+@pytest.fixture(params=list(ALL_KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return ALL_KINDS[request.param]
 
 
 def test_a_durable_agent_gives_the_same_result_and_effects_as_a_plain_one(kind):
-    build, inputs = kind
-    plain = plainly(build, inputs)
+    plain = kind.plainly()
 
-    outcome = run(make_durable(build()), MemoryJournal.open(say="hi", inputs={"state": inputs}))
+    journal = MemoryJournal.open(say="hi", inputs={"state": kind.inputs})
+    outcome = kind.run(make_durable(kind.build()), journal)
 
     assert outcome.status == "idle", outcome.why
     assert outcome.result is not None
@@ -74,15 +111,14 @@ def test_a_durable_agent_gives_the_same_result_and_effects_as_a_plain_one(kind):
 
 
 def test_a_run_in_slices_of_one_step_gives_the_same(kind):
-    build, inputs = kind
-    plain = plainly(build, inputs)
-    durable = make_durable(build())
-    journal = MemoryJournal.open(say="hi", inputs={"state": inputs})
+    plain = kind.plainly()
+    durable = make_durable(kind.build())
+    journal = MemoryJournal.open(say="hi", inputs={"state": kind.inputs})
 
-    outcome = run(durable, journal, Options(slice_is_over=lambda: True))
+    outcome = kind.run(durable, journal, Options(slice_is_over=lambda: True))
     while outcome.status == "queued":
         journal = MemoryJournal.open(journal.store)
-        outcome = run(durable, journal, Options(slice_is_over=lambda: True))
+        outcome = kind.run(durable, journal, Options(slice_is_over=lambda: True))
 
     assert outcome.result is not None, outcome.why
     assert comparable(outcome.result) == plain.result
@@ -124,7 +160,9 @@ class DyingJournal(MemoryJournal):
         return self._die("finish_call", *args, **kwargs)
 
 
-def killed_at(number: int, committed: bool, durable: WrappedAgent, inputs: Json) -> tuple[bool, Outcome]:
+def killed_at(
+    number: int, committed: bool, durable: WrappedAgent, inputs: Json, run: Run = run
+) -> tuple[bool, Outcome]:
     """Run with a death at the given write, then go on as a new process would. False if there were fewer writes."""
     first = DyingJournal.open(say="hi", inputs={"state": inputs})
     assert isinstance(first, DyingJournal)
@@ -156,18 +194,14 @@ def stored_result(store: Store) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_write_it_ends_the_same_and_no_committed_reply_is_requested_again(kind, committed):
-    build, inputs = kind
-    plain = plainly(build, inputs)
-    tools = {"fast", "slow", "fetch", "note", "count", "broken", "upper", "save", "helper"}
-    durable = make_durable(build())
-    idempotent = {tool.name: ToolPolicy(idempotent=True) for tool in _tools(durable) if tool.name in tools}
-    durable = make_durable(build(), policies=idempotent)
+    plain = kind.plainly()
+    durable = kind.durable()
 
     number, died = 0, True
     while died:
         number += 1
         sample_agents.effects.clear()
-        died, outcome = killed_at(number, committed, durable, inputs)
+        died, outcome = killed_at(number, committed, durable, kind.inputs, kind.run)
         assert outcome.status == "idle", f"write {number}: {outcome.why}"
         assert outcome.result is not None
         assert comparable(outcome.result) == plain.result, f"write {number}"
@@ -176,10 +210,6 @@ def test_killed_at_any_write_it_ends_the_same_and_no_committed_reply_is_requeste
         assert not (committed and called_again), f"write {number}: {called_again}"
         assert sum(called_again.values()) <= 1, f"write {number}: {called_again}"
     assert number > 2
-
-
-def _tools(durable: WrappedAgent) -> list[Any]:
-    return list(tools_of(durable.agent))
 
 
 def test_killed_while_tools_run_it_never_runs_one_twice_that_is_not_idempotent():

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from haystack.components.agents import Agent
 
-from agentstate import ToolPolicy
-from agentstate.durable.agent import WrappedAgent, describe, make_durable
+from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.port import Journal, LeaseLost
-from agentstate.durable.registry import Registration
 from agentstate.durable.run import Options, run
 from agentstate.durable.state.encoding import decode, message_from
 from agentstate.journals.file import FileStore
@@ -23,8 +20,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
-from tests.sample_agents import KINDS
-from tests.test_durable_run import Killed, Plain, comparable, plainly
+from tests.test_durable_run import Killed, Kind, Run, comparable, kinds
 
 Json = Any
 Make = Callable[[dict[str, Json]], Adapter]
@@ -55,9 +51,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         adapter.close()
 
 
-@pytest.fixture(params=list(KINDS))
-def kind(request: pytest.FixtureRequest) -> tuple[Callable[[], Agent], dict[str, Any]]:
-    return KINDS[request.param]
+ALL_KINDS = kinds()
+
+
+@pytest.fixture(params=list(ALL_KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return ALL_KINDS[request.param]
 
 
 @pytest.fixture(autouse=True)
@@ -84,21 +83,14 @@ def stored(adapter: Adapter) -> str:
     )
 
 
-def repeatable(build: Callable[[], Agent]) -> WrappedAgent:
-    """The agent with all its tools declared idempotent, so that none is ever in doubt."""
-    tools = describe(Registration("any", "any", build)).tools
-    return make_durable(build(), policies={tool["name"]: ToolPolicy(idempotent=True) for tool in tools})
+def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind: Kind, make: Make) -> None:
+    plain = kind.plainly()
+    durable = make_durable(kind.build())
+    adapter = make({"state": kind.inputs})
 
-
-def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind, make: Make) -> None:
-    build, inputs = kind
-    plain = plainly(build, inputs)
-    durable = make_durable(build())
-    adapter = make({"state": inputs})
-
-    outcome = run(durable, adapter.open(say="hi"), Options(slice_is_over=lambda: True))
+    outcome = kind.run(durable, adapter.open(say="hi"), Options(slice_is_over=lambda: True))
     while outcome.status == "queued":
-        outcome = run(durable, adapter.open(), Options(slice_is_over=lambda: True))
+        outcome = kind.run(durable, adapter.open(), Options(slice_is_over=lambda: True))
 
     assert outcome.result is not None, outcome.why
     assert comparable(outcome.result) == plain.result
@@ -167,7 +159,7 @@ def dying_journal(adapter: Adapter, death: Death, say: str = "hi") -> Journal:
     return opened
 
 
-def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool) -> bool:
+def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool, run: Run = run) -> bool:
     """Run until the commit of that number; False if the run ended before it."""
     death = Death(adapter, number, committed)
     try:
@@ -183,19 +175,18 @@ def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool) 
 @pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_commit_it_ends_the_same_and_no_committed_reply_is_requested_again(
-    kind, make: Make, committed: bool
+    kind: Kind, make: Make, committed: bool
 ) -> None:
-    build, inputs = kind
-    plain: Plain = plainly(build, inputs)
-    durable = repeatable(build)
+    plain = kind.plainly()
+    durable = kind.durable()
     number, died = 0, True
     while died:
         number += 1
         sample_agents.effects.clear()
-        adapter = make({"state": inputs})
-        died = dies(durable, adapter, number, committed)
+        adapter = make({"state": kind.inputs})
+        died = dies(durable, adapter, number, committed, kind.run)
         if died:
-            outcome = run(durable, adapter.open())
+            outcome = kind.run(durable, adapter.open())
             assert outcome.status == "idle", f"commit {number}: {outcome.why}"
         assert stored(adapter) == plain.result, f"commit {number}"
         again = Counter(sample_agents.effects) - plain.effects
@@ -238,7 +229,7 @@ def _open_calls(adapter: Adapter) -> list[str]:
 def test_a_session_that_lost_its_worker_says_so_and_ends() -> None:
     """End to end: the lease expires, the sweep finds the session, another worker takes it over."""
     adapter = OrmAdapter({})
-    durable = repeatable(sample_agents.long_run)
+    durable = Kind(sample_agents.long_run, {}).durable()
     with pytest.raises(Killed):
         run(durable, dying_journal(adapter, Death(adapter, 6, committed=True)))
     assert adapter.fresh().status == Status.RUNNING

@@ -1,5 +1,6 @@
 """What a run is given reaches the agent as in a plain run, or is refused with the reason."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,8 @@ from haystack.tools import Tool, Toolset, tool
 
 from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
-from agentstate.durable.registry import AgentBuildFailed
-from agentstate.durable.run import Options, run
+from agentstate.durable.registry import AsyncOnly
+from agentstate.durable.run import Options, run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
 from tests import sample_agents
 from tests.sample_agents import effects
@@ -98,10 +99,12 @@ async def look(state: State) -> None:
     ],
     ids=["tool", "hook", "callback"],
 )
-def test_parts_that_are_async_only_are_refused_with_the_reason(options: dict[str, Any], part: str) -> None:
-    agent = Agent(chat_generator=MockChatGenerator("Hello."), **options)
-    with pytest.raises(AgentBuildFailed, match=f"async only, which durable runs cannot use: {part}\\."):
-        make_durable(agent, key="shop")
+def test_run_says_of_parts_that_are_async_only_what_to_call(options: dict[str, Any], part: str) -> None:
+    durable = make_durable(Agent(chat_generator=MockChatGenerator("Hello."), **options), key="shop")
+    journal = MemoryJournal.open(say="hi")
+    with pytest.raises(AsyncOnly, match=f"parts that are async only: {part}\\. Call `await run_async"):
+        run(durable, journal)
+    assert asyncio.run(run_async(durable, journal)).status == "idle"
 
 
 @tool

@@ -4,7 +4,9 @@ Whatever fails while an agent is built or described is a problem of that agent a
 """
 
 import copy
+import inspect
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,15 +27,14 @@ from agentstate.durable.definition import (
     tools_of,
 )
 from agentstate.durable.description import definition_parts, lists_tools_later, run_inputs
+from agentstate.durable.guards import guarded, standing_in
 from agentstate.durable.hooks import (
     CheckPendingCalls,
     CommitStepStart,
     CommitTurnEnd,
     PlanAddedCalls,
     RestoreCheckpoint,
-    guarded,
     own_hook,
-    standing_in,
 )
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
@@ -53,6 +54,8 @@ class WrappedAgent:
     :param definition: The fingerprint of the agent's definition.
     :param may_defer_checkpoints: The checkpoint of a step may be committed together with the model's reply, since
         no hook of the user's runs between the two.
+    :param async_only: The parts that only `run_async` can use, named for people.
+    :param runs_async: Workers run it by `run_async`.
     """
 
     agent: Agent
@@ -60,6 +63,8 @@ class WrappedAgent:
     policies: Policies
     definition: str
     may_defer_checkpoints: bool = False
+    async_only: tuple[str, ...] = ()
+    runs_async: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +144,16 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     outside a durable run.
 
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks; and
-        for parts that are async only.
+        for an agent that neither way of running it can use.
     """
     registered = registration_of(agent)
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     _check_policies(agent, key, policies)
     _check_arguments(agent, key, policies)
-    if parts := async_only_parts(agent):
-        raise AgentBuildFailed(
-            f"The agent {key!r} has parts that are async only, which durable runs cannot use: {', '.join(parts)}. "
-            "Give each a synchronous function too."
-        )
+    async_only = tuple(async_only_parts(agent))
+    wishes_async = registered.run_async if registered else None
+    _check_ways_to_run(agent, key, async_only, wishes_async)
     definition = fingerprint(agent)
     policies = {name: ToolPolicy(idempotent=True) for name in repeatable_tools(agent)} | policies
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
@@ -167,6 +170,8 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         policies=policies,
         definition=definition,
         may_defer_checkpoints=not hooks.get("before_llm") and not hooks.get("after_tool"),
+        async_only=async_only,
+        runs_async=bool(async_only) if wishes_async is None else wishes_async,
     )
 
 
@@ -182,6 +187,20 @@ def _call_factory(registration: Registration) -> Agent:
             f"The factory of the agent {registration.key!r} returned a {type(agent).__name__}, not a Haystack Agent."
         )
     return agent
+
+
+def _check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_async: bool | None) -> None:
+    """:raises AgentBuildFailed: if the agent cannot be run in the way that its parts or its registration need."""
+    if async_only and wishes_async is False:
+        raise AgentBuildFailed(
+            f"The agent {key!r} is registered with run_async=False and has parts that are async only: "
+            f"{', '.join(async_only)}. Leave run_async out, or give each a synchronous function too."
+        )
+    if (async_only or wishes_async) and not inspect.iscoroutinefunction(agent.run_async):
+        raise AgentBuildFailed(
+            f"The agent {key!r} has to be run by run_async, which is not a coroutine function of "
+            f"{type(agent).__name__}."
+        )
 
 
 def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
@@ -239,12 +258,17 @@ def _before_tool(hook: Any) -> Any:
     if not isinstance(hook, ConfirmationHook):
         return hook
     hook = with_journal_strategies(hook)
+    plan = own_hook("before_tool", PlanAddedCalls())
 
     def run(state: State) -> None:
-        PlanAddedCalls().run(state)
+        plan.run(state)
         hook.run(state)
 
-    return standing_in(hook, run)
+    async def run_async(state: State) -> None:
+        await plan.run_async(state)
+        await hook.run_async(state)
+
+    return standing_in(hook, run, run_async)
 
 
 def _journal_generators(hook: Any, key: str) -> None:

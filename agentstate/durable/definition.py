@@ -125,17 +125,20 @@ def repeatable_tools(agent: Agent) -> set[str]:
 
 def async_only_parts(agent: Agent) -> list[str]:
     """The parts that only `Agent.run_async` can use, named for people."""
-    parts = [
-        f"the tool {tool.name!r}"
-        for tool in tools_of(agent, at_run_time=False)
-        if tool.function is None and tool.async_function is not None
-    ]
+    parts = []
+    for tool in tools_of(agent, at_run_time=False):
+        nested = getattr(tool, "_component", None)
+        if tool.function is None and tool.async_function is not None:
+            parts.append(f"the tool {tool.name!r}")
+        elif isinstance(nested, Agent):
+            parts += [f"{part} of the agent in the tool {tool.name!r}" for part in async_only_parts(nested)]
     if not hasattr(agent.chat_generator, "run"):
         parts.append(f"the chat generator {type(agent.chat_generator).__name__}")
     for point, hooks in agent.hooks.items():
         is_async = [isinstance(hook, FunctionHook) and hook.function is None for hook in hooks]
         parts += [f"a {point} hook"] * sum(is_async)
-    if inspect.iscoroutinefunction(agent.streaming_callback):
+    callback = agent.streaming_callback
+    if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(type(callback).__call__):
         parts.append("the streaming_callback")
     return parts
 

@@ -1,4 +1,4 @@
-"""The hooks that make an agent's own loop durable, and the guard around the user's hooks.
+"""The hooks that make an agent's own loop durable. An asynchronous run has them run in its journal's thread.
 
 | hook point  | hook, in this order   | what it does; what is committed                                       |
 |-------------|-----------------------|-----------------------------------------------------------------------|
@@ -22,8 +22,7 @@ The "prepared" checkpoint, if hooks have changed what the model sees, and the mo
 nothing outside a durable run.
 """
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from haystack.components.agents.state import State
@@ -34,15 +33,13 @@ from haystack.dataclasses import ChatMessage
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable import breakpoint_check, effects, found_tools, run_context, tools
 from agentstate.durable.added_calls import plan_added_calls
+from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import AGENT_GENERATOR, ENDED_CALL_STATES, CallState, CheckpointKind, Decision
-
-# The exit reason of a run that ended at a step boundary, where its turn has not ended.
-BOUNDARY = "agentstate:step_boundary"
+from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind, Decision
 
 
 class DurableHook:
@@ -193,63 +190,13 @@ class _OwnHook:
         for part in self.parts:
             part.run(state)
 
+    async def run_async(self, state: State) -> None:
+        run = run_context.current()
+        if run is not None:
+            await run.journal_thread.run(self.run, state)
+
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self)
-
-
-def guarded(hook: Any, point: str) -> Any:
-    """The user's hook, kept from running again on a resumed step: of the same type, so that traces name it as it is."""
-    guard = GuardedHook(hook, point)
-    return standing_in(hook, guard.run) or guard
-
-
-def standing_in(hook: Any, run: Callable[[State], None]) -> Any:
-    """A copy of the hook with another `run`; None for one that cannot be copied so. Its resources stay the hook's."""
-    try:
-        stand_in = copy.copy(hook)
-        object.__setattr__(stand_in, "run", run)
-        for name in ("warm_up", "close"):
-            if hasattr(hook, name):
-                object.__setattr__(stand_in, name, getattr(hook, name))
-    except (AttributeError, TypeError):
-        return None
-    return stand_in if stand_in.run == run else None
-
-
-class GuardedHook:
-    """A user's hook, kept from running again on a resumed step where an undisturbed run would not run it."""
-
-    def __init__(self, inner: Any, point: str) -> None:
-        self.inner = inner
-        self.point = point
-        allowed = getattr(inner, "allowed_hook_points", None)
-        if allowed is not None:
-            self.allowed_hook_points = allowed
-
-    def run(self, state: State) -> None:
-        run = run_context.current()
-        if run is None or not self._is_skipped(run, state):
-            self.inner.run(state)
-
-    def _is_skipped(self, run: RunContext, state: State) -> bool:
-        if self.point == "before_run":
-            return not run.begins_turn
-        if self.point == "before_llm":
-            # Where the model's reply is on record, these hooks have run before it.
-            has_run = run.context_is_committed or run.recorded_reply(AGENT_GENERATOR, 0) is not None
-            return has_run or state.data.get("stop_run") == BOUNDARY
-        return bool(state.data.get("exit_reason") == BOUNDARY)
-
-    def warm_up(self) -> None:
-        if hasattr(self.inner, "warm_up"):
-            self.inner.warm_up()
-
-    def close(self) -> None:
-        if hasattr(self.inner, "close"):
-            self.inner.close()
-
-    def to_dict(self) -> dict[str, Any]:
-        return default_to_dict(self, point=self.point)
 
 
 def _begin_turn(run: RunContext, state: State) -> None:

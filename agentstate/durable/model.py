@@ -1,5 +1,6 @@
 """A chat generator that journals what the real one replies, and replays what is in the journal already."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.names import AGENT_GENERATOR
 
 
@@ -31,9 +33,21 @@ class ReplayChatGenerator:
         if hasattr(self.chat_generator, "warm_up"):
             self.chat_generator.warm_up()
 
+    async def warm_up_async(self) -> None:
+        if hasattr(self.chat_generator, "warm_up_async"):
+            await self.chat_generator.warm_up_async()
+        else:
+            self.warm_up()
+
     def close(self) -> None:
         if hasattr(self.chat_generator, "close"):
             self.chat_generator.close()
+
+    async def close_async(self) -> None:
+        if hasattr(self.chat_generator, "close_async"):
+            await self.chat_generator.close_async()
+        else:
+            self.close()
 
     def to_dict(self) -> dict[str, Any]:
         """The generator that it stands for: what makes an agent durable is no part of the agent's definition."""
@@ -47,23 +61,54 @@ class ReplayChatGenerator:
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
     ) -> dict[str, Any]:
-        arguments = {
-            "streaming_callback": streaming_callback,
-            "generation_kwargs": generation_kwargs,
-            "tools": tools,
-        }
-        options = {name: value for name, value in arguments.items() if value is not None}
+        options = _given(
+            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools
+        )
         run = run_context.current()
         if run is None:
             result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
             return result
+        replies = complete(
+            self._replies(run, options), lambda _: self.chat_generator.run(messages=messages, **options)
+        )
+        return {"replies": replies}
+
+    @component.output_types(replies=list[ChatMessage])
+    async def run_async(
+        self,
+        messages: list[ChatMessage],
+        streaming_callback: Any = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        tools: Any = None,
+    ) -> dict[str, Any]:
+        options = _given(
+            streaming_callback=streaming_callback, generation_kwargs=generation_kwargs, tools=tools
+        )
+        run = run_context.current()
+        if run is None:
+            return await self._ask_async(messages, options)
+        replies = await complete_async(
+            self._replies(run, options), lambda _: self._ask_async(messages, options), run.journal_thread
+        )
+        return {"replies": replies}
+
+    async def _ask_async(self, messages: list[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
+        """As Haystack does: a generator without `run_async` runs in a thread."""
+        if callable(getattr(self.chat_generator, "run_async", None)):
+            result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
+        else:
+            result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
+        return result
+
+    def _replies(self, run: RunContext, options: dict[str, Any]) -> Rule[None, Any, list[ChatMessage]]:
+        """The replies on record, or else those of the model, which this yields for."""
         if self.name == AGENT_GENERATOR:
             run.commit_prepared_context()
         seq = run.next_seq(self.name)
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:
-            return {"replies": self._replay(run, recorded, options)}
-        return {"replies": self._call_model(run, seq, messages, options)}
+            return self._replay(run, recorded, options)
+        return (yield from self._call_model(run, seq, options))
 
     def _replay(self, run: RunContext, recorded: ReplyRecord, options: dict[str, Any]) -> list[ChatMessage]:
         replies = [message_from(stored.body) for stored in recorded.messages]
@@ -76,8 +121,8 @@ class ReplayChatGenerator:
         return replies
 
     def _call_model(
-        self, run: RunContext, seq: int, messages: list[ChatMessage], options: dict[str, Any]
-    ) -> list[ChatMessage]:
+        self, run: RunContext, seq: int, options: dict[str, Any]
+    ) -> Rule[None, Any, list[ChatMessage]]:
         """Call the model, and commit its reply before anything is done with it.
 
         :raises ModelFailed: for the agent's own generator, whatever it raises.
@@ -85,7 +130,7 @@ class ReplayChatGenerator:
         started = run.now()
         is_own = self.name == AGENT_GENERATOR
         try:
-            replies = _check_replies(self.chat_generator.run(messages=messages, **options))
+            replies = _check_replies((yield))
         except Exception as error:
             if not is_own:
                 raise  # a hook's generator: the hook decides what its failure means
@@ -127,6 +172,10 @@ class ReplayChatGenerator:
                 run.conversation.stored(reply, position)
             run.calls.update({record.call_id: record for record in committed.calls})
         return replies
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _check_replies(result: Any) -> list[ChatMessage]:

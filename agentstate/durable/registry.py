@@ -10,7 +10,7 @@ import re
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,16 @@ class AgentBuildFailed(AgentError):
     pass
 
 
+class AsyncOnly(AgentError):
+    """The agent has parts that only `run_async` can use."""
+
+    def __init__(self, key: str, parts: Sequence[str]) -> None:
+        super().__init__(
+            f"The agent {key!r} has parts that are async only: {', '.join(parts)}. Call `await run_async(...)` "
+            "instead of `run(...)`, and `resume_async` instead of `resume`."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     key: str
@@ -47,6 +57,7 @@ class Registration:
     factory: Callable[[], Any]
     policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     description: str = ""
+    run_async: bool | None = None
 
     def __post_init__(self) -> None:
         """:raises ValueError: for a key that could not stand in an address."""
@@ -149,11 +160,13 @@ def agent(
     title: str = "",
     policies: Mapping[str, ToolPolicy] | None = None,
     description: str = "",
+    run_async: bool | None = None,
 ) -> Callable[[Factory], Factory]:
     """Register the decorated factory as the agent `key`.
 
     The factory takes no arguments and returns a Haystack `Agent`. It is called once per worker process, when
-    the first session needs it. `policies` are those of its tools, by the tool's name.
+    the first session needs it. `policies` are those of its tools, by the tool's name. Workers run it by
+    its `run_async` if that is given, or if it has parts that are async only.
 
     :raises ValueError: for an invalid key, or one that another function has.
     """
@@ -172,6 +185,7 @@ def agent(
             factory=build,
             policies=dict(policies or {}),
             description=description or (factory.__doc__ or "").strip(),
+            run_async=run_async,
         )
         registry.add(registration)
         return cast(Factory, build)

@@ -2,12 +2,13 @@
 
     outcome = run(make_durable(agent), FileJournal.open("session.json", say="Look up claim CLM-1042"))
 
-`run` resumes from what the journal holds and returns when the turn has ended, a person is needed, or the slice is over.
-It may be killed at any moment and called again, here or in another process.
+`run` and `run_async` resume from what the journal holds and return when the turn has ended, a person is needed, or
+the slice is over. They may be killed at any moment and called again, here or in another process.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,10 +22,11 @@ from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
-from agentstate.durable.hooks import BOUNDARY
+from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
 from agentstate.durable.records import Snapshot
+from agentstate.durable.registry import AsyncOnly
 from agentstate.durable.run_context import RunContext, Suspended, as_message
 from agentstate.durable.run_end import (
     AgentChanged,
@@ -36,6 +38,7 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.durable.state.encoding import clean_text, decode
+from agentstate.durable.steps import JournalThread, Rule, complete, complete_async
 
 logger = logging.getLogger(__name__)
 
@@ -82,10 +85,63 @@ class Outcome:
 def run(durable: WrappedAgent, journal: Journal, options: Options | None = None) -> Outcome:
     """Drive the session until the run ends.
 
+    :raises AsyncOnly: for an agent that only `run_async` can run; nothing was written.
     :raises LeaseLost: if another worker has taken the session over; nothing more was written.
     :raises JournalUnavailable: if the journal cannot be reached.
     """
-    options = options or Options()
+    if durable.async_only:
+        raise AsyncOnly(durable.key, durable.async_only)
+
+    def answer(start: _Start) -> dict[str, Any]:
+        with _current(start.context):
+            return durable.agent.run(**start.arguments)
+
+    return complete(_run(durable, journal, options or Options()), answer)
+
+
+async def run_async(
+    durable: WrappedAgent,
+    journal: Journal,
+    options: Options | None = None,
+    *,
+    journal_thread: JournalThread | None = None,
+) -> Outcome:
+    """As `run`, by the agent's `run_async`. The journal is used in a thread, so that it does not block the event loop.
+
+    Where the task is cancelled the session is as after the death of a process: it resumes from the journal. The task
+    ends when its open tool calls have: those in threads cannot be cancelled.
+
+    :param journal_thread: That of the caller, where it has one.
+    """
+    thread = journal_thread or JournalThread()
+
+    async def answer(start: _Start) -> dict[str, Any]:
+        with _current(start.context):
+            try:
+                return await durable.agent.run_async(**start.arguments)
+            except BaseException:
+                await start.context.open_calls.wait()
+                raise
+
+    try:
+        return await complete_async(_run(durable, journal, options or Options(), thread), answer, thread)
+    finally:
+        if journal_thread is None:
+            thread.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What the agent is to be run with."""
+
+    context: RunContext
+    arguments: dict[str, Any]
+
+
+def _run(
+    durable: WrappedAgent, journal: Journal, options: Options, thread: JournalThread | None = None
+) -> Rule[_Start, dict[str, Any], Outcome]:
+    """The run, except for the agent's own loop, which this yields for."""
     if options.cache is None and any(policy.cache_ttl for policy in durable.policies.values()):
         logger.warning("The agent %s has tools with a cache_ttl, and runs without a cache.", durable.key)
     snapshot = journal.load()
@@ -102,16 +158,16 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
         may_defer_checkpoints=durable.may_defer_checkpoints,
         tool_items=tool_items(durable.agent),
         breakpoints=options.breakpoints,
+        journal_thread=thread,
     )
     end = _end_before_start(context, snapshot, durable)
     if end is not None:
         return _end_run(context, end)
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
-
-    token = run_context.current_run.set(context)
     try:
-        result = durable.agent.run(**_arguments(context, snapshot), **_live_arguments(options))
+        arguments = {**_arguments(context, snapshot), **_live_arguments(options)}
+        result = yield _Start(context, arguments)
     except Suspended as suspended:
         return _end_run(context, suspended.end)
     except ModelFailed as failure:
@@ -120,11 +176,18 @@ def run(durable: WrappedAgent, journal: Journal, options: Options | None = None)
         context.to(AgentPhase.ERROR)
         failed_call = context.position_of_failure(error)
         return _end_run(context, Failed(clean_text(describe(error)), tool_call=failed_call))
-    finally:
-        run_context.current_run.reset(token)
     if result.get("exit_reason") == BOUNDARY:
         return Outcome(context.status, context.end.reason if context.end is not None else "")
     return Outcome(context.status, result=result)
+
+
+@contextmanager
+def _current(context: RunContext) -> Iterator[None]:
+    token = run_context.current_run.set(context)
+    try:
+        yield
+    finally:
+        run_context.current_run.reset(token)
 
 
 def _end_before_start(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -> RunEnd | None:

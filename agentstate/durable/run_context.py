@@ -18,6 +18,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import found_tools
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
+from agentstate.durable.open_calls import OpenCalls
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock, Meter
@@ -38,6 +39,7 @@ from agentstate.durable.run_end import ApprovalRequest, RunEnd
 from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
 from agentstate.durable.state.keys import COUNTERS, StateKeys
+from agentstate.durable.steps import JournalThread
 from agentstate.names import ENDED_CALL_STATES, CheckpointKind
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class RunContext:
     :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
     :param tool_items: The agent's tools and toolsets, as it was given them.
     :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
+    :param journal_thread: Where an asynchronous run has its commits.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class RunContext:
         may_defer_checkpoints: bool = False,
         tool_items: Sequence[Tool | Toolset] = (),
         breakpoints: Sequence[Breakpoint] = (),
+        journal_thread: JournalThread | None = None,
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -103,6 +107,8 @@ class RunContext:
         self.has_system_prompt = has_system_prompt
         self.may_defer_checkpoints = may_defer_checkpoints
         self.tool_items = tool_items
+        self.journal_thread = journal_thread or JournalThread()
+        self.open_calls = OpenCalls()
         self.search_tools = {found_tools.search_tool_name(item) for item in tool_items} - {None}
         self.allowed = snapshot.allowed
         self.meter = Meter(snapshot.progress, clock)

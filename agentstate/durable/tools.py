@@ -1,13 +1,15 @@
 """The ledger around each tool: a call is committed as started, then as ended; an ended one is replayed.
 
-`attach` wraps the `invoke` of a tool once; the wrapper does nothing outside a durable run. It runs in Haystack's
-tool threads. No transaction is open while the tool runs.
+`attach` wraps the `invoke` and `invoke_async` of a tool once; the wrappers do nothing outside a durable run. They run
+in Haystack's tool threads and tasks. No transaction is open while the tool runs.
 """
 
+import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +29,7 @@ from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
 from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, lost_type
 from agentstate.durable.state.keys import apply, difference
+from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.names import ENDED_CALL_STATES, CallState
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
@@ -36,29 +39,72 @@ class _TimedOut(BaseException):
     pass
 
 
+# What runs a call: for so many seconds, or None for as long as it takes. It yields that for the tool itself.
+Ledgered = Rule[float | None, Any, Any]
+
+
 def attach(tool: Tool) -> None:
-    """Put the ledger around a tool's `invoke`. The tool stays the same object: class, signature and schema too."""
+    """Put the ledger around a tool's `invoke` and `invoke_async`. The tool stays the same object: class and schema."""
     if getattr(tool.invoke, "ledger", False):
         return
-    inner = tool.invoke
+    invoke, invoke_async = tool.invoke, tool.invoke_async
 
-    def invoke(**kwargs: Any) -> Any:
+    def ledgered(**kwargs: Any) -> Any:
         run = run_context.current()
         record = match_call(run, tool.name, kwargs) if run is not None else None
         if run is None or record is None:
-            return inner(**kwargs)
+            return invoke(**kwargs)
+
+        def answer(seconds: float | None) -> Any:
+            with _inside(record):
+                if seconds is None:
+                    return invoke(**kwargs)
+                return _call_with_timeout(seconds, invoke, kwargs, run)
+
         try:
-            return _invoke(run, record, tool, inner, kwargs)
-        except ToolInvocationError as error:
-            run.note_failure(record, error)
-            raise
+            with run.open_calls.call():
+                return complete(_noted(run, record, tool, kwargs), answer)
         finally:
             if threading.get_ident() != run.thread:
                 run.journal.thread_done()
 
+    async def ledgered_async(**kwargs: Any) -> Any:
+        run = run_context.current()
+        if run is None:
+            return await invoke_async(**kwargs)
+        record = await run.journal_thread.run(match_call, run, tool.name, kwargs)
+        if record is None:
+            return await invoke_async(**kwargs)
+
+        async def answer(seconds: float | None) -> Any:
+            with _inside(record):
+                return await _await_with_timeout(seconds, invoke_async, kwargs)
+
+        with run.open_calls.call():
+            return await complete_async(_noted(run, record, tool, kwargs), answer, run.journal_thread)
+
     tool_outputs.attach(tool)
-    invoke.ledger = True  # type: ignore[attr-defined]
-    tool.invoke = invoke  # type: ignore[method-assign]
+    ledgered.ledger = True  # type: ignore[attr-defined]
+    tool.invoke = ledgered  # type: ignore[method-assign]
+    if not _calls_invoke(tool, invoke_async):
+        tool.invoke_async = ledgered_async  # type: ignore[method-assign]
+
+
+def _calls_invoke(tool: Tool, invoke_async: Callable[..., Any]) -> bool:
+    """Whether an asynchronous run calls `invoke`, in a thread: the ledger is around that already."""
+    return tool.async_function is None and getattr(invoke_async, "__func__", None) is Tool.invoke_async
+
+
+@contextmanager
+def _inside(record: CallRecord) -> Iterator[None]:
+    """The call's idempotency key is at hand, and a nested agent does not take this run for its own."""
+    run_token = run_context.current_run.set(None)
+    key_token = current_key.set(record.idempotency_key)
+    try:
+        yield
+    finally:
+        current_key.reset(key_token)
+        run_context.current_run.reset(run_token)
 
 
 def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
@@ -84,10 +130,16 @@ def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord
         return best
 
 
-def _invoke(
-    run: RunContext, record: CallRecord, tool: Tool, inner: Callable[..., Any], kwargs: dict[str, Any]
-) -> Any:
-    """Replay the call, answer it from the cache, or run it and record how it ends.
+def _noted(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str, Any]) -> Ledgered:
+    try:
+        return (yield from _ledgered(run, record, tool, kwargs))
+    except ToolInvocationError as error:
+        run.note_failure(record, error)
+        raise
+
+
+def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str, Any]) -> Ledgered:
+    """Replay the call, answer it from the cache, or let it run and record how it ends.
 
     :raises ToolInvocationError: as the tool itself does; Haystack makes a message for the model of it.
     :raises Suspended: if the call took too long and may have taken effect, or needs approval because of what
@@ -96,7 +148,7 @@ def _invoke(
     state = next((value for value in kwargs.values() if isinstance(value, State)), None)
     if record.status in ENDED_CALL_STATES:
         if tool.name in run.search_tools and record.status == CallState.DONE:
-            inner(**kwargs)  # the run's toolset has to find the tools, of which the record has only the names
+            yield None  # the run's toolset has to find the tools, of which the record has only the names
         return _replay(run, record, tool, state)
 
     policy = run.policy(tool.name)
@@ -115,14 +167,8 @@ def _invoke(
         raise effects.suspended_for(run, record, elsewhere.earlier) from None
     record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
-    # A nested agent must not take this run for its own.
-    run_token = run_context.current_run.set(None)
-    key_token = current_key.set(record.idempotency_key)
     try:
-        if policy.timeout is None:
-            result = inner(**kwargs)
-        else:
-            result = _call_with_timeout(policy.timeout, inner, kwargs, run)
+        result = yield policy.timeout
     except (ToolInvocationError, SystemExit) as raised:
         error = raised
         if isinstance(error, SystemExit):  # as a command line's parser raises; it must not end the worker
@@ -139,9 +185,6 @@ def _invoke(
             raise ToolInvocationError(late, tool_name=tool.name) from None
         why = f"{late} Nobody knows whether it took effect."
         raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
-    finally:
-        current_key.reset(key_token)
-        run_context.current_run.reset(run_token)
 
     data, lossy = tool_outputs.encode_outputs(tool, result)
     changes = _state_changes(run, state, before)
@@ -226,6 +269,25 @@ def _call_with_timeout(
     if returned:
         return outcome
     raise outcome
+
+
+async def _await_with_timeout(
+    seconds: float | None, inner: Callable[..., Awaitable[Any]], kwargs: dict[str, Any]
+) -> Any:
+    """Await the tool, and cancel it after `seconds`.
+
+    :raises _TimedOut: if that has ended the tool.
+    """
+    if seconds is None:
+        return await inner(**kwargs)
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await inner(**kwargs)
+    except TimeoutError:
+        if limit.expired():
+            raise _TimedOut from None
+        raise
 
 
 def _is_equal(value: Any, recorded: Any) -> bool:

@@ -7,18 +7,17 @@ The script may be killed at any moment and run again. Importing this needs no Ha
 """
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
 from agentstate.durable.policy import ToolPolicy
-from agentstate.durable.registry import AgentNotRegistered, Registration, registry
-from agentstate.library.outcomes import Answered, Outcome, PendingCall
-from agentstate.library.unfinished import pending_calls, unfinished_outcome
-from agentstate.names import RunEvent
+from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
+from agentstate.durable.steps import JournalThread, complete, complete_async
+from agentstate.library.outcomes import Outcome, PendingCall
+from agentstate.library.turn_rules import TurnRules
+from agentstate.library.unfinished import pending_calls
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from haystack.tools import Tool, Toolset
 
     from agentstate.durable import agent as wrapping
+    from agentstate.durable import run as running
     from agentstate.journals import MemoryJournal
     from agentstate.journals.going_back import SessionCheckpoint
-    from agentstate.journals.store import Store
-    from agentstate.journals.turns import Turn
     from agentstate.library.places import Place
+    from agentstate.library.turn_rules import TurnRule
 
 Record = dict[str, Any]
 
@@ -83,8 +82,7 @@ class DurableAgent:
         self._wrapped = wrapped
         self._place = place_of(journal)
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
-        self._lock = threading.Lock()
-        self._live: dict[str, Any] = {}  # what the run in progress was given that is not stored
+        self._rules = TurnRules(wrapped, self._place)
 
     @property
     def session_id(self) -> str:
@@ -120,33 +118,28 @@ class DurableAgent:
         :raises ValueError: without a message that the agent needs, without a variable that its prompts need, for a
             tool that it lacks, or if `key` stands for other messages.
         :raises NotStorable: for a value that cannot be stored.
+        :raises AsyncOnly: for an agent that only `run_async` can run.
         """
-        from agentstate.durable.inputs import check_variables, encoded, tool_names
+        given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
+        live = _live(streaming_callback, hook_context, break_point)
+        return self._complete(self._rules.asked(messages, key, given), live)
 
-        agent = self._wrapped.agent
-        bodies = _bodies(messages, may_be_empty=agent.user_prompt is not None)
-        check_variables(agent, state)
-        chosen = {"state": state, "generation_kwargs": generation_kwargs, "tools": tool_names(agent, tools)}
-        inputs = encoded(chosen)
-        with self._lock, self._place.open() as journal:
-            self._live = _live(streaming_callback, hook_context, break_point)
-            store = journal.store
-            earlier_turn = store.turns.by_key(key) if key else None
-            if earlier_turn is not None:
-                if earlier_turn.messages != bodies:
-                    raise ValueError(f"The key {key!r} stands for other messages in this session.")
-                if earlier_turn is not store.turns.unfinished:
-                    return self._on_record(store, earlier_turn)
-                return self._continue(journal)
-            unfinished = store.turns.unfinished
-            if unfinished is not None and not key and unfinished.messages == bodies:
-                return self._continue(journal)
-            if unfinished is not None and not unfinished.failed:
-                earlier = self._continue(journal, accepted=False)
-                if not earlier.finished:
-                    return earlier
-            _ask(store, bodies, key, inputs)
-            return self._drive(journal)
+    async def run_async(
+        self,
+        messages: "str | ChatMessage | Sequence[ChatMessage] | None" = None,
+        streaming_callback: "StreamingCallbackT | None" = None,
+        *,
+        key: str = "",
+        generation_kwargs: Mapping[str, Any] | None = None,
+        tools: "Sequence[str | Tool] | Toolset | None" = None,
+        hook_context: dict[str, Any] | None = None,
+        break_point: "Breakpoint | Sequence[Breakpoint]" = (),
+        **state: Any,
+    ) -> Outcome:
+        """As `run`, by the agent's `run_async`. The journal does not block the event loop."""
+        given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
+        live = _live(streaming_callback, hook_context, break_point)
+        return await self._complete_async(self._rules.asked(messages, key, given), live)
 
     def resume(
         self,
@@ -168,23 +161,53 @@ class DurableAgent:
         :param changes: Values of the agent's state there, as `run` takes them, and under ``messages`` the conversation.
             Without `at` the unfinished step begins again with them.
         :raises LookupError: if nothing was asked yet.
+        :raises AsyncOnly: for an agent that only `resume_async` can run.
         :raises ValueError: for a change of what the agent's state does not have.
         """
-        from agentstate.durable.inputs import encoded_changes
+        live = _live(streaming_callback, hook_context, break_point)
+        return self._complete(self._rules.resumed(at, changes or {}), live)
 
-        state, messages = encoded_changes(self._wrapped.agent, changes or {})
-        with self._lock, self._place.open() as journal:
-            self._live = _live(streaming_callback, hook_context, break_point)
-            if at is not None or changes:
-                journal.go_back(at.position if at is not None else None, state, messages)
-            turns = journal.store.turns
-            if turns.unfinished is None:
-                if not turns.all:
-                    raise LookupError("Nothing was asked in this session yet.")
-                return self._on_record(journal.store, turns.all[-1])
-            with suppress(LookupError):  # otherwise there is nothing of the kind to be said
-                journal.resume()
-            return self._drive(journal)
+    async def resume_async(
+        self,
+        streaming_callback: "StreamingCallbackT | None" = None,
+        *,
+        hook_context: dict[str, Any] | None = None,
+        break_point: "Breakpoint | Sequence[Breakpoint]" = (),
+        at: "SessionCheckpoint | None" = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        """As `resume`, by the agent's `run_async`."""
+        live = _live(streaming_callback, hook_context, break_point)
+        return await self._complete_async(self._rules.resumed(at, changes or {}), live)
+
+    def _complete(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
+        """
+        :param live: What the runs are given that is not stored.
+        """
+        from agentstate.durable.run import run
+
+        if self._wrapped.async_only:  # before anything is written
+            raise AsyncOnly(self._wrapped.key, self._wrapped.async_only)
+        return complete(turns, lambda journal: run(self._wrapped, journal, self._options(journal, live)))
+
+    async def _complete_async(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
+        from agentstate.durable.run import run_async
+
+        thread = JournalThread()
+
+        async def answer(journal: "MemoryJournal") -> "running.Outcome":
+            options = self._options(journal, live)
+            return await run_async(self._wrapped, journal, options, journal_thread=thread)
+
+        try:
+            return await complete_async(turns, answer, thread)
+        finally:
+            thread.close()
+
+    def _options(self, journal: "MemoryJournal", live: dict[str, Any]) -> "running.Options":
+        from agentstate.durable.run import Options
+
+        return Options(cache=self._cache, attempt=journal.store.failed_attempts + 1, **live)
 
     def decide(
         self,
@@ -205,7 +228,7 @@ class DurableAgent:
 
         :raises LookupError: if no such call waits.
         """
-        with self._lock, self._place.open() as journal:
+        with self._rules.lock, self._place.open() as journal:
             journal.decide(
                 call_id,
                 approve=approve,
@@ -226,7 +249,7 @@ class DurableAgent:
 
     def pending(self) -> list[PendingCall]:
         """The calls about which a person has to decide before the session continues."""
-        return self._pending(self._place.read())
+        return pending_calls(self._place.read(), self._wrapped.policies)
 
     def journal(self) -> "MemoryJournal":
         """The session as it is, in a journal for reading: what is written to it is not stored."""
@@ -241,51 +264,6 @@ class DurableAgent:
 
         store = self._place.read()
         return [message_from(store.messages[position]) for position in store.context]
-
-    def _pending(self, store: "Store") -> list[PendingCall]:
-        return pending_calls(store, self._wrapped.policies)
-
-    def _continue(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
-        """Go on with the unfinished turn, unless it waits at a breakpoint."""
-        store = journal.store
-        if store.is_at_breakpoint:
-            return self._unfinished(store, store.last_end, accepted)
-        return self._drive(journal, accepted=accepted)
-
-    def _drive(self, journal: "MemoryJournal", *, accepted: bool = True) -> Outcome:
-        """Run until no turn is unfinished, or a person is needed. Unread messages behind a turn begin another one."""
-        from agentstate.durable.run import Options, run
-
-        store = journal.store
-        while True:
-            options = Options(cache=self._cache, attempt=store.failed_attempts + 1, **self._live)
-            result = run(self._wrapped, journal, options).result
-            end = store.last_end
-            if end["event"] != RunEvent.FINISHED:
-                return self._unfinished(store, end, accepted)
-            if store.turns.unfinished is None:
-                return Answered(result) if result is not None else self._on_record(store, store.turns.all[-1])
-
-    def _unfinished(self, store: "Store", end: Record, accepted: bool) -> Outcome:
-        return unfinished_outcome(store, end, accepted, self._wrapped.policies)
-
-    def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
-        """What `Agent.run` returned at the end of this turn, from the journal."""
-        from agentstate.durable.state.encoding import decode, message_from
-
-        if not turn.finished:
-            return self._unfinished(store, turn.end, accepted=True)
-        messages = [message_from(store.messages[position]) for position in turn.context]
-        counters = decode(turn.counters)
-        return Answered(
-            {
-                **decode(turn.state),
-                **{name: counters[name] for name in ("step_count", "token_usage", "tool_call_counts")},
-                "exit_reason": turn.end["exit_reason"],
-                "messages": messages,
-                "last_message": messages[-1] if messages else None,
-            }
-        )
 
 
 def _live(
@@ -307,24 +285,3 @@ def _registration(key: str) -> Registration:
         modules = [name.strip() for name in os.environ.get("AGENTSTATE_AGENTS", "").split(",")]
         registry.load(name for name in modules if name)
         return registry.get(key)
-
-
-def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage] | None", may_be_empty: bool) -> list[Record]:
-    from haystack.dataclasses import ChatMessage
-
-    from agentstate.durable.state.encoding import message_body
-
-    if isinstance(messages, str):
-        messages = [ChatMessage.from_user(messages)] if messages else []
-    elif isinstance(messages, ChatMessage):
-        messages = [messages]
-    if not messages and not may_be_empty:
-        raise ValueError("There is no message to run the agent with.")
-    return [message_body(message) for message in messages or ()]
-
-
-def _ask(store: "Store", bodies: list[Record], key: str, inputs: Record) -> None:
-    from agentstate.journals.store import ask
-
-    with store.lock:
-        ask(store, bodies, key=key, inputs=inputs)

@@ -16,11 +16,12 @@ from django.conf import settings
 from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
-from agentstate.durable.run import Options, run
+from agentstate.durable.run import Options, run, run_async
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session
 from sessions_app.runtime import leases
 from sessions_app.runtime.agents import publish_listed_tools
+from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.tool_cache import tool_cache
 
@@ -70,17 +71,17 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         journal.end_run(AgentChanged(why))
         return "waiting"
     until = time.monotonic() + slice_seconds
-    run(
-        durable,
-        journal,
-        Options(
-            cache=tool_cache(journal.connection),
-            slice_is_over=lambda: stopping.is_set() or time.monotonic() >= until,
-            attempt=claim.attempt,
-            max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
-            retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
-        ),
+    options = Options(
+        cache=tool_cache(journal.connection),
+        slice_is_over=lambda: stopping.is_set() or time.monotonic() >= until,
+        attempt=claim.attempt,
+        max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
+        retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
     )
+    if durable.runs_async:
+        run_on_loop(run_async(durable, journal, options))
+    else:
+        run(durable, journal, options)
     try:
         publish_listed_tools(durable)
     except Exception:  # the tools are published for showing only: the run itself has ended well
