@@ -185,7 +185,7 @@ def test_a_session_whose_agent_cannot_be_built_is_not_resumed(operator):
     page = operator.get(f"/sessions/{session.pk}/")
     assert f"It cannot continue. {CANNOT}" in text_of(page)
     assert re.search(
-        r'<button class="button" disabled title="Its agent cannot be built', page.content.decode()
+        r'<button [^>]*aria-disabled="true" title="Its agent cannot be built', page.content.decode()
     )
     answer = operator.post(f"/sessions/{session.pk}/resume/", {"version": session.version, "reason": "Go on"})
     assert answer.status_code == 409

@@ -1,5 +1,7 @@
 """Any two checkpoints can be compared, also across branches, forks and rewritten contexts."""
 
+import re
+
 import pytest
 
 from sessions_app import actions
@@ -268,3 +270,41 @@ def test_more_than_can_be_shown_is_cut_and_marked_as_cut():
     assert comparison.cut
     assert len(comparison.lines) == MOST
     assert not compare(last(left.session), last(left.session)).cut
+
+
+def test_only_the_differences_are_shown_where_that_is_asked_for(client):
+    client.force_login(builders.user("viewer"))
+    session = builders.rewound()
+    a, b = Checkpoint.objects.filter(branch__session=session).order_by("position")[:2]
+    whole = client.get(f"/compare/?a={a.pk}&b={b.pk}").content.decode()
+    assert "Only differences" in whole
+    assert '<tr class="same">' in whole
+    brief = client.get(f"/compare/?a={a.pk}&b={b.pk}&show=differences").content.decode()
+    assert "Show everything" in brief
+    assert '<tr class="same">' not in brief
+
+
+def test_a_discarded_branch_is_compared_with_the_session_as_it_is_now(client):
+    client.force_login(builders.user("operator"))
+    session = builders.rewound()
+    left = session.branches.get(number=1)
+    ends = [
+        Checkpoint.objects.visible_on(branch).latest("position").pk
+        for branch in (left, builders.branch_of(session))
+    ]
+    address = f"/sessions/{session.pk}/branches/1/compare/"
+    for page in ("", "branches/1/", "undo/", "checkpoints/"):
+        assert f'href="{address}"' in client.get(f"/sessions/{session.pk}/{page}").content.decode(), page
+    assert client.get(address).headers["Location"] == f"/compare/?a={ends[0]}&b={ends[1]}"
+    assert client.get(f"/sessions/{session.pk}/branches/9/compare/").status_code == 404
+
+
+def test_the_checkpoints_of_discarded_branches_are_listed_too(client):
+    client.force_login(builders.user("operator"))
+    session = builders.rewound()
+    shown = set(Checkpoint.objects.visible_on(builders.branch_of(session)).values_list("pk", flat=True))
+    all_of_them = set(Checkpoint.objects.filter(branch__session=session).values_list("pk", flat=True))
+    assert all_of_them - shown
+    page = client.get(f"/sessions/{session.pk}/checkpoints/").content.decode()
+    assert {int(pk) for pk in re.findall(r'name="a"\s+value="(\d+)"', page)} == all_of_them
+    assert page.count("branch 1, discarded") == len(all_of_them - shown)

@@ -214,14 +214,16 @@ def test_an_unknown_action_is_not_found(operator):
 
 def test_disabled_buttons_say_why(operator):
     text = operator.get(f"/sessions/{builders.waiting_for_approval().pk}/").content.decode()
-    assert 'title="It waits for an approval: approve or reject the call first."' in text
+    why = "It waits for an approval: approve or reject the call first."
+    assert f'aria-disabled="true" title="{why}"' in text
+    assert re.search(rf'<span class="why-not" id="why-not-resume" popover>{why}</span>', text)
     assert "Review approval" in text
 
 
 def test_a_viewer_is_told_that_their_role_does_not_allow_it(client):
     client.force_login(builders.user("viewer"))
     text = client.get(f"/sessions/{builders.paused().pk}/").content.decode()
-    assert text.count('title="Your role does not allow this."') >= 4
+    assert text.count('aria-disabled="true" title="Your role does not allow this."') >= 4
 
 
 def test_rewind_offers_the_places_that_one_wants(operator):
@@ -230,9 +232,9 @@ def test_rewind_offers_the_places_that_one_wants(operator):
     history.finish(history.calls[-1], error="No stamp")
     history.checkpoint("step")
     text = operator.get(address(history.rest("paused"), "rewind")).content.decode()
-    assert "The last step" in text
-    assert "The last failure" in text
-    assert "The last use of send_letter" in text
+    assert "<b>The last step</b>" in text
+    assert "<b>The last failure, the last use of send_letter</b>" in text
+    assert "<summary>Another step</summary>" in text
 
 
 def test_rewind_says_which_side_effects_are_not_undone(operator):

@@ -40,6 +40,11 @@ urlpatterns = [
         name="discarded",
     ),
     path(
+        "sessions/<uuid:session_id>/branches/<int:branch_number>/compare/",
+        compare.compare_with_branch,
+        name="compare-branch",
+    ),
+    path(
         "sessions/<uuid:session_id>/tails/<int:branch_number>/",
         timeline.discarded_branch_moved,
         name="tails",

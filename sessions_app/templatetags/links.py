@@ -71,6 +71,26 @@ def dialog_link(
     )
 
 
+@register.simple_block_tag
+def off_button(content: SafeString, name: str, why_not: str, *, css: str = "button") -> SafeString:
+    """A button that does not work now. Pressed by pointer, finger or key, it says why; without JavaScript too.
+
+    A button that is `disabled` would be skipped by Tab, and would show its title to a mouse only. ``name`` tells it
+    from the others on the page::
+
+        {% off_button "resume" why_not.resume %}Resume{% endoff_button %}
+    """
+    return format_html(
+        '<button type="button" class="{css}" aria-disabled="true" title="{why_not}" aria-describedby="why-not-{name}"'
+        ' popovertarget="why-not-{name}">{content}</button>'
+        '<span class="why-not" id="why-not-{name}" popover>{why_not}</span>',
+        css=css,
+        name=name,
+        why_not=why_not,
+        content=content,
+    )
+
+
 @register.simple_tag(takes_context=True)
 def reveal_button(context: template.Context, kind: str, key: object, shown: Any) -> SafeString | str:
     """A button that shows one value as it is stored, if a part of it is hidden and the person may see it.

@@ -94,6 +94,12 @@
     next.focus();
     next.scrollIntoView({ block: "nearest" });
   }
+  // Enter opens the chosen step: everything that is folded in it, or folds it again.
+  function openStep(step) {
+    const parts = [...step.querySelectorAll("details")];
+    const open = parts.some((part) => !part.open);
+    parts.forEach((part) => { part.open = open; });
+  }
   function press(key) {
     const card = document.activeElement.closest("[data-card]") || (document.querySelectorAll("[data-card]").length === 1 && $("[data-card]"));
     if (key === "e" && card) return $("[data-asked]", card);
@@ -103,10 +109,11 @@
     if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     if (event.target.matches("input, textarea, select")) return;
     if (event.key === "j" || event.key === "k") return move(event.key === "j" ? 1 : -1);
+    if (event.key === "Enter" && event.target.matches("li[data-row]")) return openStep(event.target);
     if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#dialog-body");
     if (!"/aernp".includes(event.key) || event.key.length !== 1) return;
     const target = press(event.key);
-    if (!target || target.disabled) return;
+    if (!target || target.disabled || target.ariaDisabled === "true") return;
     event.preventDefault();
     // Approving is one step from done: the key brings you to the button, Enter presses it.
     if (event.key === "a" || target.matches("input, textarea")) target.focus();

@@ -104,7 +104,8 @@ class UndoForm(ReasonForm):
             self.heading = self.button = "Undo the repair"
 
     def read_details(self) -> dict[str, Any]:
-        return {"consequences": consequences.of_undo(self.context)}
+        target = self.session.current_branch.undo_to
+        return {"consequences": consequences.of_undo(self.context), "returns_to": target and target.number}
 
 
 class NoteForm(ActionForm):

@@ -80,6 +80,16 @@ class Comparison:
     def sides(self) -> list[dict[str, object]]:
         return [{"letter": "A", "checkpoint": self.left}, {"letter": "B", "checkpoint": self.right}]
 
+    def differences(self) -> "Comparison":
+        """Without the messages, keys and numbers that are the same on both sides."""
+        return replace(
+            self,
+            shared=0,
+            lines=[line for line in self.lines if line.kind != SAME],
+            keys=[key for key in self.keys if key.kind != SAME],
+            numbers=[key for key in self.numbers if key.kind != SAME],
+        )
+
     @property
     def tables(self) -> list[tuple[str, list[Key]]]:
         return [("State", self.keys), ("Numbers", self.numbers)]

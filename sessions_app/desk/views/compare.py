@@ -11,7 +11,7 @@ from sessions_app.desk.context import Request, number, page_context, render_page
 from sessions_app.desk.pages import compare
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.restore import last_visible
-from sessions_app.models import Checkpoint
+from sessions_app.models import Branch, Checkpoint
 
 
 @staff_page
@@ -27,7 +27,25 @@ def compare_page(request: Request) -> HttpResponse:
     left, right = (checkpoints[key] for key in keys if key is not None)
     mask = page_context(request).mask
     comparison = compare.compare(left, right, mask, whole=may_know_hidden(request.user))
-    return render_page(request, "desk/compare.html", {"comparison": comparison})
+    only_differences = request.GET.get("show") == "differences"
+    values = {
+        "comparison": comparison.differences() if only_differences else comparison,
+        "only_differences": only_differences,
+    }
+    return render_page(request, "desk/compare.html", values)
+
+
+@staff_page
+@require_GET
+def compare_with_branch(request: Request, session_id: UUID, branch_number: int) -> HttpResponse:
+    """Redirects to the comparison of another branch of the session, as it was left, with the session as it is now."""
+    context = session_context(request, session_id)
+    other = Branch.objects.filter(session=context.session, number=branch_number).first()
+    ends = [last_visible(Checkpoint, branch) for branch in (other, context.branch) if branch is not None]
+    a, b = ends if len(ends) == 2 else (None, None)
+    if a is None or b is None:
+        raise Http404("There is nothing to compare with on that branch.")
+    return redirect(address("compare", a=a.pk, b=b.pk))
 
 
 @staff_page

@@ -81,11 +81,15 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @staff_page
 @require_GET
 def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
+    """The checkpoints of the current history, and beside its newest page those of the discarded branches."""
     context = session_context(request, session_id)
+    before = number(request, "before")
+    branches = discarded.discarded_branches(context)
     values = {
         "tab": "checkpoints",
-        "page": checkpoints.read_page(context, before=number(request, "before")),
-        "discarded": discarded.discarded_branches(context),
+        "page": checkpoints.read_page(context, before=before),
+        "discarded": branches,
+        "discarded_checkpoints": checkpoints.read_discarded(context) if branches and before is None else [],
     }
     return render_page(request, "session/checkpoints.html", session_frame(context) | values)
 

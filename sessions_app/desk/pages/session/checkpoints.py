@@ -17,6 +17,8 @@ _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
 # Of so many last calls, the tools are suggested; and at most so many tools.
 _LAST_CALLS = 100
 _MOST_TOOLS = 5
+# The dialog offers so many places by name; all others are one click further.
+_MOST_SUGGESTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,14 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
     checkpoints = context.mask.rows(rows[: limit + 1])
     earlier = checkpoints[limit - 1].position if len(checkpoints) > limit else None
     return CheckpointsPage(checkpoints[:limit], earlier)
+
+
+def read_discarded(context: SessionContext, limit: int = PAGE) -> list[Checkpoint]:
+    """The newest checkpoints of the session that its current history does not show, newest first. One query."""
+    shown = Checkpoint.objects.visible_on(context.branch).order_by().values("pk")
+    rows = Checkpoint.objects.filter(branch__session=context.session).exclude(pk__in=shown)
+    rows = rows.select_related("branch").defer("context", "keys", "tools")
+    return context.mask.rows(rows.order_by("-branch__number", "-position")[:limit])
 
 
 def find(context: SessionContext, pk: int) -> Checkpoint | None:
@@ -82,6 +92,9 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     if any(failures):
         last_failure = max(position or 0 for position in failures)
         suggested.append(_suggestion(context, "the last failure", last_failure))
+    ends = Checkpoint.objects.visible_on(branch).filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
+    if (end := ends.order_by("-position").first()) is not None:
+        suggested.append(Suggestion("the end of the last turn", context.mask.row(end)))
     calls = ToolCall.objects.visible_on(branch).order_by("-position")
     last_use: dict[str, int] = {}
     for tool, position in calls.values_list("tool", "position")[:_LAST_CALLS]:
@@ -90,10 +103,16 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
         _suggestion(context, f"the last use of {tool}", position)
         for tool, position in list(last_use.items())[:_MOST_TOOLS]
     ]
-    ends = Checkpoint.objects.visible_on(branch).filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
-    if (end := ends.order_by("-position").first()) is not None:
-        suggested.append(Suggestion("the end of the last turn", context.mask.row(end)))
-    return [suggestion for suggestion in suggested if suggestion is not None]
+    return _by_checkpoint([suggestion for suggestion in suggested if suggestion is not None])
+
+
+def _by_checkpoint(suggested: Sequence[Suggestion]) -> list[Suggestion]:
+    """The first `_MOST_SUGGESTIONS` checkpoints, each once, with all that is to be said of it."""
+    names: dict[int, list[str]] = {}
+    for suggestion in suggested:
+        names.setdefault(suggestion.checkpoint.pk, []).append(suggestion.what)
+    checkpoint_of = {suggestion.checkpoint.pk: suggestion.checkpoint for suggestion in suggested}
+    return [Suggestion(", ".join(what), checkpoint_of[pk]) for pk, what in names.items()][:_MOST_SUGGESTIONS]
 
 
 def replaceable(context: SessionContext) -> Suggestion | None:

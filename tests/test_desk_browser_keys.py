@@ -1,0 +1,48 @@
+"""In a real browser, by keyboard and touch: the main action is near, steps open, and buttons that are off say why."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests import builders
+from tests.test_desk_browser import context, page  # noqa: F401
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+
+def test_the_main_action_of_a_session_is_reached_with_three_keys(page):  # noqa: F811
+    page.goto(f"/sessions/{builders.paused().pk}/")
+    for key in ("Tab", "Enter", "Tab"):
+        page.keyboard.press(key)
+    expect(page.get_by_role("button", name="Resume…")).to_be_focused()
+
+
+def test_enter_opens_the_chosen_step_and_folds_it_again(page):  # noqa: F811
+    page.goto(f"/sessions/{builders.done().pk}/")
+    step = page.locator("#timeline > .step", has=page.locator(".call")).first
+    step.evaluate("(step) => { step.tabIndex = -1; step.focus(); }")
+    details = step.locator(".call details.more").first
+    page.keyboard.press("Enter")
+    expect(details).to_have_attribute("open", "")
+    page.keyboard.press("Enter")
+    expect(details).not_to_have_attribute("open", "")
+
+
+@pytest.mark.parametrize("by", ["keyboard", "pointer"])
+def test_a_button_that_is_off_says_why(page, by):  # noqa: F811
+    page.goto(f"/sessions/{builders.waiting_for_approval().pk}/")
+    button = page.get_by_role("button", name="Resume", exact=True)
+    if by == "keyboard":
+        button.focus()
+        page.keyboard.press("Enter")
+    else:
+        button.click(force=True)
+    expect(page.locator("#why-not-resume")).to_be_visible()
+    expect(page.locator("#why-not-resume")).to_have_text(
+        "It waits for an approval: approve or reject the call first."
+    )
+
+
+def test_the_actions_of_a_step_are_seen_without_hovering(page):  # noqa: F811
+    page.goto(f"/sessions/{builders.done().pk}/")
+    link = page.get_by_role("link", name="rewind to here").first
+    assert link.evaluate("(link) => getComputedStyle(link.parentElement).opacity") == "1"
