@@ -14,6 +14,11 @@ from agentstate.durable.state.encoding import encode, message_body
 
 Json = Any
 NAMES = ("state", "generation_kwargs", "tools")
+# Arguments of `Agent.run` in Haystack 2, which Haystack 3 ignores, with what to do instead.
+_GONE = {
+    "system_prompt": "give the agent a system_prompt with variables, and their values to the run",
+    "snapshot": "go back to a checkpoint by resume(at=...)",
+}
 
 
 def encoded(inputs: Mapping[str, Any]) -> dict[str, Json]:
@@ -83,13 +88,21 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
 
 def required_variables(agent: Agent) -> list[str]:
     """The variables of the agent's prompts without which it cannot run."""
-    sockets = getattr(getattr(agent, "__haystack_input__", None), "_sockets_dict", {})
-    return [name for name, socket in sockets.items() if socket.is_mandatory and name != "messages"]
+    return [name for name, socket in _sockets(agent).items() if socket.is_mandatory and name != "messages"]
 
 
 def check_variables(agent: Agent, given: Iterable[str]) -> None:
-    """:raises ValueError: naming the variables of the agent's prompts for which no value is given."""
+    """:raises ValueError: naming the variables of the agent's prompts for which no value is given, or a value that
+    Haystack 3 would ignore, although Haystack 2 did not.
+    """
+    for name in set(given) & set(_GONE) - set(_sockets(agent)) - set(agent.state_schema):
+        raise ValueError(f"Haystack 3 has no {name} for a run: {_GONE[name]}.")
     if missing := [name for name in required_variables(agent) if name not in set(given)]:
         raise ValueError(
             f"The agent's prompts need values for: {', '.join(missing)}. Give them to the run by name."
         )
+
+
+def _sockets(agent: Agent) -> Mapping[str, Any]:
+    sockets: Mapping[str, Any] = getattr(getattr(agent, "__haystack_input__", None), "_sockets_dict", {})
+    return sockets
