@@ -23,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environs import Env, EnvError
 
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
+from agentstate.prices import Price, read_prices
 from agentstate.sqlite_file import OwnersConnection
 
 BASE_DIR = data_folder()
@@ -81,6 +82,13 @@ def _context_windows() -> dict[str, int]:
             )
         windows[agent.strip()] = int(tokens)
     return windows
+
+
+def _prices() -> dict[str, Price]:
+    try:
+        return read_prices(_names("AGENTSTATE_PRICES"))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"AGENTSTATE_PRICES: {error}") from error
 
 
 def _patterns(name: str) -> list[str]:
@@ -161,6 +169,8 @@ try:
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
     AGENTSTATE_RETRY_SECONDS = _seconds("AGENTSTATE_RETRY_SECONDS", 2)
     AGENTSTATE_CONTEXT_WINDOW = _context_windows()
+    AGENTSTATE_PRICES = _prices()
+    AGENTSTATE_CURRENCY: str = env.str("AGENTSTATE_CURRENCY", "USD")
     AGENTSTATE_MIRROR_URL = _redis_url("AGENTSTATE_MIRROR_URL", REDIS_URL)
     AGENTSTATE_MIRROR: bool = env.bool("AGENTSTATE_MIRROR", True) and bool(AGENTSTATE_MIRROR_URL)
     AGENTSTATE_MIRROR_SECONDS = _seconds("AGENTSTATE_MIRROR_SECONDS", 24 * 60 * 60)

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from sessions_app.action_list import ACTIONS
 from sessions_app.desk.urls import urlpatterns
-from sessions_app.models import BulkAction, SavedView, Session, ToolCall
+from sessions_app.models import BulkAction, ModelCall, SavedView, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -33,6 +33,7 @@ def samples(db: None) -> dict[str, list[Any]]:
     return {
         "session_id": [session.pk],
         "call_id": [ToolCall.objects.filter(branch__session=session).latest("pk").pk],
+        "model_call_id": [ModelCall.objects.filter(branch__session=session).latest("pk").pk],
         "branch_number": [1],
         "bulk_id": [bulk.pk],
         "view_id": [view.pk],

@@ -25,7 +25,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import Approval, BulkAction, Session, ToolCall
+from sessions_app.models import Approval, BulkAction, ModelCall, Session, ToolCall
 from tests import builders, test_desk_dialogs, test_desk_posts
 from tests.corpora import malformed
 
@@ -95,6 +95,9 @@ def address(route: str, user: User) -> Address:
     call = ToolCall.objects.filter(branch__session=session).order_by("position").last()
     values: dict[str, Any] = {"session_id": session.pk, "branch_number": 1, "key": "claims"}
     values["call_id"] = call.pk if call is not None else 1
+    values["model_call_id"] = ModelCall.objects.filter(branch__session=session).values_list("pk", flat=True)[
+        0
+    ]
     if "view_id" in route:
         view = actions.save_view(actor=Actor.of(user), name="Mine", query="queue=all")
         values["view_id"] = view.pk

@@ -21,7 +21,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import BulkAction, Message, SavedView, Session, ToolCall
+from sessions_app.models import BulkAction, Message, ModelCall, SavedView, Session, ToolCall
 from tests import builders, planting
 from tests.corpora import malformed, secrets
 from tests.test_malformed_requests import PARAMETER, ROUTES, recorded, send
@@ -84,6 +84,8 @@ def values_of(session: Session) -> dict[str, list[Any]]:
     return {
         "session_id": [session.pk],
         "call_id": list(ToolCall.objects.filter(branch__session=session).values_list("pk", flat=True)) or [1],
+        "model_call_id": list(ModelCall.objects.filter(branch__session=session).values_list("pk", flat=True))
+        or [1],
         "branch_number": list(session.branches.values_list("number", flat=True)),
     }
 

@@ -59,6 +59,11 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/source/", compare.compare_with_source, name="compare-source"),
     path("sessions/<uuid:session_id>/calls/<int:call_id>/", tabs.call_page, name="call"),
     path(
+        "sessions/<uuid:session_id>/model-calls/<int:model_call_id>/",
+        tabs.model_call_page,
+        name="model-call",
+    ),
+    path(
         "sessions/<uuid:session_id>/definition-changes/",
         tabs.definition_changes_page,
         name="definition-changes",

@@ -19,6 +19,7 @@ from sessions_app.desk.pages.session import (
     conversation,
     discarded,
     json_page,
+    model_call,
     repairs,
     revealed,
     state,
@@ -159,6 +160,17 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
             "requested": values.readable(item.row.arguments) if item.edited else None,
         },
     )
+
+
+@staff_page
+@require_GET
+def model_call_page(request: Request, session_id: UUID, model_call_id: int) -> HttpResponse:
+    """One model call, on a branch that the session shows or has discarded."""
+    context = session_context(request, session_id)
+    page = model_call.read_page(context, model_call_id)
+    if page is None:
+        raise Http404("This session has no such model call.")
+    return render_page(request, "session/model_call.html", session_frame(context) | {"page": page})
 
 
 @staff_page
