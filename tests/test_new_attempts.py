@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 from haystack.components.agents import Agent
+from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
 from haystack.dataclasses import ToolCall as Call
+from haystack.hooks import hook
 from haystack.tools import Tool
 
 import agentstate
@@ -212,3 +214,102 @@ def test_the_dialog_says_what_becomes_of_the_call(
     page = client.get(f"/sessions/{session.pk}/resume/").content.decode()
     assert sentence in page
     assert "<b>Reused</b> fast" in page
+
+
+# A reply that names a tool which the agent lacks
+
+
+def misnaming(misnamed: int, **options: Any) -> Agent:
+    """An agent whose model names an unknown tool, beside a known one, so many times, and then the right one."""
+    remaining = [misnamed]
+
+    def reply(messages: Any, tools: Any = None) -> ChatMessage:
+        effect("model")
+        if any(message.tool_call_results for message in messages):
+            return ChatMessage.from_assistant("Over.")
+        remaining[0] -= 1
+        other = "slwo" if remaining[0] >= 0 else "slow"
+        calls = [Call("fast", {"q": "a"}, id="c1"), Call(other, {"q": "b"}, id="c2")]
+        return ChatMessage.from_assistant(tool_calls=calls)
+
+    return Agent(
+        chat_generator=MockChatGenerator(response_fn=reply),
+        tools=[fast, sample_agents.slow],
+        raise_on_tool_invocation_failure=True,
+        **options,
+    )
+
+
+def test_a_journals_resume_lets_the_model_be_asked_again_that_named_an_unknown_tool(
+    reopen: Callable[..., MemoryJournal],
+) -> None:
+    durable = make_durable(misnaming(2))
+    why = run(durable, reopen("hi")).why
+    assert why == "ToolNotFoundException: Tool 'slwo' not found. Available tools: fast, slow"
+    assert run(durable, reopen()).why == why  # by itself it is not asked again
+    assert effects == ["model"]
+
+    reopen().resume()
+    assert run(durable, reopen()).why == why
+    reopen().resume()
+    outcome = run(durable, reopen())
+
+    assert (outcome.status, outcome.why) == ("idle", "")
+    assert Counter(names()) == Counter({"model": 4, "fast(a)": 1, "slow(b)": 1})
+    assert outcome.result is not None
+    assert [message.role.value for message in outcome.result["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_hook_that_prepares_the_context_runs_again_with_the_step(desk: Desk) -> None:
+    @hook
+    def remind(state: State) -> None:
+        effect("remind")
+        state.set("messages", [ChatMessage.from_user("A person reminds you.")])
+
+    desk.agent(lambda: misnaming(1, hooks={"before_llm": [remind]}))
+    session = desk.run(desk.resume(desk.run(desk.start())))
+    assert session.final_answer == "Over."
+    # One reminder for each of the two steps.
+    assert [role for role, _ in desk.texts(session)] == [
+        "user",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "assistant",
+    ]
+
+
+def test_resume_asks_the_model_again_that_named_an_unknown_tool_and_undo_returns(
+    desk: Desk, client: Client
+) -> None:
+    client.force_login(builders.user("operator", "anna"))
+    desk.agent(lambda: misnaming(1))
+    session = desk.run(desk.start())
+    assert (session.phase, "slwo" in session.error) == (Phase.ERROR, True)
+    page = client.get(f"/sessions/{session.pk}/resume/").content.decode()
+    assert "its reply named a tool that the agent lacks" in page
+    assert "<b>Runs</b> fast" not in page
+
+    session = desk.run(desk.resume(session))
+
+    assert (session.status, session.final_answer) == (Status.IDLE, "Over.")
+    assert Counter(names()) == Counter({"model": 3, "fast(a)": 1, "slow(b)": 1})
+    assert [call.tool for call in desk.calls(session)] == ["fast", "slow"]
+    assert desk.events(session).count("resumed") == 1
+    session = actions.undo(actor=SYSTEM, session_id=session.pk, reason="look at it")
+    assert [call.tool for call in desk.calls(session)] == ["fast", "slwo"]
+
+
+def test_a_message_does_not_ask_the_model_again_that_named_an_unknown_tool(desk: Desk) -> None:
+    desk.agent(lambda: misnaming(1))
+    session = desk.run(desk.say(desk.run(desk.start()), "Hello?"))
+    assert session.phase == Phase.ERROR
+    assert names() == ["model"]

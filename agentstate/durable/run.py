@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from haystack.components.agents.tool_calling import ToolNotFoundException
 from haystack.dataclasses import StreamingCallbackT
 
 from agentstate.domain.phases import AgentPhase
@@ -174,8 +175,12 @@ def _run(
         return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:
         context.to(AgentPhase.ERROR)
-        failed_call = context.position_of_failure(error)
-        return _end_run(context, Failed(clean_text(describe(error)), tool_call=failed_call))
+        failed = Failed(
+            clean_text(describe(error)),
+            tool_call=context.position_of_failure(error),
+            asks_again=isinstance(error, ToolNotFoundException) and context.no_call_started,
+        )
+        return _end_run(context, failed)
     if result.get("exit_reason") == BOUNDARY:
         return Outcome(context.status, context.end.reason if context.end is not None else "")
     return Outcome(context.status, result=result)

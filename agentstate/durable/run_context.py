@@ -40,7 +40,7 @@ from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
 from agentstate.durable.state.keys import COUNTERS, StateKeys
 from agentstate.durable.steps import JournalThread
-from agentstate.names import ENDED_CALL_STATES, CheckpointKind
+from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 
 if TYPE_CHECKING:
     from haystack.components.agents.state import State
@@ -187,6 +187,11 @@ class RunContext:
     def position_of_failure(self, error: BaseException) -> int | None:
         """The position of the call that raised the error; None if no call did."""
         return next((position for raised, position in self._failures if raised is error), None)
+
+    @property
+    def no_call_started(self) -> bool:
+        """Whether nothing that the model asked for in this step has run or begun to."""
+        return all(call.status == CallState.PLANNED for call in self.calls.values())
 
     def request_approval(self, record: CallRecord, tool: str, arguments: dict[str, Any]) -> None:
         """Note that the call needs a person's approval. The run is suspended once all of the step are noted."""

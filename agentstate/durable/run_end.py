@@ -90,6 +90,8 @@ class Failed(RunEnd):
     """The turn has ended with an error that another attempt would meet again.
 
     `tool_call` is the position of the tool call whose failure ended it, if one did: a person may let it be tried again.
+    `asks_again`: the model's reply ended it, before any of its calls started. Where a person resumes, the step begins
+    again without that reply.
     """
 
     status = SessionStatus.IDLE
@@ -97,6 +99,7 @@ class Failed(RunEnd):
     error: str
     failed_call: FailedModelCall | None = None
     tool_call: int | None = None
+    asks_again: bool = False
 
     @property
     def reason(self) -> str:

@@ -30,6 +30,7 @@ def end_record(end: RunEnd, status: str) -> Record:
     failed_call = end.tool_call if isinstance(end, Failed) else None
     return {
         **({} if failed_call is None else {"failed_call": failed_call}),
+        **({"asks_again": True} if isinstance(end, Failed) and end.asks_again else {}),
         **({"breakpoint": end.to_dict()} if isinstance(end, AtBreakpoint) else {}),
         "status": status,
         "event": end.event,

@@ -80,9 +80,9 @@ class MemoryJournal:
         """Let a session that waits because its agent has changed continue with the agent as it is now.
 
         Or let the tool call be tried again whose failure has ended the turn. It then waits for approval, unless its
-        tool is idempotent.
+        tool is idempotent. Or begin the step again whose reply has ended the turn, by a tool that the agent lacks.
 
-        :raises LookupError: if the session does neither.
+        :raises LookupError: if the session does none of these.
         """
         store = self.store
         with store.lock:
@@ -94,6 +94,8 @@ class MemoryJournal:
                     "position": store.position + 1
                 }
                 store.write({"op": "plan", "position": store.position + 1, "calls": [attempt]})
+            elif store.last_end.get("asks_again") and store.replies:
+                self.go_back(None)
             else:
                 raise LookupError(
                     "There is nothing to resume: the agent has not changed, and no failed call has ended the turn."

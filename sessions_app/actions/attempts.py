@@ -1,12 +1,19 @@
-"""A new attempt of the tool call whose failure ended a turn. Only a person's Resume starts one.
+"""A new attempt of what ended a turn: a tool call that failed, or a reply that names an unknown tool.
 
-A call that has ended never changes and never runs again by itself: the attempt is a call of its own, of the same model
-reply and with the same idempotency key. Unless its tool is idempotent, the run asks for its approval first.
+Only a person's Resume starts one. A call that has ended never changes and never runs again by itself: the attempt is a
+call of its own, of the same model reply and with the same idempotency key. Unless its tool is idempotent, the run asks
+for its approval first. Where the reply itself ended the turn nothing has run: the session goes back to the start of the
+step, and the model is asked again.
 """
 
 from datetime import datetime
+from typing import Any
 
-from sessions_app.models import CallStatus, Event, EventKind, Phase, Session, ToolCall
+from django.db.models import Q
+
+from agentstate.names import STEP_KINDS
+from sessions_app.history import restore
+from sessions_app.models import CallStatus, Checkpoint, Event, EventKind, Phase, Session, ToolCall
 
 
 def call_to_try_again(session: Session) -> ToolCall | None:
@@ -14,15 +21,31 @@ def call_to_try_again(session: Session) -> ToolCall | None:
 
     At most three queries, and none for a session that has not failed.
     """
-    if session.phase != Phase.ERROR:
+    key = _failure(session).get("call")
+    if key is None:
         return None
-    failure = Event.objects.filter(session=session, kind=EventKind.FAILED).order_by("-position").first()
-    key = failure.data.get("call") if failure is not None else None
     calls = ToolCall.objects.filter(branch=session.current_branch)
     failed = calls.filter(pk=key, status=CallStatus.FAILED).first() if isinstance(key, int) else None
     if failed is None or calls.filter(call_id=failed.call_id, position__gt=failed.position).exists():
         return None
     return failed
+
+
+def step_to_begin_again(session: Session) -> Checkpoint | None:
+    """The start of the step whose reply ended the turn, where no call had started; None if that is not so."""
+    if not _failure(session).get("asks_again"):
+        return None
+    prepared = Q(kind=Checkpoint.Kind.PREPARED)
+    start = restore.last_visible(Checkpoint, session.current_branch, without=prepared)
+    return start if start is not None and start.kind in STEP_KINDS else None
+
+
+def _failure(session: Session) -> dict[str, Any]:
+    """What is on record of the failure that ended the turn; empty for a session that has not failed."""
+    if session.phase != Phase.ERROR:
+        return {}
+    failure = Event.objects.filter(session=session, kind=EventKind.FAILED).order_by("-position").first()
+    return failure.data if failure is not None else {}
 
 
 def plan_new_attempt(session: Session, now: datetime) -> ToolCall | None:

@@ -82,6 +82,18 @@ def rewind(
     checkpoint, parent = _find(session, checkpoint_id)
     check(session, REWIND, checkpoint=checkpoint)
     now = timezone.now()
+    data = go_back(session, checkpoint, parent, actor, reason, now)
+    _set_status_at(session, checkpoint, run=run, why=reason, now=now)
+    return commit(session, REWIND.event, actor, reason, data)
+
+
+def go_back(
+    session: Session, checkpoint: Checkpoint, parent: Branch, actor: Actor, reason: str, now: datetime
+) -> dict[str, Any]:
+    """Let the locked session continue from the checkpoint, on a new branch that leaves `parent` there.
+
+    :returns: What the event tells of it.
+    """
     left_branch = leave(session)
     session.branch = Branch.objects.create(
         session=session,
@@ -95,19 +107,12 @@ def rewind(
         reason=reason,
     )
     _move_to(session, checkpoint, now)
-    _set_status_at(session, checkpoint, run=run, why=reason, now=now)
-    return commit(
-        session,
-        REWIND.event,
-        actor,
-        reason,
-        {
-            "checkpoint": checkpoint.pk,
-            "position": checkpoint.position,
-            "from_branch": left_branch.number,
-            "to_branch": session.branch.number,
-        },
-    )
+    return {
+        "checkpoint": checkpoint.pk,
+        "position": checkpoint.position,
+        "from_branch": left_branch.number,
+        "to_branch": session.branch.number,
+    }
 
 
 @asks_reason(UNDO)

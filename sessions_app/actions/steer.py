@@ -3,6 +3,7 @@
 A session that a worker runs is only asked to stop: its worker obeys at its next commit, and then writes the event.
 """
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -11,7 +12,7 @@ from django.utils import timezone
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME, Action
-from sessions_app.actions.attempts import plan_new_attempt
+from sessions_app.actions.attempts import plan_new_attempt, step_to_begin_again
 from sessions_app.actions.base import (
     asks_reason,
     begin_turn_if_over,
@@ -26,6 +27,7 @@ from sessions_app.actions.base import (
     set_status,
 )
 from sessions_app.actions.definition import accept_present_definition, require_shown_definition
+from sessions_app.actions.history import go_back
 from sessions_app.models import EventKind, Phase, Session, StaffPermission, Status, StopRequest
 
 
@@ -76,7 +78,7 @@ def resume_as_shown(
 
 def _resume(session: Session, actor: Actor, reason: str, shown_definition: str | None = None) -> Session:
     now = timezone.now()
-    attempt = None
+    told: dict[str, Any] = {}
     if session.breakpoint_hit:
         session.breakpoint_hit = {**session.breakpoint_hit, "passed": True}
     before = {
@@ -89,15 +91,18 @@ def _resume(session: Session, actor: Actor, reason: str, shown_definition: str |
     elif session.phase == Phase.DONE and not session.inbox.exists():
         set_status(session, Status.IDLE)
     else:
+        if step := step_to_begin_again(session):
+            told = go_back(session, step, session.current_branch, actor, reason, now)
         if session.new_definition and shown_definition is not None:
             require_shown_definition(session, shown_definition)
         else:
             accept_present_definition(session)
-        attempt = plan_new_attempt(session, now)
+        if attempt := plan_new_attempt(session, now):
+            told = attempt.reference()
         begin_turn_if_over(session, now)
         queue(session, now)
     data = {name: value for name, value in before.items() if value}
-    return commit(session, RESUME.event, actor, reason, {**data, **(attempt.reference() if attempt else {})})
+    return commit(session, RESUME.event, actor, reason, {**data, **told})
 
 
 @asks_reason(RELEASE)

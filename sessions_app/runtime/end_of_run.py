@@ -109,7 +109,9 @@ def end_run(
 
 
 def _event_data(session: Session, end: RunEnd) -> dict[str, Json]:
-    """The call whose failure ended the turn, which a Resume lets be tried again."""
+    """The call whose failure ended the turn, or that the model's reply did: what a Resume lets be tried again."""
+    if isinstance(end, Failed) and end.asks_again:
+        return {"asks_again": True}
     if not isinstance(end, Failed) or end.tool_call is None:
         return {}
     return ToolCall.objects.get(branch=session.branch, position=end.tool_call).reference()

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from agentstate.names import STEP_KINDS
-from sessions_app.actions.attempts import call_to_try_again
+from sessions_app.actions.attempts import call_to_try_again, step_to_begin_again
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.effects import TOOK_EFFECT
@@ -29,6 +29,7 @@ class Consequences:
     and are not. ``approvals``: the call that ended the turn, if it is not and so runs again with approval only.
     effects: calls with side effects on the steps that are discarded, newest first; ``more`` of them are not shown.
     reply_kept: the model's reply of the unfinished step is reused.
+    begins_again: that reply ended the turn before any of its calls started, and the model is asked again.
     discarded_steps: how many steps a rewind or an undo discards.
     inbox: how many messages the agent has not read yet.
     """
@@ -41,6 +42,7 @@ class Consequences:
     effects: list[ToolCall] = field(default_factory=list)
     more: int = 0
     reply_kept: bool = False
+    begins_again: bool = False
     discarded_steps: int = 0
     inbox: int = 0
 
@@ -61,6 +63,9 @@ def of_resume(context: SessionContext) -> Consequences:
         .first()
     )
     if start is None:
+        return consequences
+    if step_to_begin_again(context.session_row) is not None:
+        consequences.begins_again = True
         return consequences
     policies = _policies(context.session)
     replies = ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True)
