@@ -167,7 +167,7 @@ def test_every_older_version_has_its_migration() -> None:
 
 
 def test_a_newer_version_is_refused_with_advice() -> None:
-    with pytest.raises(UnreadableState, match=r"has version 99, newer than 1.* Update AgentState"):
+    with pytest.raises(UnreadableState, match=r"has version 99, newer than 2.* Update AgentState"):
         decode_state(json.dumps(document(version=99)))
 
 
@@ -205,8 +205,8 @@ def test_json_that_is_something_else_is_refused(found: Any) -> None:
     "found,text",
     [
         (document(state=[]), "state is a list, not an object"),
-        (document(state={}), "state does not have the fields of version 1: created_at, error_message"),
-        (with_state(colour="red"), "state does not have the fields of version 1: colour"),
+        (document(state={}), "state does not have the fields of version 2: created_at, error_message"),
+        (with_state(colour="red"), "state does not have the fields of version 2: colour"),
         (with_state(phase="asleep"), "'asleep' is not a valid AgentPhase"),
         (with_state(session_id="../x"), "is not a session id"),
         (with_state(iteration=-1), "iteration is -1"),

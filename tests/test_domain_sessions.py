@@ -1,6 +1,7 @@
 """A durable session as a value, and a value as the beginning of a durable session."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from agentstate.domain import AgentPhase, AgentState, ToolCall, WorkingMemory, h
 from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.domain_state import write_state
-from sessions_app.history.snapshot import StoredSession
+from sessions_app import actions
+from sessions_app.access.errors import Invalid
 from tests import builders, driving, sample_agents
+from tests.builders import SYSTEM
 from tests.sample_agents import effects
 
 
@@ -132,18 +135,74 @@ def test_a_session_of_the_desk_is_read_without_a_claim() -> None:
         desk.agent(planning)
         session = desk.run(desk.start("Plan it."))
         before = desk.fresh(session)
-        state = AgentState.of(StoredSession(session))
+        state = AgentState.of(session)
         assert (state.session_id, state.phase, state.final_answer) == (str(session.pk), "done", "Planned.")
         assert (state.memory.current_goal, state.memory.notes) == ("go", ("n",))
         assert history_to_messages(state)[0] == {"role": "user", "content": "Plan it."}
         after = desk.fresh(session)
         assert (after.epoch, after.position) == (before.epoch, before.position)
         desk.say(session, "And now?")
-        assert AgentState.of(StoredSession(session)).history[-1].content == "And now?"
+        assert AgentState.of(session).history[-1].content == "And now?"
 
 
 @pytest.mark.django_db
 def test_a_failed_session_of_the_desk_has_its_error() -> None:
     session = builders.failed()
-    state = AgentState.of(StoredSession(session))
+    state = AgentState.of(session)
     assert (state.phase, bool(state.error_message)) == ("error", True)
+
+
+@pytest.mark.django_db
+def test_a_state_is_written_back_into_a_session_of_the_desk_as_a_repair() -> None:
+    with driving.desk() as desk:
+        desk.agent(planning)
+        session = desk.run(desk.start("Plan it."))
+        state = AgentState.of(session)
+        changed = state.remember(state.memory.note("late", key="order")).to_planning("And now?")
+        written = actions.write_state(actor=SYSTEM, session_id=session.pk, state=changed, reason="Put right")
+        back = AgentState.of(written)
+        assert back.memory.keyed_notes == {"order": "late"}
+        assert history_to_messages(back) == history_to_messages(changed)
+        event = desk.last_event(session)
+        assert (event.kind, event.reason, event.description) == (
+            "repaired",
+            "Put right",
+            "wrote its conversation and working memory",
+        )
+        assert desk.run(desk.resume(session)).final_answer == "Planned."
+        assert desk.texts(session)[0] == ("user", "Plan it.")
+
+
+@pytest.mark.django_db
+def test_another_conversation_takes_the_place_of_the_one_that_the_model_saw() -> None:
+    with driving.desk() as desk:
+        desk.agent(sample_agents.refunds)
+        session = desk.run(actions.set_breakpoint(actor=SYSTEM, session_id=desk.start("hi").pk))
+        session = desk.run(desk.resume(session))
+        state = AgentState.of(session)
+        first = replace(state.history[0], content="good day")
+        changed = replace(state, history=(first, *state.history[1:]))
+        actions.write_state(actor=SYSTEM, session_id=session.pk, state=changed, reason="polite")
+        assert desk.run(desk.resume(session)).status == "idle"
+        assert AgentState.of(session).history[0].content == "good day"
+        assert [call.status for call in desk.calls(session)] == ["done", "done", "done"]
+        assert effects.count("refund(A1,100)") == 1
+
+
+@pytest.mark.django_db
+def test_a_state_that_changes_nothing_or_that_the_agent_cannot_keep_is_refused() -> None:
+    with driving.desk() as desk:
+        desk.agent(sample_agents.refunds)
+        session = desk.run(desk.start("hi"))
+        state = AgentState.of(session)
+        for unwritable, why in (
+            (state, "Nothing was changed"),
+            (state.remember(state.memory.note("n")), "This agent keeps no working memory"),
+        ):
+            with pytest.raises(Invalid, match=why):
+                actions.write_state(actor=SYSTEM, session_id=session.pk, state=unwritable, reason="r")
+
+
+def test_what_is_no_durable_session_is_refused() -> None:
+    with pytest.raises(TypeError, match="A int is no durable session: give a journal, or what has one"):
+        AgentState.of(7)

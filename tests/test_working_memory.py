@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from haystack.components.agents.state import State
 
+from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.durable.memory import MEMORY_SCHEMA, complete_step, make_plan, take_note
-from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import MEMORY_TOOLS, WORKING_MEMORY_KEY
 
 
@@ -30,10 +30,24 @@ def test_what_is_written_is_read_back() -> None:
     assert memory.to_stored() == {"goal": "go", "plan": ["a", "b"], "completed": ["a"], "notes": ["n"]}
 
 
+def test_a_note_with_a_key_takes_the_place_of_the_one_before() -> None:
+    memory = WorkingMemory().note("blue", key="colour").note("red", key="colour")
+    assert memory.keyed_notes == {"colour": "red"}
+    assert memory.to_stored()["notes"] == {"colour": "red"}
+    both = memory.note("n")
+    assert both.to_stored()["notes"] == ["n", {"key": "colour", "text": "red"}]
+    assert [WorkingMemory.from_stored(value.to_stored()) for value in (memory, both)] == [memory, both]
+
+
+def test_notes_that_an_agents_own_code_stored_as_a_mapping_are_read_with_their_keys() -> None:
+    memory = WorkingMemory.from_stored({"notes": {"colour": "red", "size": 7}})
+    assert (memory.notes, memory.keyed_notes) == ((), {"colour": "red", "size": "7"})
+
+
 def test_only_steps_of_the_plan_can_be_completed() -> None:
-    WorkingMemory(plan=("a",), completed=("a",)).check()
+    WorkingMemory(plan_steps=("a",), completed_steps=("a",)).check()
     with pytest.raises(ValueError, match=r"^The plan has no step 'b', so it cannot be completed\.$"):
-        WorkingMemory(plan=("a",), completed=("a", "b")).check()
+        WorkingMemory(plan_steps=("a",), completed_steps=("a", "b")).check()
 
 
 @pytest.mark.parametrize("name", MEMORY_TOOLS)
@@ -58,4 +72,4 @@ def test_the_tools_write_the_stored_value_and_keep_keys_of_others() -> None:
     }
     make_plan.invoke(goal="stay", steps=["b", "a"], state=state)
     memory = WorkingMemory.from_stored(state.get(WORKING_MEMORY_KEY))
-    assert (memory.goal, memory.completed, memory.pending) == ("stay", ("a",), ("b",))
+    assert (memory.current_goal, memory.completed_steps, memory.pending_steps) == ("stay", ("a",), ("b",))

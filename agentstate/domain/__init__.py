@@ -1,8 +1,8 @@
 """A value model of an agent's state: `AgentState.of` reads a durable session, and every run uses the state machine.
 
 It also has messages, working memory, their form for a chat API, and a lossless file format. A durable run keeps its
-state in Haystack's State and in a journal instead, and its working memory by `agentstate.durable.working_memory`. Pure
-Python: it imports neither Django, Celery, Haystack nor a database, and everything may import it.
+state in Haystack's State and in a journal instead, and in it the same working memory. Pure Python: it imports neither
+Django, Celery, Haystack nor a database, and everything may import it.
 """
 
 from agentstate.domain.checkpoints import load_checkpoint, save_checkpoint
@@ -19,7 +19,8 @@ from agentstate.domain.history import (
 )
 from agentstate.domain.messages import Message, Role, ToolCall
 from agentstate.domain.phases import TRANSITIONS, AgentPhase, IllegalTransition, allowed, check
-from agentstate.domain.state import AgentState, WorkingMemory, check_session_id
+from agentstate.domain.state import AgentState, check_session_id
+from agentstate.domain.working_memory import WorkingMemory
 
 __all__ = [
     "TRANSITIONS",

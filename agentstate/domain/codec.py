@@ -13,11 +13,14 @@ from typing import Any
 
 from agentstate.domain.frozen import Json, require, thaw
 from agentstate.domain.messages import Message, ToolCall
-from agentstate.domain.state import AgentState, WorkingMemory
+from agentstate.domain.state import AgentState
+from agentstate.domain.working_memory import WorkingMemory
 
 FORMAT = "agentstate"
-VERSION = 1
-MIGRATIONS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {}
+VERSION = 2
+MIGRATIONS: dict[int, Callable[[dict[str, Json]], dict[str, Json]]] = {
+    1: lambda state: {**state, "memory": {**state["memory"], "keyed_notes": {}}}
+}
 """By version, the function that turns a `state` of that version into one of the next."""
 
 _TIMES = {"timestamp", "created_at", "updated_at"}
@@ -94,7 +97,7 @@ def _state(data: Json) -> AgentState:
 
 def _memory(data: Json, path: str) -> WorkingMemory:
     values = _values(WorkingMemory, data, path)
-    require(list, **{name: values[name] for name in values.keys() - {"current_goal"}})
+    require(list, **{name: values[name] for name in values.keys() - {"current_goal", "keyed_notes"}})
     calls = enumerate(values["tool_calls"])
     values["tool_calls"] = [_tool_call(item, f"{path}.tool_calls[{index}]") for index, item in calls]
     return WorkingMemory(**values)

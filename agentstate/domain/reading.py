@@ -5,6 +5,7 @@ The bodies of messages are those of Haystack's `ChatMessage.to_dict()`.
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import singledispatch
 from typing import Any, Protocol, runtime_checkable
 
 from agentstate.domain.messages import Message, Role, ToolCall
@@ -13,8 +14,9 @@ Json = Any
 Body = Mapping[str, Json]
 
 
+@runtime_checkable
 class ReadableSession(Protocol):
-    """A durable session as it is read: a journal of it, or `StoredSession`. `error` is read after `load`."""
+    """A durable session as it is read, such as a journal of it. `error` is read after `load`."""
 
     @property
     def session_id(self) -> str: ...
@@ -32,6 +34,20 @@ class HasJournal(Protocol):
     """What gives a journal for reading, as a `DurableAgent` does."""
 
     def journal(self) -> ReadableSession: ...
+
+
+@singledispatch
+def readable(session: Any) -> ReadableSession:
+    """The session as it is read. An application registers here how its own sessions are.
+
+    :raises TypeError: for what is no durable session.
+    """
+    if isinstance(session, HasJournal):
+        return session.journal()
+    if not hasattr(session, "load"):
+        raise TypeError(f"A {type(session).__name__} is no durable session: give a journal, or what has one.")
+    journal: ReadableSession = session
+    return journal
 
 
 def bodies_of(snapshot: Any) -> list[Body]:
@@ -56,17 +72,46 @@ def messages_of(bodies: Iterable[Body], at: datetime) -> Iterator[Message]:
             yield Message.answering(_call(result, at), at)
 
 
-def texts_of(value: Json) -> tuple[str, ...]:
-    """A stored list of texts; what is not one, which an agent's own code may have stored, as far as it can be read."""
-    if isinstance(value, str):
-        return (value,) if value else ()
-    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
-
-
 def calls_of(bodies: Iterable[Body], at: datetime) -> tuple[ToolCall, ...]:
     """The calls that have ended, in the order of their results."""
     parts = (part.get("tool_call_result") for body in bodies for part in body["content"])
     return tuple(_call(result, at) for result in parts if result)
+
+
+def bodies_from(history: list[Message], errors: Mapping[str, str | None]) -> list[dict[str, Json]]:
+    """The messages as those of Haystack, plain JSON.
+
+    :param errors: By the id of a call, why it failed; None, or no entry, for one that did not.
+    """
+    origins: dict[str, Json] = {}
+    bodies = []
+    for message in history:
+        data = message.to_dict()
+        content: list[Json] = [{"text": data["content"]}] if data["content"] else []
+        if message.role is Role.TOOL:
+            call_id = data["metadata"]["tool_call_id"]
+            error = errors.get(call_id)
+            result = data["content"] if error is None else error
+            content = [
+                {
+                    "tool_call_result": {
+                        "result": result,
+                        "origin": origins[call_id],
+                        "error": error is not None,
+                    }
+                }
+            ]
+        for call in data["metadata"].get("tool_calls") or ():
+            origin = {
+                "tool_name": call["name"],
+                "arguments": call["arguments"],
+                "id": call["id"],
+                "extra": None,
+            }
+            origins[call["id"]] = origin
+            content.append({"tool_call": origin})
+        bodies.append({"role": data["role"], "meta": {}, "name": None, "content": content or [{"text": ""}]})
+    return bodies
 
 
 def _request(call: Mapping[str, Json]) -> dict[str, Json]:

@@ -7,8 +7,6 @@ from the `clock` that is passed in.
 
 import re
 import uuid
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Self
@@ -16,7 +14,8 @@ from typing import Any, Self
 from agentstate.domain.frozen import Clock, as_utc, require, set_fields, tuple_of, utc_now
 from agentstate.domain.messages import Message, Role, ToolCall
 from agentstate.domain.phases import AgentPhase, check
-from agentstate.domain.reading import HasJournal, ReadableSession, bodies_of, calls_of, messages_of, texts_of
+from agentstate.domain.reading import bodies_of, calls_of, messages_of, readable
+from agentstate.domain.working_memory import WorkingMemory
 from agentstate.names import WORKING_MEMORY_KEY
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
@@ -36,62 +35,13 @@ def check_session_id(session_id: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkingMemory:
-    """The agent's goal, plan and notes, and every tool call that it made."""
-
-    current_goal: str = ""
-    plan_steps: tuple[str, ...] = ()
-    completed_steps: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    tool_calls: tuple[ToolCall, ...] = ()
-
-    def __post_init__(self) -> None:
-        require(str, current_goal=self.current_goal)
-        for name in ("plan_steps", "completed_steps", "notes"):
-            set_fields(self, **{name: tuple_of(str, getattr(self, name), name)})
-        set_fields(self, tool_calls=tuple_of(ToolCall, self.tool_calls, "tool_calls"))
-
-    @property
-    def pending_steps(self) -> tuple[str, ...]:
-        """The steps not completed yet, in the plan's order; a step that is planned twice is to be done twice."""
-        completed = Counter(self.completed_steps)
-        pending = []
-        for step in self.plan_steps:
-            if completed[step]:
-                completed[step] -= 1
-            else:
-                pending.append(step)
-        return tuple(pending)
-
-    def pursue(self, goal: str) -> Self:
-        """A new goal, with no plan yet. Notes and tool calls stay."""
-        return replace(self, current_goal=goal, plan_steps=(), completed_steps=())
-
-    def plan(self, steps: Iterable[str]) -> Self:
-        """A new plan for the same goal; completed steps stay completed."""
-        return replace(self, plan_steps=tuple_of(str, steps, "steps"))
-
-    def complete_step(self, step: str) -> Self:
-        if step not in self.pending_steps:
-            pending = ", ".join(map(repr, self.pending_steps)) or "none"
-            raise ValueError(f"{step!r} is not a pending step of the plan. Pending: {pending}.")
-        return replace(self, completed_steps=(*self.completed_steps, step))
-
-    def note(self, text: str) -> Self:
-        return replace(self, notes=(*self.notes, text))
-
-    def record_tool_call(self, call: ToolCall) -> Self:
-        return replace(self, tool_calls=(*self.tool_calls, call))
-
-
-@dataclass(frozen=True, slots=True)
 class AgentState:
     """One session: phase, conversation, working memory, outcome. Without arguments it is fresh and idle."""
 
     session_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     phase: AgentPhase = AgentPhase.IDLE
     history: tuple[Message, ...] = ()
-    memory: WorkingMemory = WorkingMemory()
+    memory: WorkingMemory = field(default_factory=WorkingMemory)
     iteration: int = 0
     final_answer: str | None = None
     error_message: str | None = None
@@ -130,27 +80,20 @@ class AgentState:
         )
 
     @classmethod
-    def of(cls, session: ReadableSession | HasJournal, session_id: str | None = None) -> Self:
+    def of(cls, session: Any, session_id: str | None = None) -> Self:
         """The state of a durable session at its last checkpoint, with the messages that were not read yet.
 
-        :param session: A journal of the session, a `DurableAgent`, or `StoredSession(session)` for one of the desk.
-            Nothing of it is changed.
+        :param session: A journal of the session, a `DurableAgent`, or a session of the desk. Nothing of it is changed.
         :param session_id: For an id of the session that would not be valid here, or another one.
+        :raises TypeError: for what is no durable session.
         """
-        journal = session.journal() if isinstance(session, HasJournal) else session
+        journal = readable(session)
         snapshot = journal.load()
         checkpoint, at = snapshot.checkpoint, snapshot.progress.since
         bodies = bodies_of(snapshot)
         history = tuple(messages_of(bodies, at))
         stored = (checkpoint.state if checkpoint else {}).get(WORKING_MEMORY_KEY)
-        stored = stored if isinstance(stored, dict) else {}
-        memory = WorkingMemory(
-            current_goal=str(stored.get("goal") or ""),
-            plan_steps=texts_of(stored.get("plan")),
-            completed_steps=texts_of(stored.get("completed")),
-            notes=texts_of(stored.get("notes")),
-            tool_calls=calls_of(bodies, at),
-        )
+        memory = WorkingMemory.from_stored(stored, calls_of(bodies, at))
         phase = AgentPhase(snapshot.progress.phase)
         answers = [message.content for message in history if message.role is Role.ASSISTANT]
         return cls(

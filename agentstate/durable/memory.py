@@ -2,7 +2,7 @@
 
     Agent(..., tools=[lookup, *memory_tools()], state_schema={**MEMORY_SCHEMA})
 
-`agentstate.durable.working_memory` says what the stored value is. The names, descriptions and parameters of the tools
+`agentstate.domain.working_memory` says what the stored value is. The names, descriptions and parameters of the tools
 are part of the definition of every agent that has them: changing one makes its open sessions wait for a person.
 """
 
@@ -12,7 +12,7 @@ from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
 from haystack.tools import Tool, tool
 
-from agentstate.durable.working_memory import WorkingMemory
+from agentstate.domain import WorkingMemory
 from agentstate.names import WORKING_MEMORY_KEY
 
 MEMORY_SCHEMA: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def make_plan(
     state: State,
 ) -> str:
     """Set down the goal and the steps towards it; replaces an earlier plan."""
-    _write(state, _read(state).with_plan(goal, steps))
+    _write(state, _read(state).replan(goal, steps))
     return f"Planned: {len(steps)} steps."
 
 
@@ -49,15 +49,16 @@ def make_plan(
 def complete_step(step: Annotated[str, "the step, word for word as in the plan"], state: State) -> str:
     """Mark a step of the plan as completed."""
     memory = _read(state)
-    if step not in memory.plan:
-        return f"The plan has no step {step!r}. Its steps are: {'; '.join(memory.plan) or 'none'}."
-    memory = memory.with_completed(step)
-    _write(state, memory)
-    return f"Completed. Still to do: {'; '.join(memory.pending) or 'nothing'}."
+    if step not in memory.plan_steps:
+        return f"The plan has no step {step!r}. Its steps are: {'; '.join(memory.plan_steps) or 'none'}."
+    if step in memory.pending_steps:
+        memory = memory.complete_step(step)
+        _write(state, memory)
+    return f"Completed. Still to do: {'; '.join(memory.pending_steps) or 'nothing'}."
 
 
 @tool
 def take_note(text: Annotated[str, "what is worth remembering"], state: State) -> str:
     """Keep a note for later."""
-    _write(state, _read(state).with_note(text))
+    _write(state, _read(state).note(text))
     return "Noted."

@@ -1,9 +1,9 @@
 """A state of the value model as the beginning of a durable session; `AgentState.of` is the way back."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from agentstate.domain import AgentState, Message, Role, WorkingMemory
+from agentstate.domain import AgentState, Message, Role
+from agentstate.domain.reading import bodies_from
 from agentstate.durable.port import Journal
 from agentstate.durable.records import NewCheckpoint, NewMessage, Progress
 from agentstate.journals.memory import MemoryJournal
@@ -29,19 +29,19 @@ def write_state(journal: MemoryJournal, state: AgentState, *, memory: bool = Tru
     following: list[Message] = []
     while history and history[-1].role is Role.USER:
         following.insert(0, history.pop())
-    bodies = _bodies(history, {call.call_id: call.error for call in state.memory.tool_calls})
+    bodies = bodies_from(history, {call.call_id: call.error for call in state.memory.tool_calls})
     if history or memory:
         _checkpoint(
             journal, state, bodies, memory=memory, ended=bool(following) or not _is_within_a_turn(history)
         )
     if following:
-        ask(journal.store, _bodies(following, {}))
+        ask(journal.store, bodies_from(following, {}))
 
 
 def _checkpoint(
     journal: Journal, state: AgentState, bodies: list[dict[str, Json]], *, memory: bool, ended: bool
 ) -> None:
-    stored = {WORKING_MEMORY_KEY: {"set": _stored(state.memory)}} if memory else {}
+    stored = {WORKING_MEMORY_KEY: {"set": state.memory.to_stored()}} if memory else {}
     journal.checkpoint(
         NewCheckpoint(
             kind=CheckpointKind.END if ended else CheckpointKind.STEP,
@@ -56,45 +56,3 @@ def _checkpoint(
 
 def _is_within_a_turn(history: list[Message]) -> bool:
     return bool(history) and history[-1].role is Role.TOOL
-
-
-def _stored(memory: WorkingMemory) -> dict[str, Json]:
-    return {
-        "goal": memory.current_goal,
-        "plan": list(memory.plan_steps),
-        "completed": list(memory.completed_steps),
-        "notes": list(memory.notes),
-    }
-
-
-def _bodies(history: list[Message], errors: Mapping[str, str | None]) -> list[dict[str, Json]]:
-    """The messages as those of Haystack, plain JSON."""
-    origins: dict[str, Json] = {}
-    bodies = []
-    for message in history:
-        data = message.to_dict()
-        content: list[Json] = [{"text": data["content"]}] if data["content"] else []
-        if message.role is Role.TOOL:
-            call_id = data["metadata"]["tool_call_id"]
-            error = errors.get(call_id)
-            result = data["content"] if error is None else error
-            content = [
-                {
-                    "tool_call_result": {
-                        "result": result,
-                        "origin": origins[call_id],
-                        "error": error is not None,
-                    }
-                }
-            ]
-        for call in data["metadata"].get("tool_calls") or ():
-            origin = {
-                "tool_name": call["name"],
-                "arguments": call["arguments"],
-                "id": call["id"],
-                "extra": None,
-            }
-            origins[call["id"]] = origin
-            content.append({"tool_call": origin})
-        bodies.append({"role": data["role"], "meta": {}, "name": None, "content": content or [{"text": ""}]})
-    return bodies

@@ -9,6 +9,7 @@ from sessions_app.actions.approvals import approve, reject, reuse, withdraw
 from sessions_app.actions.base import BY_REASON
 from sessions_app.actions.breakpoints import change_arguments, remove_breakpoint, set_breakpoint
 from sessions_app.actions.bulk import bulk_estimate, bulk_start, bulk_stop
+from sessions_app.actions.domain_state import write_state
 from sessions_app.actions.doubts import decide, decide_all
 from sessions_app.actions.history import fork, rewind, undo
 from sessions_app.actions.messages import send_message, start

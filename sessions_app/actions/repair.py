@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.durable.state.tags import is_well_formed, shape, tagged_values
-from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
@@ -67,18 +67,19 @@ def edit_memory(
     plan: list[str],
     completed: list[str],
     notes: list[str],
+    keyed_notes: Mapping[str, str] | None = None,
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
     """Set the agent's working memory.
 
-    :raises Invalid: for a completed step that the plan does not have.
+    :raises Invalid: for a completed step that the plan does not have, and for what is not text.
     """
     require(actor, EDIT_MEMORY.permission)
-    memory = WorkingMemory(goal, tuple(plan), tuple(completed), tuple(notes))
     try:
+        memory = WorkingMemory(goal, tuple(plan), tuple(completed), tuple(notes), (), keyed_notes or {})
         memory.check()
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise Invalid(str(error)) from None
     return edit_state(
         actor=actor,

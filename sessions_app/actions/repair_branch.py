@@ -20,7 +20,7 @@ from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, lock, required_text, set_status
 from sessions_app.actions.history import leave, next_number
 from sessions_app.history import restore
-from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.history.message_rows import RESULT_OF, pack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -44,6 +44,7 @@ class RepairDraft:
     """A repair until it is committed: the branch that is repaired, the new one, and what changes on it.
 
     ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the repaired branch.
+    Without ``copies_step`` the unfinished step begins again.
     """
 
     action: Action
@@ -57,6 +58,7 @@ class RepairDraft:
     state: dict[str, Json] = field(default_factory=dict)
     context: list[int] | None = None
     answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
+    copies_step: bool = True
 
     def next_position(self) -> int:
         self.session.position += 1
@@ -74,11 +76,25 @@ class RepairDraft:
             created_at=self.now,
         )
 
+    def add_body(self, body: dict[str, Json]) -> Message:
+        """A new message on the new branch, from the whole `ChatMessage.to_dict()`."""
+        role, text, rest = pack(body)
+        return Message.objects.create(
+            branch=self.new_branch,
+            position=self.next_position(),
+            role=role,
+            text=text,
+            body=rest,
+            author=self.actor.name if role == Message.Role.USER else "",
+            created_at=self.now,
+        )
+
     def commit(self, what: str, data: dict[str, Json]) -> Session:
         """Write the new checkpoint, copy the unfinished step, and move the session to the new branch."""
         session = self.session
         checkpoint = _write_checkpoint(self)
-        _copy_unfinished_step(self)
+        if self.copies_step:
+            _copy_unfinished_step(self)
         session.branch = self.new_branch
         turn_over = self.checkpoint.kind == Checkpoint.Kind.END and session.phase == Phase.DONE
         if turn_over and not session.inbox.exists():

@@ -1,15 +1,17 @@
-"""A session of the desk as it is, for whoever reads it as a value: ``AgentState.of(StoredSession(session))``.
+"""A session of the desk as it is, for whoever reads it as a value: ``AgentState.of(session)``.
 
 It claims no session, locks nothing and writes nothing, so a worker may be running the session meanwhile.
 """
 
 from django.db import transaction
 
+from agentstate.domain.reading import readable
 from agentstate.durable.records import Progress, Snapshot, UnreadMessage, user_body
 from sessions_app.history import restore
 from sessions_app.models import Session
 
 
+@readable.register(Session)
 class StoredSession:
     """Reads like a journal, and has nothing to write with."""
 

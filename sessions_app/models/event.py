@@ -129,6 +129,8 @@ def _describe_repair(data: dict[str, Any]) -> str:
         case "state":
             *first, last = [key.replace("_", " ") for key in data.get("keys", ())] or [""]
             return f"changed {', '.join(first)} and {last}" if first else f"changed {last}"
+        case "value":
+            return "wrote its conversation and working memory"
         case "message" if data.get("tool"):
             return f"replaced the result of {data['tool']}"
         case "message":

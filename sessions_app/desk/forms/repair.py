@@ -39,7 +39,7 @@ class MemoryForm(ReasonForm):
     notes = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 4}),
-        help_text="An empty line between two notes.",
+        help_text="An empty line between two notes. Notes with a key stay as they are.",
     )
     field_order = ("version", "goal", "plan", "notes", "reason")
 
@@ -58,7 +58,8 @@ class MemoryForm(ReasonForm):
         }
         restored = self.context.mask.restore(typed, original)
         completed = [step for step, (_, is_done) in zip(restored["plan"], steps, strict=True) if is_done]
-        return actions.edit_memory(**arguments | restored, completed=completed)
+        keyed_notes = current_memory.keyed_notes
+        return actions.edit_memory(**arguments | restored, completed=completed, keyed_notes=keyed_notes)
 
 
 class StateForm(ReasonForm):

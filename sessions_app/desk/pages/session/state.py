@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.durable.state.tags import without_tags
-from agentstate.durable.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
@@ -22,6 +22,7 @@ class Memory:
     goal: str = ""
     plan: list[tuple[str, bool]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    keyed_notes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,10 @@ def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) 
         return None
     stored = WorkingMemory.from_stored(value)
     return Memory(
-        goal=stored.goal,
-        plan=[(step, step in stored.completed) for step in stored.plan],
+        goal=stored.current_goal,
+        plan=[(step, step in stored.completed_steps) for step in stored.plan_steps],
         notes=list(stored.notes),
+        keyed_notes=dict(stored.keyed_notes),
     )
 
 

@@ -1,0 +1,96 @@
+"""Writing a state of the value model (`agentstate.domain`) into a session of the desk, as a repair."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from agentstate.domain import AgentState, Message, Role, WorkingMemory
+from agentstate.domain.reading import bodies_from, messages_of
+from agentstate.domain.working_memory import keeps_working_memory
+from agentstate.names import WORKING_MEMORY_KEY
+from sessions_app.access.errors import Invalid
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import EDIT_STATE
+from sessions_app.actions import repair_branch
+from sessions_app.actions.base import in_one_transaction, require
+from sessions_app.actions.repair_branch import RepairDraft
+from sessions_app.history import restore
+from sessions_app.history.message_rows import results_of, unpack
+from sessions_app.models import Checkpoint, InboxMessage, Session
+from sessions_app.models import Message as MessageRow
+
+
+@in_one_transaction
+def write_state(
+    *,
+    actor: Actor,
+    session_id: UUID | str,
+    state: AgentState,
+    reason: str,
+    expected_version: int | None = None,
+) -> Session:
+    """Let the agent see the state's conversation and working memory: `AgentState.of` of the session is the way there.
+
+    Where the conversation is another one, the unfinished step begins again: what its calls did stays done, and a call
+    that would do it again needs approval. Messages of the user behind the end of a turn are unread. The phase stays.
+
+    :raises Invalid: if nothing was changed, or for a memory where the agent keeps none.
+    """
+    require(actor, EDIT_STATE.permission)
+    draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
+    is_changed = _write_memory(draft, state.memory)
+    is_changed |= _write_history(draft, state)
+    if not is_changed:
+        raise Invalid("Nothing was changed.")
+    return draft.commit("value", {"keys": sorted(draft.state)})
+
+
+def _write_memory(draft: RepairDraft, memory: WorkingMemory) -> bool:
+    before = restore.state_of(draft.repaired, draft.checkpoint).get(WORKING_MEMORY_KEY)
+    after = memory.to_stored()
+    if after == (before or WorkingMemory().to_stored()):
+        return False
+    if before is None and not keeps_working_memory(restore.tools_of(draft.repaired, draft.checkpoint)):
+        raise Invalid("This agent keeps no working memory.")
+    # Keys that an agent's own code has put beside these are kept.
+    draft.state = {WORKING_MEMORY_KEY: {**before, **after} if isinstance(before, dict) else after}
+    return bool(draft.state[WORKING_MEMORY_KEY] != before)
+
+
+def _write_history(draft: RepairDraft, state: AgentState) -> bool:
+    """Store what differs from what the model sees: the messages that it saw before keep their rows."""
+    rows = restore.context_of(draft.repaired, draft.checkpoint)
+    inbox = list(draft.session.inbox.all())
+    unread = [message.text for message in inbox]
+    history = list(state.history)
+    if unread and [message.content for message in history[-len(unread) :]] == unread:
+        history = history[: -len(unread)]  # they are unread as before
+    kept, seen = _kept(draft, rows, history)
+    if kept == len(rows) and seen == len(history):
+        return False
+    errors = {call.call_id: call.error for call in state.memory.tool_calls}
+    new = list(zip(history, bodies_from(history, errors), strict=True))[seen:]
+    if draft.checkpoint.kind == Checkpoint.Kind.END:
+        following = []
+        while new and new[-1][0].role is Role.USER:
+            following.append(new.pop()[0].content)
+        for text in reversed(following):
+            InboxMessage.objects.create(session=draft.session, text=text, author=draft.actor.user)
+    if kept < len(rows) or new:
+        draft.context = [row.position for row in rows[:kept]]
+        draft.context += [draft.add_body(body).position for _, body in new]
+        draft.copies_step = False
+    return True
+
+
+def _kept(draft: RepairDraft, rows: Sequence[MessageRow], history: Sequence[Message]) -> tuple[int, int]:
+    """The number of rows from the first on that the history begins with, and of its messages that they are."""
+    results = results_of(draft.repaired, rows)
+    seen = 0
+    for number, row in enumerate(rows):
+        messages = list(messages_of([unpack(row, results)], draft.now))
+        same = [replace(message, timestamp=draft.now) for message in history[seen : seen + len(messages)]]
+        if same != messages:
+            return number, seen
+        seen += len(messages)
+    return len(rows), seen
