@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+import redis
 
 from sessions_app.models import Session, Status
 from tests.chaos import Workers, celery, chaos_environment, database, start
@@ -38,6 +39,9 @@ def test_a_worker_is_woken_by_a_message_and_publishes_its_agents_first(env):
         wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
         session_id = manage(env, "agent", "start", "claims", "What does policy POL-8801 cover?")
         wait_for(lambda: is_done(env, session_id), "the session to end")
+        with redis.Redis.from_url(env["REDIS_URL"], decode_responses=True) as mirror:
+            state = f"agent:state:{session_id}"
+            wait_for(lambda: mirror.hget(state, "status") == "complete", "the worker to mirror the session")
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     assert "Traceback" not in worker.output

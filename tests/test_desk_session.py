@@ -370,6 +370,20 @@ def test_a_page_of_the_json_leaves_out_big_results_and_says_how_big_they_are(des
     assert whole.keys() == data["tool_calls"][0].keys()
 
 
+def test_the_page_of_a_call_shows_arguments_as_they_are_and_a_result_without_the_tags_of_its_types(desk):
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"$type": "none of ours", "value": "POL-7"})])
+    call = history.finish(history.calls[-1], {"limit": {"$type": "decimal", "value": "1.50"}})
+    address = f"/sessions/{history.session.pk}/calls/{call.pk}/"
+    text = desk.get(address).content.decode()
+    assert "none of ours" in text
+    assert "1.50" in text
+    assert "decimal" not in text
+    told = desk.get(f"{address}?raw").json()
+    assert told["arguments"] == {"$type": "none of ours", "value": "POL-7"}
+    assert told["result"] == {"limit": "1.50"}
+
+
 def test_a_session_names_its_agent_that_is_not_registered(desk):
     session = builders.paused()
     session.agent = "gone"

@@ -1,5 +1,7 @@
 """Tagged values that are well-formed are exactly those that can be decoded; a tag in plain data is plain data."""
 
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.durable.state.encoding import decode, encode
-from agentstate.durable.state.tags import as_plain_data, is_well_formed, shape, tagged_values
+from agentstate.durable.state.tags import as_plain_data, is_well_formed, shape, tagged_values, without_tags
 from tests.test_encoding import values
 
 PLAIN = st.recursive(
@@ -21,6 +23,7 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_what_is_typed_as_plain_json_is_decoded_as_it_was_typed(value):
     assert decode(as_plain_data(value)) == value
+    assert without_tags(as_plain_data(value)) == value
 
 
 @given(values)
@@ -66,3 +69,45 @@ def test_an_object_of_haystack_has_the_fields_of_the_present_one(value):
 )
 def test_what_could_not_be_decoded_is_not_well_formed(tagged: dict[str, Any]):
     assert not is_well_formed(tagged, {shape({"$type": "document", "value": {"content": "x"}})})
+
+
+def test_an_encoded_value_is_plain_json_for_people_and_programs() -> None:
+    value = {
+        "limit": Decimal("1.50"),
+        "day": date(2026, 3, 1),
+        "span": timedelta(minutes=2),
+        "pair": (1, {"a"}),
+        "by number": {1: "one", (2, 3): "both"},
+        "huge": 1e23,
+        "none": float("nan"),
+        "document": [Document(id="d1", content="Covered.", meta={"page": 3})],
+        "data": {"$type": "date", "value": "a key like others"},
+    }
+    plain = without_tags(encode(value))
+    assert (
+        plain.pop("document")[0].items() >= {"id": "d1", "content": "Covered.", "meta": {"page": 3}}.items()
+    )
+    assert plain == {
+        "limit": "1.50",
+        "day": "2026-03-01",
+        "span": 120.0,
+        "pair": [1, ["a"]],
+        "by number": {"1": "one", "[2, 3]": "both"},
+        "huge": 1e23,
+        "none": "nan",
+        "data": {"$type": "date", "value": "a key like others"},
+    }
+
+
+@pytest.mark.parametrize(
+    "malformed, plain",
+    [
+        ({"$type": "dict", "value": "••••"}, "••••"),
+        ({"$type": "dict"}, None),
+        ({"$type": "ordered", "keys": 5, "value": {"a": 1}}, {"a": 1}),
+        ({"$type": ["float"], "value": [{"$type": "float", "value": {}}]}, [{}]),
+        ({"$type": "timedelta", "value": "long"}, "long"),
+    ],
+)
+def test_what_no_run_can_read_is_plain_json_too(malformed: object, plain: object) -> None:
+    assert without_tags(malformed) == plain

@@ -13,6 +13,7 @@ from typing import Any
 from django.db.models import F, IntegerField, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Length, Substr
 
+from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.history import effects
@@ -144,7 +145,8 @@ def _effect(row: Any, request: Request, mask: Mask) -> Effect:
     call = mask.row(row)
     session = call.branch.session
     if is_whole and call.result is not None:
-        result = call.result if isinstance(call.result, str) else _as_text(call.result)
+        plain = without_tags(call.result)
+        result = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
     else:
         result = shown.beginning(mask, row.beginning) if row.beginning and not is_whole else ""
     if not is_whole or len(result) > RESULT_LENGTH:
@@ -158,7 +160,3 @@ def _effect(row: Any, request: Request, mask: Mask) -> Effect:
         branch=call.branch.number,
         session=mask.row(session) if session.pk != request.session.pk else None,
     )
-
-
-def _as_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

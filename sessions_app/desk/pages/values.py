@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentstate.durable.state.tags import without_tags
+from agentstate.durable.state.tags import as_plain_data, without_tags
 from agentstate.names import TYPE_TAG
 
 TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
@@ -42,6 +42,11 @@ def readable(value: Any) -> ReadableValue:
     if isinstance(value, str):
         return ReadableValue(value, True, documents)
     return ReadableValue(json.dumps(value, ensure_ascii=False, indent=2), False, documents)
+
+
+def readable_arguments(arguments: Any) -> ReadableValue:
+    """The arguments of a call: plain JSON as the model wrote it, in which a key ``$type`` is a key like others."""
+    return readable(as_plain_data(arguments))
 
 
 def _documents(value: Any) -> Iterator[dict[str, Any]]:

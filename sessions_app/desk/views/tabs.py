@@ -156,8 +156,8 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
         session_frame(context)
         | {
             "call": item,
-            "arguments": values.readable(item.ran),
-            "requested": values.readable(item.row.arguments) if item.edited else None,
+            "arguments": values.readable_arguments(item.ran),
+            "requested": values.readable_arguments(item.row.arguments) if item.edited else None,
         },
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.availability import shows
 from sessions_app.access.typed import cut, whole_number
 from sessions_app.desk.pages.session import checkpoints
@@ -112,8 +113,8 @@ def _state(context: SessionContext, key: str) -> _StoredValue | None:
 
 _FIELDS = ("title", "customer")
 _KINDS: dict[str, _Finder] = {
-    "arguments": _call("the arguments", lambda call: call.ran_with),
-    "asked": _call("the arguments that the agent asked for", lambda call: call.arguments),
+    "arguments": _call("the arguments", lambda call: as_plain_data(call.ran_with)),
+    "asked": _call("the arguments that the agent asked for", lambda call: as_plain_data(call.arguments)),
     "result": _call("the result", lambda call: call.result),
     "error": _call("the error", lambda call: call.error),
     "message": _message,
