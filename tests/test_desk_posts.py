@@ -60,6 +60,17 @@ def allowing() -> Session:
     return session
 
 
+def with_breakpoint() -> Session:
+    row = {"number": 1, "tool": "issue_refund", "when": None, "once": False, "by": "berta"}
+    return builders.paused(breakpoints=[row])
+
+
+def stopped_before_refund() -> Session:
+    history = builders.refunding()
+    hit = {"before": "tools", "step": 1, "calls": [history.calls[-1].call_id]}
+    return history.rest("paused", breakpoint_hit=hit)
+
+
 def of_the_message(session: Session) -> Fields:
     return {"position": builders.branch_of(session).messages.get(role="user").position, "text": "Roof?"}
 
@@ -110,6 +121,33 @@ POSTS = {
         may_not="viewer",
         reason=False,
         event="withdrawn",
+    ),
+    "breakpoint": Post(
+        builders.running,
+        lambda _: {"tool": "", "comparison": "="},
+        builders.cancelled,
+        role="operator",
+        may_not="viewer",
+        reason=False,
+        event="breakpoint_set",
+    ),
+    "remove-breakpoint": Post(
+        with_breakpoint,
+        lambda _: {"number": 1},
+        builders.paused,
+        role="operator",
+        may_not="viewer",
+        reason=False,
+        event="breakpoint_removed",
+    ),
+    "arguments": Post(
+        stopped_before_refund,
+        lambda s: {"call_id": last_call(s), "arg-claim": "CLM-1042", "arg-amount": "60"},
+        builders.in_doubt,
+        role="operator",
+        may_not="viewer",
+        reason=False,
+        event="arguments_changed",
     ),
     "note": Post(
         builders.running,
@@ -229,6 +267,7 @@ def test_an_impossible_act_is_refused_and_says_why(client, name):
     session = impossible()
     before = rows(session)
     answer = logged_in(client, "supervisor").post(address(session, name), typed(session, name))
-    assert answer.status_code == (404 if name == "withdraw" else 409)  # there is no allowance to take back
+    # There is no allowance to take back, and no breakpoint to remove.
+    assert answer.status_code == (404 if name in ("withdraw", "remove-breakpoint") else 409)
     assert 'role="alert"' in answer.content.decode()
     assert rows(session) == before

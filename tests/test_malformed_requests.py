@@ -109,7 +109,7 @@ def address(route: str, user: User) -> Address:
     path = "/" + PARAMETER.sub(lambda parameter: str(values.get(parameter[1], 1)), route)
     query = {"checkpoint": fields["checkpoint"]} if "checkpoint" in fields else {}
     query |= {"call": fields["call_id"]} if "call_id" in fields else {}
-    query |= {"key": fields["key"]} if "key" in fields else {}
+    query |= {name: fields[name] for name in ("key", "number") if name in fields}
     if action == "approve":
         fields |= {"arg-claim": "CLM-1042", "arg-amount": "130", "reason": "Rain"}
     approval = Approval.objects.filter(session=session).first()
