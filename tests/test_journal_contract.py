@@ -410,7 +410,7 @@ def test_there_are_no_discarded_calls_without_a_rewind(adapter: Adapter) -> None
     journal, [place] = called(adapter)
     journal.start_call(place, sent=None, at=AT)
     scope = EffectScope(whole_tool=True)
-    assert journal.earlier_effects("pay", {"n": 1}, position=place + 1, scope=scope) is None
+    assert journal.earlier_effects("pay", {"n": 1}, position=place, scope=scope) is None
 
 
 # People
