@@ -1,6 +1,7 @@
 """Calls of one step run beside each other as in a plain run, also after a kill; so do runs of one durable agent."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,8 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
-from agentstate import ToolPolicy
+import agentstate
+from agentstate import DurableAgent, ToolPolicy
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
@@ -69,3 +71,94 @@ def test_one_durable_agent_serves_several_runs_at_once() -> None:
     for journal in journals:
         assert [call.result for call in journal.store.calls.values()] == [f"fast:q{n}" for n in range(5)]
         assert journal.store.outcome["final_answer"] == "Long done."
+
+
+# After a kill the calls that had ended are replayed beside those that run
+
+
+class AtOnce:
+    """A tool that notes how many of its calls run at once; each lasts until the limit is reached, or a moment."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.most = 0
+        self._running = 0
+        self._condition = threading.Condition()
+
+    def __call__(self, n: int) -> str:
+        with self._condition:
+            self._running += 1
+            self.most = max(self.most, self._running)
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self.most >= self.limit, SECONDS)
+            self._running -= 1
+        return f"counted {n}"
+
+    def agent(self) -> Agent:
+        parameters = {"type": "object", "properties": {"n": {"type": "integer"}}}
+        tool = Tool(name="tick", description="Counts.", parameters=parameters, function=self.__call__)
+        calls = [ToolCall("tick", {"n": n}, id=f"t{n}") for n in range(6)]
+        return Agent(chat_generator=scripted(calls, "Over."), tools=[tool], tool_concurrency_limit=self.limit)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("write", [None, 3, 6])
+def test_no_more_calls_run_at_once_than_the_limit_allows_also_after_a_kill(
+    limit: int, write: int | None
+) -> None:
+    tick = AtOnce(limit)
+    durable = make_durable(tick.agent(), policies={"tick": ToolPolicy(idempotent=True)})
+    died, outcome = killed_at(write or 0, True, durable, {})
+    assert died is (write is not None)
+    assert tick.most == limit
+    assert outcome.result is not None
+    texts = [result.result for message in outcome.result["messages"] for result in message.tool_call_results]
+    assert texts == [f"counted {n}" for n in range(6)]
+
+
+@pytest.mark.parametrize("write", [None, 1, 2, 3, 4, 5])
+def test_two_equal_calls_in_two_threads_are_two_calls_each_with_its_key(write: int | None) -> None:
+    keys: list[str] = []
+    barrier = threading.Barrier(2)
+
+    def pay(order: str) -> str:
+        if write is None:
+            barrier.wait(SECONDS)  # undisturbed, they do run in two threads
+        keys.append(agentstate.idempotency_key())
+        return f"paid {order}"
+
+    parameters = {"type": "object", "properties": {"order": {"type": "string"}}}
+    tool = Tool(name="pay", description="Pays.", parameters=parameters, function=pay)
+    calls = [ToolCall("pay", {"order": "A1"}), ToolCall("pay", {"order": "A1"})]
+    agent = Agent(chat_generator=scripted(calls, "Over."), tools=[tool])
+    durable = make_durable(agent, policies={"pay": ToolPolicy(idempotent=True)})
+
+    _, outcome = killed_at(write or 0, True, durable, {})
+
+    assert outcome.status == "idle"
+    assert len(set(keys)) == 2
+    assert len(keys) <= 3
+
+
+def test_a_call_that_waits_for_one_that_had_ended_is_ended_by_its_time_limit() -> None:
+    """The finished call does not run again, so nobody else comes to the barrier."""
+    barrier = threading.Barrier(2)
+    policy = ToolPolicy(idempotent=True, timeout=0.05)
+    durable = make_durable(meeting(barrier), policies={"meet": policy})
+    died, outcome = killed_at(4, True, durable, {})  # the first of the two calls to end was committed
+    assert died
+    assert outcome.result is not None
+    texts = [result.result for message in outcome.result["messages"] for result in message.tool_call_results]
+    assert sorted("did not answer within 0.05 seconds" in text for text in texts) == [False, True]
+
+
+def test_two_threads_that_run_one_session_follow_each_other() -> None:
+    session = DurableAgent(sample_agents.long_run(2), MemoryJournal.open())
+    with ThreadPoolExecutor(2) as executor:
+        outcomes = list(executor.map(session.run, ["one", "two"]))
+    assert [outcome.text for outcome in outcomes] == ["Long done.", "Long done."]
+    asked = [message.text for message in session.history() if message.is_from("user")]
+    assert set(asked) == {"one", "two"}
+    assert Counter(sample_agents.effects) == Counter(
+        {"model(0)": 2, "fast(q0)": 2, "model(1)": 2, "fast(q1)": 2, "model(2)": 2}
+    )
