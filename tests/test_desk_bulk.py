@@ -214,7 +214,7 @@ def test_its_pages_are_as_cheap_for_many_sessions_as_for_few(operator, django_as
             operator.get("/bulk/?queue=all&kind=pause")
         begin(operator, expected=str(Session.objects.count()))
         bulk_action = work()
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(10):
             operator.get(f"/bulk/actions/{bulk_action.pk}/")
         with django_assert_num_queries(8):
             operator.get("/bulk/actions/")
@@ -304,3 +304,49 @@ def test_views_need_a_login(client):
     assert client.post("/views/1/delete/")["Location"].startswith("/login/")
     client.force_login(builders.user(None))
     assert client.get("/views/").status_code == 403
+
+
+def test_only_the_ticked_sessions_are_chosen(operator):
+    one, _, _ = three()
+    page = plain(operator.get(f"/bulk/?queue=all&pick=&pick={one.pk}"))
+    assert "<b>1 of 1 session</b>" in page
+    assert "sessions: 1 ticked" in page
+    begin(operator, f"queue=all&kind=pause&pick=&pick={one.pk}")
+    assert list(BulkItem.objects.values_list("session", flat=True)) == [one.pk]
+
+
+@pytest.mark.parametrize("pick", ["", "not-an-id"])
+def test_where_nothing_is_ticked_nothing_is_chosen(operator, pick):
+    three()
+    page = operator.get(f"/bulk/?queue=all&pick={pick}")
+    assert page.status_code == 400
+    assert "can be changed now" not in plain(page)
+    assert begin(operator, f"queue=all&kind=pause&pick={pick}").status_code == 400
+    assert not BulkAction.objects.exists()
+
+
+@pytest.mark.parametrize("queue, title", [("paused", "Resume"), ("running", "Pause"), ("done", "Assign")])
+def test_a_bulk_action_opens_on_what_fits_the_queue(operator, queue, title):
+    builders.paused()
+    builders.done()
+    builders.queued()
+    page = plain(operator.get(f"/bulk/?queue={queue}"))
+    assert re.search(rf'<a href="[^"]*" aria-current="page">{title}', page)
+
+
+def test_the_result_lists_what_was_done_leads_back_and_offers_the_reverse(operator):
+    one, two, done = three()
+    address = begin(operator)["Location"]
+    bulk_action = work()
+    page = plain(operator.get(address))
+    done_part = page.split("<h2>Done</h2>")[1]
+    assert f'href="/sessions/{one.pk}/"' in done_part
+    assert f'href="/sessions/{two.pk}/"' in done_part
+    assert f'href="/sessions/{done.pk}/"' not in done_part.split("Refused")[0]
+    assert '<a class="button" href="/?queue=all">Back to the list</a>' in page
+    reverse = f"queue=all&bulk={bulk_action.pk}&kind=resume"
+    assert f'href="/bulk/?{reverse}"'.replace("&", "&amp;") in page
+    assert "Resume these 2…" in page
+    begin(operator, reverse)
+    work()
+    assert set(Session.objects.filter(status="queued")) == {one, two}

@@ -333,3 +333,38 @@ def test_every_page_warns_when_sessions_are_due_and_no_worker_is_online(desk):
     assert "No worker is running." not in desk.get("/").content.decode()
     Worker.objects.update(stopped_at=timezone.now())
     assert "No worker is running." in desk.get("/").content.decode()
+
+
+def test_a_searched_list_says_how_many_results_there_are_and_can_be_cleared(desk):
+    for number in range(3):
+        builders.done(title=f"Roof {number}")
+    builders.done(title="Cellar")
+    text = " ".join(desk.get("/?queue=all&q=Roof").content.decode().split())
+    assert "<b>3 results</b> for “Roof”" in text
+    assert '<a class="button" href="/?queue=all">Clear</a>' in text
+    assert "<b>1 result</b> for “Cellar”" in " ".join(
+        desk.get("/?queue=all&q=Cellar").content.decode().split()
+    )
+    assert "result</b>" not in desk.get("/?queue=all").content.decode()
+
+
+def test_the_order_of_a_list_is_said_and_can_be_turned(desk):
+    builders.done(title="Old")
+    builders.done(title="New")
+    text = desk.get("/?queue=all").content.decode()
+    assert "Changed most recently first" in " ".join(text.split())
+    assert text.index(">New</a>") < text.index(">Old</a>")
+    turned = desk.get("/?queue=all&order=oldest").content.decode()
+    assert "Changed longest ago first" in " ".join(turned.split())
+    assert turned.index(">Old</a>") < turned.index(">New</a>")
+
+
+def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
+    session = builders.done(title="Free")
+    text = desk.get("/?queue=all").content.decode()
+    assert 'aria-label="Take Free"' in text
+    desk.post(f"/sessions/{session.pk}/assign/", {"version": session.version, "assignee": "anna"})
+    session.refresh_from_db()
+    assert session.assignee is not None
+    assert session.assignee.username == "anna"
+    assert 'aria-label="Take Free"' not in desk.get("/?queue=all").content.decode()

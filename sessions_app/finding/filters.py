@@ -11,9 +11,26 @@ from django.utils import timezone
 
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.search import history_contains
-from sessions_app.models import Phase, RegisteredAgent, Status
+from sessions_app.models import BulkItem, Phase, RegisteredAgent, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+# A page of the list has no more.
+MOST_PICKED = 50
+
+
+class Picked(forms.Field):
+    """The ids of sessions that a person has ticked."""
+
+    def clean(self, value: Any) -> list[uuid.UUID]:
+        values = [text for text in value or [] if text]
+        if value and not values:
+            raise forms.ValidationError("Tick at least one session first.")
+        if len(values) > MOST_PICKED:
+            raise forms.ValidationError(f"At most {MOST_PICKED} sessions can be ticked.")
+        try:
+            return [uuid.UUID(text) for text in values]
+        except ValueError:
+            raise forms.ValidationError("These are not ids of sessions.") from None
 
 
 class SessionFilter(forms.Form):
@@ -37,6 +54,8 @@ class SessionFilter(forms.Form):
             ("30d", "in the last month"),
         ],
     )
+    bulk = forms.IntegerField(required=False, min_value=1, max_value=2**63 - 1, widget=forms.HiddenInput)
+    pick = Picked(required=False, widget=forms.MultipleHiddenInput)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,9 +97,20 @@ class SessionFilter(forms.Form):
                 where &= Q(assignee=None)
             case name:
                 where &= Q(assignee__username=name)
+        if "bulk" in values:
+            # Those that the bulk action has changed, and none that it refused.
+            done = BulkItem.objects.filter(bulk_action=values["bulk"], outcome=BulkItem.Outcome.DONE)
+            where &= Q(pk__in=done.values("session"))
+        if "pick" in values:
+            where &= Q(pk__in=values["pick"])
         if "q" in values:
             where &= _search(values["q"], whole)
         return where
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the list is searched or filtered."""
+        return self.narrows or bool(self.cleaned_data.get("q"))
 
     @property
     def narrows(self) -> bool:

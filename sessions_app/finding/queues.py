@@ -78,17 +78,24 @@ class SessionsPage:
 
 
 def read_page(
-    key: str, *, now: datetime, where: Q | None = None, after: str = "", limit: int = PAGE
+    key: str,
+    *,
+    now: datetime,
+    where: Q | None = None,
+    after: str = "",
+    oldest_first: bool | None = None,
+    limit: int = PAGE,
 ) -> SessionsPage:
     """One page of a queue, with branches, assignees and tags. Two queries.
 
     :param after: The cursor that the page before gave; an invalid one gives the first page.
+    :param oldest_first: The order, where it is not that of the queue.
     """
-    queue = BY_KEY[key]
+    ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     rows = select(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
     if cursor := read_cursor(after):
-        rows = rows.filter(_beyond(*cursor, ascending=queue.oldest_first))
-    sessions = list(rows.order_by(*_order(queue.oldest_first))[: limit + 1])
+        rows = rows.filter(_beyond(*cursor, ascending=ascending))
+    sessions = list(rows.order_by(*_order(ascending))[: limit + 1])
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
 

@@ -73,6 +73,12 @@ def failures(context: PageContext, bulk: BulkAction, *, after: int = 0, limit: i
     return Page(items[:limit], items[limit - 1].pk if len(items) > limit else None)
 
 
+def done(context: PageContext, bulk: BulkAction, limit: int = PAGE) -> list[BulkItem]:
+    """The first sessions that it has changed, masked. One query."""
+    rows = bulk.items.filter(outcome=Outcome.DONE).select_related("session")
+    return context.mask.rows(rows.order_by("pk")[:limit])
+
+
 def _progress_of(bulk_actions: Sequence[BulkAction]) -> dict[int, Progress]:
     """By primary key: one query."""
     numbers: dict[int, dict[str, int]] = {bulk.pk: {} for bulk in bulk_actions}

@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, NOT_ALLOWED, PAUSE
+from sessions_app.action_list import ACTIONS, ASSIGN, NOT_ALLOWED, PAUSE, RESUME
 from sessions_app.desk.context import (
     Request,
     number,
@@ -29,6 +29,10 @@ from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
 
+# What a person most likely does with the sessions of a queue, and what takes a bulk action back.
+FITTING = {"attention": RESUME, "waiting": RESUME, "paused": RESUME, "done": ASSIGN}
+REVERSE = {PAUSE.key: RESUME, RESUME.key: PAUSE}
+
 
 @staff_page
 @require_http_methods(["GET", "POST"])
@@ -37,7 +41,7 @@ def begin(request: Request) -> HttpResponse:
     context = page_context(request)
     actor = context.actor
     choices = {action.key: action for action in ACTIONS.values() if action.bulk}
-    action = choices.get(request.GET.get("kind", ""), PAUSE)
+    action = choices.get(request.GET.get("kind", ""), FITTING.get(queue_of(request), PAUSE))
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
     sessions = queues.select(queue_of(request) or "all", context.now, session_filter.where())
@@ -46,6 +50,8 @@ def begin(request: Request) -> HttpResponse:
     if not session_filter.is_valid():
         # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
         problem, status = "The filter is wrong: correct it on the desk, then come back.", 400
+        if "pick" in session_filter.errors:
+            problem = " ".join(map(str, session_filter.errors["pick"]))
     elif not actor.may(action.permission):
         problem, status = NOT_ALLOWED, 403 if request.method == "POST" else 200
     else:
@@ -96,6 +102,9 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
         "assigns": action is ASSIGN,
         "progress": bulk_pages.progress(bulk),
         "failures": bulk_pages.failures(context, bulk, after=number(request, "after") or 0),
+        "done": bulk_pages.done(context, bulk),
+        "reverse": REVERSE.get(bulk.kind),
+        "list": "" if shown.hides_in_query(context.mask, bulk.query) else bulk.query,
         "filtered": describe_query(bulk.query, context.mask),
         "why_not_stop": "" if context.actor.may(action.permission) else NOT_ALLOWED,
     }
@@ -139,6 +148,10 @@ def describe_query(query: str, mask: Mask) -> list[tuple[str, Any]]:
     filters = [
         (name, shown.tag(mask, str(value)) if name == "tag" else mask.named(name, value))
         for name, value in parameters.items()
-        if name != "queue" and value
+        if name not in ("queue", "bulk", "pick", "order") and value
     ]
+    if picked := [key for key in parameters.getlist("pick") if key]:
+        filters.append(("sessions", f"{len(picked)} ticked"))
+    if parameters.get("bulk"):
+        filters.append(("sessions", f"done by bulk action {mask.text(parameters['bulk'])}"))
     return [*([("queue", queue.title)] if queue else []), *filters]

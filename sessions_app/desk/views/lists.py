@@ -61,7 +61,10 @@ def sessions_page(request: Request) -> HttpResponse:
     if after and queues.read_cursor(after) is None:
         raise Invalid("The address names no page of this list. Open the list again.")
     where = session_filter.where()
-    page = queues.read_page(key, now=now, where=where, after=after)
+    oldest_first = {"oldest": True, "newest": False}.get(
+        request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
+    )
+    page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
     counts = queues.counts(now, where)
     mark = digest(
         [
@@ -73,6 +76,7 @@ def sessions_page(request: Request) -> HttpResponse:
         return HttpResponse(status=204)
     sessions = context.mask.rows(page.sessions)
     titles = dict(RegisteredAgent.objects.values_list("key", "title"))
+    listed = next((count.number for count in counts if count.queue.key == key), None)
     filtered = request.GET.copy()
     for name in ("seen", "after", "queue"):
         filtered.pop(name, None)
@@ -86,6 +90,8 @@ def sessions_page(request: Request) -> HttpResponse:
         "next": page.next,
         "after": after,
         "filter": session_filter,
+        "oldest_first": oldest_first,
+        "results": listed if session_filter.is_on else None,
         "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,
         "seconds": SECONDS,
