@@ -270,6 +270,36 @@ def test_the_sweep_finds_what_the_mirror_lacks_and_looks_at_old_sessions_once(
 
 
 @pytest.mark.django_db
+def test_a_session_that_the_server_refuses_does_not_hold_up_the_others(
+    mirror: MirrorSessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused, other = builders.paused(), builders.paused()
+    mirror.client.rpush(f"agent:state:{refused.pk}", "a key of another kind")
+    healing.update(mirror, refused.pk)
+    assert "The server refused the mirror of session" in caplog.text
+    healing.update(mirror, other.pk)
+    assert state(mirror, other)["status"] == "paused"
+
+
+@pytest.mark.django_db
+def test_a_server_that_drops_what_it_is_given_is_not_written_for_ever(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "PAGE", 3)
+    session = builders.done()
+    script = mirror._script
+
+    def dropping(*args: Any) -> Any:
+        written = script(*args)
+        mirror.client.flushall()
+        return written
+
+    monkeypatch.setattr(mirror, "_script", dropping)
+    mirror.update(session.pk)
+    assert mirror.client.keys("agent:*") == []
+
+
+@pytest.mark.django_db
 def test_a_mirror_that_is_up_to_date_costs_one_query(
     mirror: MirrorSessions, django_assert_num_queries: Any
 ) -> None:

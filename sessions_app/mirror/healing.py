@@ -4,10 +4,13 @@ What is lost is found in the order in which sessions changed. How far that has c
 that a server that lost its data is filled again, from the beginning.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import redis
+from django.db import DatabaseError
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -15,6 +18,9 @@ from agentstate.journals import layout
 from sessions_app.mirror.sessions import MirrorSessions
 from sessions_app.models import Session
 
+logger = logging.getLogger(__name__)
+
+UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
 # The time and the id of the last session that was looked at.
 SEEN = "agent:mirror:seen"
 # A session that changed so recently is looked at again: the commit of one that changed before it may come later.
@@ -23,13 +29,29 @@ RECENT = timedelta(seconds=60)
 AT_ONCE = 1000
 
 
+def update(mirror: MirrorSessions, session_id: UUID, *, anew: bool = False) -> None:
+    """Update one session. What is wrong with it alone is logged, so that it does not hold up the others.
+
+    :raises ConnectionError, TimeoutError: those of redis, if the server does not answer.
+    :raises DatabaseError: if the database does not.
+    """
+    try:
+        mirror.update(session_id, anew=anew)
+    except (*UNAVAILABLE, DatabaseError):
+        raise
+    except redis.RedisError as error:
+        logger.error("The server refused the mirror of session %s: %s", session_id, error)
+    except Exception:
+        logger.exception("The mirror of session %s was not updated.", session_id)
+
+
 def heal(mirror: MirrorSessions) -> int:
     """Update the sessions that the mirror lacks among those that changed since the last call; returns how many."""
     rows = list(_changed_since(mirror.client.get(SEEN)).values_list("pk", "change", "updated_at")[:AT_ONCE])
     changes = _mirrored_changes(mirror, [row[0] for row in rows])
     lacking = [pk for (pk, change, _), mirrored in zip(rows, changes, strict=True) if mirrored != str(change)]
     for session_id in lacking:
-        mirror.update(session_id)
+        update(mirror, session_id)
     settled = [row for row in rows if row[2] < timezone.now() - RECENT]
     if settled:
         mirror.client.set(SEEN, f"{settled[-1][2].isoformat()} {settled[-1][0]}")
@@ -42,7 +64,7 @@ def rebuild(mirror: MirrorSessions) -> int:
         existing = {str(pk) for pk in Session.objects.filter(pk__in=session_ids).values_list("pk", flat=True)}
         mirror.delete(session_id for session_id in session_ids if session_id not in existing)
     for session_id in Session.objects.order_by("updated_at", "pk").values_list("pk", flat=True).iterator():
-        mirror.update(session_id, anew=True)
+        update(mirror, session_id, anew=True)
     return sum(1 for _ in _mirrored_ids(mirror))
 
 

@@ -89,28 +89,24 @@ class MirrorThread:
             connections.close_all()
 
     def _work(self, mirror: "MirrorSessions", due: list[UUID], heals: bool) -> None:
-        import redis
-
-        from sessions_app.mirror.healing import heal
+        from sessions_app.mirror import healing
 
         wait = PAUSE_SECONDS
         try:
             while due and not self._stopped:
-                mirror.update(due[0])
+                healing.update(mirror, due[0])
                 del due[0]
             if heals and not self._stopped:
-                heal(mirror)
-        except (redis.RedisError, DatabaseError) as error:
+                healing.heal(mirror)
+        except (*healing.UNAVAILABLE, DatabaseError) as error:
             if not self._failures:
                 logger.warning("The mirror is late, since its server or the database failed: %s", error)
             self._failures += 1
-            wait = min(LONGEST_WAIT_SECONDS, 0.5 * 2**self._failures)
+            wait = LONGEST_WAIT_SECONDS if self._failures > 5 else 0.5 * 2**self._failures
             for session_id in due:
                 self.update(session_id)
-        except Exception:  # this session is left to the sweep; the others go on
-            logger.exception("The mirror of session %s was not updated.", due[0] if due else "")
-            for session_id in due[1:]:
-                self.update(session_id)
+        except Exception:  # the next sweep looks again
+            logger.exception("What the mirror lacks was not found.")
         else:
             if self._failures:
                 logger.info("The mirror is written again.")

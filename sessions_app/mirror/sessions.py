@@ -93,6 +93,7 @@ class MirrorSessions:
         :param anew: Write it from the beginning, whatever the mirror has.
         :raises redis.RedisError: if the server does not answer.
         """
+        pages = 0
         while True:
             session = Session.objects.select_related("branch").filter(pk=session_id).first()
             if session is None:
@@ -103,16 +104,23 @@ class MirrorSessions:
             stored = self._stored(session)
             if not anew and stored.branch == session.branch.number and stored.change >= session.change:
                 return
+            if pages and not stored.last_write:
+                return  # the server drops what it is given, as one does that is full
             fresh = anew or stored.branch != session.branch.number
-            written = self._write(session, stored, fresh=fresh)
+            written, complete = self._write(session, stored, fresh=fresh)
             if written < 0:
                 return  # the server has a journal of this name
             if written:
-                anew = False
-            # Then it is looked at once more: another page may follow, and the session may be deleted by now.
+                pages, anew = pages + 1, False
+            if written and complete:
+                if not stored.last_write and not Session.objects.filter(pk=session_id).exists():
+                    self.delete(
+                        [str(session_id)]
+                    )  # it was deleted meanwhile, and perhaps before this was written
+                return
 
-    def _write(self, session: Session, stored: _Mirrored, *, fresh: bool) -> int:
-        """Write the next page of the session's log; returns what the script does: 1 if it has written."""
+    def _write(self, session: Session, stored: _Mirrored, *, fresh: bool) -> tuple[int, bool]:
+        """Write the next page of the session's log; returns what the script does, and whether it is the last page."""
         begin = _Mirrored() if fresh else stored
         entries, place = read_log(session, begin.place, mask=Mask.none())
         complete = place.position >= session.position
@@ -132,7 +140,7 @@ class MirrorSessions:
             len(flat),
         ]
         log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
-        return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log]))
+        return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log])), complete
 
     def _stored(self, session: Session) -> _Mirrored:
         values = self.client.hmget(layout.key("state", str(session.pk)), _FIELDS)
