@@ -92,6 +92,16 @@ def test_where_an_agent_has_changed_a_link_leads_to_what_changed(operator: Clien
     assert f'href="{address}"' in operator.get(page.format(session.pk)).content.decode()
 
 
+def test_tools_that_a_toolset_has_not_listed_yet_are_not_shown_as_removed(operator: Client) -> None:
+    session = builders.paused()
+    record(DEFINITION, PARTS)
+    record(NEW, {**CHANGED, "tools": {}, "tools_pending": True})
+    RegisteredAgent.objects.update(definition=NEW)
+    answer = text_of(operator.get(f"/sessions/{session.pk}/definition-changes/"))
+    assert "name small-1 → large-2" in answer
+    assert "removed" not in answer
+
+
 def test_a_definition_that_is_not_on_record_is_said(operator: Client) -> None:
     session = builders.paused()
     RegisteredAgent.objects.update(definition=NEW)

@@ -30,7 +30,10 @@ _PROMPTS = {"system_prompt": "system", "user_prompt": "user"}
 
 
 def definition_parts(agent: Agent) -> dict[str, Json]:
-    """``{"model": {...}, "prompts": {...}, "tools": {name: {...}}, "settings": {...}}``, as plain JSON."""
+    """``{"model": {...}, "prompts": {...}, "tools": {name: {...}}, "settings": {...}}``, as plain JSON.
+
+    ``tools_pending`` is True where a toolset has not listed its tools yet: more than these may be the agent's.
+    """
     try:
         whole = json.loads(canonical_text(agent.to_dict()))
         options = dict(whole.get("init_parameters") or {})
@@ -59,6 +62,7 @@ def definition_parts(agent: Agent) -> dict[str, Json]:
         "prompts": prompts,
         "tools": tools,
         "settings": {name: value for name, value in options.items() if name not in _PROMPTS},
+        "tools_pending": lists_tools_later(agent),
     }
     plain: dict[str, Json] = encode_lossy(_without_credentials(json.loads(json.dumps(parts, default=str))))[0]
     return plain

@@ -12,6 +12,9 @@ from sessions_app.desk.forms.fields import JsonObject, LongText
 from sessions_app.desk.pages import arguments
 from sessions_app.models import RegisteredAgent, Session
 
+# The types of JSON schemas whose values are not typed as JSON.
+_TYPED = ("string", "number", "integer", "boolean")
+
 
 class StartForm(forms.Form):
     """
@@ -52,7 +55,7 @@ class StartForm(forms.Form):
                 value["name"]: {
                     "type": "string",
                     **value["schema"],
-                    "title": value["name"] if value["required"] else f"{value['name']} (optional)",
+                    "title": _label(value),
                 }
                 for value in self.inputs.get("values", [])
                 if value["schema"] is not None
@@ -77,3 +80,11 @@ class StartForm(forms.Form):
         data = dict(self.cleaned_data)
         tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
         return actions.start(actor=actor, tags=tags, **data)
+
+
+def _label(value: Mapping[str, Any]) -> str:
+    """The name of a value, and what is to be known of it before it is typed."""
+    schema = value["schema"]
+    is_json = bool(schema) and not schema.get("enum") and schema.get("type") not in _TYPED
+    notes = [note for note, holds in (("optional", not value["required"]), ("JSON", is_json)) if holds]
+    return f"{value['name']} ({', '.join(notes)})" if notes else str(value["name"])

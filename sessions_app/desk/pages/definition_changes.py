@@ -63,11 +63,14 @@ def between(rows: Mapping[str, AgentDefinition], before: str, after: str) -> Def
     if unknown := [definition for definition in (before, after) if definition not in rows]:
         return DefinitionChanges(before, after, unknown=unknown)
     first, second = rows[before].parts, rows[after].parts
+    # A toolset that has not listed its tools yet has not lost them.
+    unlisted = {kind for kind, side in ((ADDED, first), (REMOVED, second)) if side.get("tools_pending")}
     parts = []
     for name, title in _PARTS.items():
-        changes = list(_part_changes(name, first.get(name) or {}, second.get(name) or {}))
-        if changes:
-            parts.append((title, changes))
+        changes = _part_changes(name, first.get(name) or {}, second.get(name) or {})
+        shown = [change for change in changes if change.kind not in unlisted]
+        if shown:
+            parts.append((title, shown))
     return DefinitionChanges(before, after, parts)
 
 

@@ -137,8 +137,10 @@ def _shown(context: SessionContext, branch: Branch, rows: list[Message]) -> list
 def _message(row: Message) -> ShownMessage:
     content = row.body.get("content") if isinstance(row.body, dict) else None
     parts = [part for item in content or () if isinstance(item, dict) for part in _described(item)]
-    cut = len(row.text) > MOST_CHARACTERS
-    return ShownMessage(row.position, row.role, row.text[:MOST_CHARACTERS], cut, parts)
+    cut, role = len(row.text) > MOST_CHARACTERS, row.role
+    if row.role == Message.Role.TOOL and len(parts) == 1 and not parts[0][1]:
+        role, parts = parts[0][0], []  # the text is the result
+    return ShownMessage(row.position, role, row.text[:MOST_CHARACTERS], cut, parts)
 
 
 def _described(part: dict[str, Json]) -> list[tuple[str, str]]:
