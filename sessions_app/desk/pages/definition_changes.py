@@ -77,7 +77,7 @@ def between(rows: Mapping[str, AgentDefinition], before: str, after: str) -> Def
 def _part_changes(part: str, before: Json, after: Json) -> Iterator[Change]:
     if not isinstance(before, dict) or not isinstance(after, dict):  # hidden as a whole
         return
-    for name in dict.fromkeys([*before, *after]):
+    for name in sorted({*before, *after}):  # a database may change their order
         first, second = before.get(name), after.get(name)
         if first == second:
             continue
@@ -94,7 +94,7 @@ def _part_changes(part: str, before: Json, after: Json) -> Iterator[Change]:
 def _values(path: str, before: Json, after: Json) -> Iterator[Change]:
     """The values that differ, each by its path."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys([*before, *after]):
+        for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 yield from _values(f"{path}.{key}", before.get(key), after.get(key))
     elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
