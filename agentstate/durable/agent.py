@@ -14,8 +14,10 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.hooks.human_in_the_loop import ConfirmationHook
+from haystack.tools import Tool
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
+from agentstate.durable.call_ends import NotRedactable, check_redactable
 from agentstate.durable.definition import (
     async_only_parts,
     describe_tool,
@@ -33,6 +35,7 @@ from agentstate.durable.hooks import (
     CommitStepStart,
     CommitTurnEnd,
     PlanAddedCalls,
+    RecordRedactedResults,
     RestoreCheckpoint,
     own_hook,
 )
@@ -162,7 +165,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     # A copy, since `Agent.clone` needs every option to be a parameter of the constructor, which a subclass may lack.
     wrapped = copy.copy(agent)
     wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator)
-    wrapped.hooks = _durable_hooks(hooks)
+    wrapped.hooks = _durable_hooks(hooks, redacts=any(policy.redacted for policy in policies.values()))
     wrapped.to_dict = agent.to_dict  # type: ignore[method-assign]
     return WrappedAgent(
         agent=wrapped,
@@ -218,6 +221,8 @@ def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:
     """The arguments that a policy names must be in the tool's schema, where that is known before a run."""
     for tool in tools_of(agent, at_run_time=False):
         policy, properties = policies.get(tool.name), tool.parameters.get("properties")
+        if policy is not None and policy.redacted:
+            _check_redactable(key, tool)
         if policy is None or not isinstance(properties, dict):
             continue
         named = {"identity": policy.identity or (), "summary or formats": sorted(policy.shown_arguments)}
@@ -229,8 +234,18 @@ def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:
                 )
 
 
-def _durable_hooks(hooks: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
-    """The user's hooks by point, with those around them that make the agent's loop durable."""
+def _check_redactable(key: str, tool: Tool) -> None:
+    try:
+        check_redactable(tool)
+    except NotRedactable as error:
+        raise AgentBuildFailed(f"The agent {key!r} cannot be made durable. {error}") from None
+
+
+def _durable_hooks(hooks: dict[Any, list[Any]], redacts: bool) -> dict[Any, list[Any]]:
+    """The user's hooks by point, with those around them that make the agent's loop durable.
+
+    :param redacts: Some tool's results are redacted.
+    """
     before_llm = [guarded(hook, "before_llm") for hook in hooks.get("before_llm", [])]
     return {
         **hooks,
@@ -245,6 +260,10 @@ def _durable_hooks(hooks: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
         "before_tool": [
             *map(_before_tool, hooks.get("before_tool", [])),
             own_hook("before_tool", PlanAddedCalls(), ApprovalHook(), CheckPendingCalls()),
+        ],
+        "after_tool": [
+            *hooks.get("after_tool", []),
+            *([own_hook("after_tool", RecordRedactedResults())] if redacts else []),
         ],
         "after_run": [
             *(guarded(hook, "after_run") for hook in hooks.get("after_run", [])),

@@ -14,6 +14,8 @@
 |             | ApprovalHook          | collects what needs approval; nothing                                 |
 |             | CheckPendingCalls     | ends the run before any tool runs for a call in doubt, a missing      |
 |             |                       | approval, a stop request or a breakpoint                              |
+| after_tool  | the user's            |                                                                       |
+|             | RecordRedactedResults | the calls whose policy is `redacted`, as ended                        |
 | after_run   | the user's, guarded   | run at the end of a turn only                                         |
 |             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
 
@@ -31,7 +33,7 @@ from haystack.core.serialization import default_to_dict
 from haystack.dataclasses import ChatMessage
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import breakpoint_check, effects, found_tools, run_context, tools
+from agentstate.durable import breakpoint_check, call_ends, effects, found_tools, run_context, tools
 from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.progress import Meter
@@ -100,6 +102,8 @@ class CommitStepStart(DurableHook):
             return
         run.step_is_committed = False
         for tool in state.data["tools"]:
+            if run.policy(tool.name).redacted:
+                call_ends.check_redactable(tool)
             tools.attach(tool)
 
     def _begin_step(self, run: RunContext, state: State) -> None:
@@ -146,6 +150,13 @@ class CheckPendingCalls(DurableHook):
         if stopped := breakpoint_check.before_tools(run, pending):
             raise Suspended(stopped)
         run.unmatched_calls = pending
+
+
+class RecordRedactedResults(DurableHook):
+    """Records the ends of the calls of which only what the user's hooks left of the result is stored."""
+
+    def apply(self, run: RunContext, state: State) -> None:
+        call_ends.record_what_hooks_left(run, state.data["messages"])
 
 
 class CommitTurnEnd(DurableHook):

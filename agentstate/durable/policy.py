@@ -56,6 +56,10 @@ class ToolPolicy:
     :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached.
     :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
         idempotent, and in doubt if it is not, since nobody knows whether it took effect.
+    :param redacted: Of a result (or the text of a failure) only what the agent's `after_tool` hooks left of it in the
+        conversation is stored. Until they have run the call counts as started: a run that ends before leaves it in
+        doubt, or runs it again if the tool is idempotent. Not for tools that write to the State by `outputs_to_state`
+        or have several outputs.
     :param effect: What a call changes outside the session, in a few words for the person who approves ("moves money").
     :param identity: The names of the arguments that identify an effect, such as ``("claim_number",)``. A call whose
         values for them differ from those of an earlier effect needs no approval because of it. Use required arguments:
@@ -64,8 +68,8 @@ class ToolPolicy:
         tool's arguments. Without one, the tool's name is shown.
     :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
         schema, which the model reads, does not change.
-    :raises ValueError: for a time that is not positive, an identity that is not a tuple of names, a summary with
-        anything but names in its braces, or an unknown format.
+    :raises ValueError: for a time that is not positive, a cache for redacted results, an identity that is not a tuple
+        of names, a summary with anything but names in its braces, or an unknown format.
 
     A call of a tool that has an `effect`, an `identity` or an `approval` needs a person's approval while the tool has
     taken effect where the session's history does not show it: see `effect_scope`.
@@ -76,6 +80,7 @@ class ToolPolicy:
     approval_ttl: float | None = None
     cache_ttl: float | None = None
     timeout: float | None = None
+    redacted: bool = False
     effect: str = ""
     identity: tuple[str, ...] | None = None
     summary: str = ""
@@ -89,6 +94,10 @@ class ToolPolicy:
                     f"ToolPolicy: {name} must be more than 0 seconds, not {value!r}. Leave it out for none."
                 )
 
+        if self.redacted and self.cache_ttl is not None:
+            raise ValueError(
+                "ToolPolicy: redacted and cache_ttl exclude each other, since the cache would store the whole result."
+            )
         if self.identity is not None and not _is_tuple_of_names(self.identity):
             raise ValueError(
                 "ToolPolicy: identity must be a tuple of argument names, such as ('claim_number',), "

@@ -21,6 +21,7 @@ from agentstate.durable import run_context
 from agentstate.durable.agent import WrappedAgent
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
+from agentstate.durable.call_ends import record_unseen_failure
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.guards import BOUNDARY
@@ -174,10 +175,12 @@ def _run(
     except ModelFailed as failure:
         return _end_run(context, _end_after_model_failure(context, failure, options))
     except Exception as error:
+        position = context.position_of_failure(error)
+        told = record_unseen_failure(context, position)
         context.to(AgentPhase.ERROR)
         failed = Failed(
-            clean_text(describe(error)),
-            tool_call=context.position_of_failure(error),
+            clean_text(describe(error)) if told is None else told,
+            tool_call=position,
             asks_again=isinstance(error, ToolNotFoundException) and context.no_call_started,
         )
         return _end_run(context, failed)

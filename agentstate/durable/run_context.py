@@ -45,6 +45,8 @@ from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 if TYPE_CHECKING:
     from haystack.components.agents.state import State
 
+    from agentstate.durable.call_ends import WithheldEnd
+
 current_run: ContextVar["RunContext | None"] = ContextVar("agentstate_run", default=None)
 
 
@@ -150,6 +152,8 @@ class RunContext:
         self._failures: list[tuple[BaseException, int]] = []
         self.unmatched_calls: list[CallRecord] = []
         self.approval_requests: list[ApprovalRequest] = []
+        # Ends of calls that are recorded when the user's hooks have run: see `agentstate.durable.call_ends`.
+        self.withheld: list[WithheldEnd] = []
         # Results whose recorded outputs the model gets, by their identity: see `agentstate.durable.tool_outputs`.
         self.delivered: dict[int, tuple[Any, dict[str, Any]]] = {}
 

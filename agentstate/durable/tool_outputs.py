@@ -58,6 +58,20 @@ def encode_outputs(tool: Tool, result: Any) -> tuple[Json, bool]:
     return {TYPE_TAG: OUTPUTS_TAG, "value": data, "outputs": outputs}, True
 
 
+def encode_shown(tool: Tool, shown: Any) -> Json:
+    """The stored form of which a replay makes the message that the model was shown, for a tool with one output."""
+    data, _ = encode_result(shown)
+    config = _configs(tool)[_ONLY]
+    if isinstance(shown, str) and config.get("handler") is None:
+        return data
+    output = {"value": data, **({"text": shown} if isinstance(shown, str) else {})}
+    return {TYPE_TAG: OUTPUTS_TAG, "value": data, "outputs": {_ONLY: output}}
+
+
+def has_several(tool: Tool) -> bool:
+    return _ONLY not in _configs(tool)
+
+
 def deliver(run: RunContext, tool: Tool, data: Json) -> Any:
     """The value for Haystack to take as the tool's result, from its stored form."""
     value = decode(data)

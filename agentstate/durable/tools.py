@@ -10,7 +10,6 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from haystack.components.agents.state import State
@@ -18,9 +17,9 @@ from haystack.components.agents.state.state import replace_values
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
-from agentstate.domain.phases import AgentPhase
 from agentstate.durable import effects, run_context, tool_outputs
 from agentstate.durable.cache import cache_key
+from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.port import EffectElsewhere
@@ -155,7 +154,9 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
     key = _key_in_cache(run, tool, policy, kwargs) if state is None else None
     hit = run.cache.get(key) if key is not None and run.cache is not None else None
     if hit is not None:
-        _record_end(run, record, CallEnd(CallState.DONE, run.now(), result=hit["result"], cached=True), None)
+        record_end(
+            run, record, tool, CallEnd(CallState.DONE, run.now(), result=hit["result"], cached=True), None
+        )
         return decode(hit["result"])
 
     started = run.now()
@@ -176,21 +177,24 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
             error = ToolInvocationError(text, tool_name=tool.name)
         changes = _state_changes(run, state, before)
         end = CallEnd(CallState.FAILED, run.now(), error=clean_text(str(error)), state=changes)
-        _record_end(run, record, end, started)
+        record_end(run, record, tool, end, started)
         raise error from raised.__cause__
     except _TimedOut:
         late = f"Tool `{tool.name}` did not answer within {policy.timeout:g} seconds."
         if policy.idempotent:
-            _record_end(run, record, CallEnd(CallState.FAILED, run.now(), error=late), started)
+            record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
         why = f"{late} Nobody knows whether it took effect."
         raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
 
-    data, lossy = tool_outputs.encode_outputs(tool, result)
     changes = _state_changes(run, state, before)
+    if policy.redacted:
+        record_end(run, record, tool, CallEnd(CallState.DONE, run.now(), state=changes), started)
+        return result
+    data, lossy = tool_outputs.encode_outputs(tool, result)
     lost = lost_type(result) if lossy else ""
     end = CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, lost_type=lost, state=changes)
-    _record_end(run, record, end, started)
+    record_end(run, record, tool, end, started)
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
     # The rest of this run must see what a resumed run would see.
@@ -215,20 +219,6 @@ def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None
     if record.status == CallState.DONE:
         return tool_outputs.deliver(run, tool, record.result)
     raise ToolInvocationError(record.error, tool_name=tool.name)
-
-
-def _record_end(run: RunContext, record: CallRecord, end: CallEnd, started: datetime | None) -> None:
-    with run.lock:
-        run.meter.add("tool_calls", 1)
-        if started is not None:
-            run.meter.add("tool_seconds", max(0.0, (end.ended_at - started).total_seconds()))
-        if end.cached or end.status == CallState.FAILED:
-            run.meter.add("cached" if end.cached else "tool_errors", 1)
-        run.progressed = True
-        run.update_call(record, status=end.status, result=end.result, error=end.error, state=end.state)
-        if all(call.status in ENDED_CALL_STATES for call in run.calls.values()):
-            run.to(AgentPhase.REFLECTING)
-        run.signals = run.journal.finish_call(record.position, end, run.meter.progress())
 
 
 def _state_changes(run: RunContext, state: State | None, before: dict[str, Any]) -> dict[str, Any] | None:
