@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+_DATA = Path(__file__).parent / "data"
 
 _COMMON = re.compile(
     r"\b(a|an|and|are|as|at|be|by|do|does|for|from|how|i|in|is|it|my|of|on|or|that|the|to|was|what|when|with)\b"
@@ -15,8 +16,7 @@ _COMMON = re.compile(
 
 @cache
 def _file(name: str) -> tuple[Record, ...]:
-    path = Path(__file__).parent / "data" / f"{name}.json"
-    return tuple(json.loads(path.read_text(encoding="utf-8")))
+    return tuple(json.loads((_DATA / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def policy(number: str) -> Record:
@@ -35,6 +35,12 @@ def claims_on(policy_number: str) -> list[Record]:
 
 def sources() -> list[Record]:
     return [dict(row) for row in _file("sources")]
+
+
+def names() -> dict[str, list[str]]:
+    """First and last names, for customers that are made up."""
+    read: dict[str, list[str]] = json.loads((_DATA / "names.json").read_text(encoding="utf-8"))
+    return read
 
 
 def articles(query: str, limit: int = 3) -> list[tuple[Record, float]]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Required, TypedDict, Unpack
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 
 from sessions_app.models.branch import Branch
@@ -13,6 +14,8 @@ from sessions_app.models.rows import BranchRowQuerySet
 from sessions_app.models.session import Session
 
 PEOPLES_KINDS = [kind for kind in EventKind if kind.by_person]
+# A long session has very many of these; all other events have an index of their own.
+KINDS_OF_EVERY_TURN = (EventKind.STARTED.value, EventKind.MESSAGE.value, EventKind.FINISHED.value)
 
 
 class Event(models.Model):
@@ -40,7 +43,14 @@ class Event(models.Model):
     class Meta:
         ordering = ["position"]
         constraints = [models.UniqueConstraint(fields=["session", "position"], name="event_position_once")]
-        indexes = [models.Index(fields=["branch", "position"], name="event_branch")]
+        indexes = [
+            models.Index(fields=["branch", "position"], name="event_branch"),
+            models.Index(
+                fields=["branch", "position"],
+                condition=~Q(kind__in=KINDS_OF_EVERY_TURN),
+                name="event_not_of_every_turn",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"event {self.position}"

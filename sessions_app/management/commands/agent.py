@@ -16,6 +16,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
@@ -24,7 +25,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
-from sessions_app.management import breakpoints, tail
+from sessions_app.management import breakpoints, synth, tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -90,6 +91,10 @@ class Command(BaseCommand):
         to_do.add_argument("--rebuild", action="store_true", help="write every session anew")
         to_do.add_argument(
             "--remove", action="store_true", help="remove every session, as after turning it off"
+        )
+
+        synth.add_arguments(
+            verb("synth", self.synth, "Fill the database with synthetic sessions of the demo agents.")
         )
 
         message = verb(MESSAGE.key, self.message, "Send a message to the agent.")
@@ -207,6 +212,18 @@ class Command(BaseCommand):
             raise CommandError(f"The server of the mirror failed: {_one_line(error)}") from error
         done = "The mirror has {}." if options["rebuild"] else "Removed {} from the mirror."
         self.stdout.write(done.format(count(number, "session")))
+
+    def synth(self, options: Options) -> None:
+        if Session.objects.exists() and not options["add"]:
+            raise CommandError("The database holds sessions. Give --add to put synthetic ones beside them.")
+        if not RegisteredAgent.objects.exists():
+            self._publish()
+        sizes = {name: options[name] for name in ("sessions", "steps", "seed")}
+        written = synth.write(**sizes, now=timezone.now())
+        self.stdout.write(f"Wrote {count(written.sessions, 'session')} in {count(written.rows, 'row')}.")
+        self.stdout.write(
+            "The sweep adds them to the search in time; manage.py rebuild_search does it at once."
+        )
 
     def message(self, options: Options) -> None:
         self._now(

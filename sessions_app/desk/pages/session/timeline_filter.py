@@ -8,11 +8,9 @@ from django.db.models import OuterRef, Q, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
-from sessions_app.models.event import PEOPLES_KINDS
+from sessions_app.models.event import KINDS_OF_EVERY_TURN, PEOPLES_KINDS
 from sessions_app.models.rows import BranchRowQuerySet
 
-# Messages are shown on the timeline by themselves.
-SHOWN_AS_MESSAGES = (EventKind.STARTED, EventKind.MESSAGE)
 _HITS_PER_STEP = 4
 # The last position of a step that has not ended.
 _OPEN = 2**63 - 1
@@ -86,7 +84,8 @@ def matching_steps(
         events = list(
             Event.objects.visible_on(branch, upto=upto)
             .filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
-            .exclude(kind__in=SHOWN_AS_MESSAGES)
+            # Messages are shown on the timeline by themselves.
+            .exclude(kind__in=KINDS_OF_EVERY_TURN)
             .order_by("-position")[: limit + 1]
         )
         return [], events[:limit], len(events) > limit
@@ -173,7 +172,11 @@ class _Hits:
         return self._merge(
             self._newest(ToolCall.objects.filter(status__in=FAILED_CALL_STATES)),
             self._newest(ModelCall.objects.exclude(error="")),
-            self._newest(Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP))),
+            self._newest(
+                Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP)).exclude(
+                    kind__in=KINDS_OF_EVERY_TURN
+                )
+            ),
         )
 
     def _newest(self, rows: BranchRowQuerySet[Any]) -> list[_Hit]:
