@@ -41,6 +41,7 @@ class Action:
     command: the help of its verb on the command line, for an action that asks for nothing but a reason.
     admin: its label among the admin's actions, likewise; "" for none.
     bulk: it may be done to many sessions at once.
+    bulk_fields: what a bulk action of it asks for besides the reason: fields of `BulkAction`.
     """
 
     key: str
@@ -57,6 +58,7 @@ class Action:
     command: str = ""
     admin: str = ""
     bulk: bool = False
+    bulk_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.key in ACTIONS:
@@ -260,6 +262,7 @@ ASSIGN = Action(
     button="Assign",
     done="Assigned.",
     bulk=True,
+    bulk_fields=("assignee",),
 )
 NOTE = Action(
     key="note",

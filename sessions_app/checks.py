@@ -16,8 +16,8 @@ HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by c
 @register("agentstate")
 def actions_can_be_done(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Where an action is offered with nothing but a reason, its function must ask for nothing else."""
-    from sessions_app.action_list import ACTIONS, ASSIGN
-    from sessions_app.actions import BY_REASON
+    from sessions_app.action_list import ACTIONS
+    from sessions_app.actions import BY_FIELDS, BY_REASON
 
     return [
         Error(
@@ -27,7 +27,9 @@ def actions_can_be_done(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for action in ACTIONS.values()
         for place in ("command", "admin", "bulk")
-        if getattr(action, place) and action not in BY_REASON and not (action is ASSIGN and place == "bulk")
+        if getattr(action, place)
+        and action not in BY_REASON
+        and not (action in BY_FIELDS and place == "bulk")
     ]
 
 

@@ -26,7 +26,7 @@ from agentstate.durable.run_end import Finished, RunEnd
 from agentstate.journals import going_back
 from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
-from agentstate.names import CallState, CheckpointKind, Decision
+from agentstate.names import CallState, CheckpointKind, Decision, Need
 
 # What the record of a planned call holds.
 _PLANNED = ("position", "call_id", "tool", "arguments", "idempotency_key")
@@ -87,7 +87,7 @@ class MemoryJournal:
         store = self.store
         with store.lock:
             failed = store.calls.get(store.last_end.get("failed_call", 0))
-            if store.last_end.get("waiting_for") == "changed":
+            if store.last_end.get("waiting_for") == Need.CHANGED:
                 store.write({"op": "adopt"})
             elif failed is not None and failed == store.step_calls_by_id().get(failed.call_id):
                 attempt = {name: getattr(failed, name) for name in _PLANNED} | {

@@ -51,6 +51,10 @@ class ReasonAction(Protocol):
 BY_REASON: dict[Action, ReasonAction] = {}
 
 
+# The functions of the actions with `Action.bulk_fields`, which they take by these names besides the reason.
+BY_FIELDS: dict[Action, Callable[..., Session]] = {}
+
+
 def in_one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     """Run the function of an action in one transaction, which waits for locks only as long as a person may.
 

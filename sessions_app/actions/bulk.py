@@ -18,9 +18,16 @@ from django.utils import timezone
 from sessions_app import locks
 from sessions_app.access.errors import ActionError, Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, Action
+from sessions_app.action_list import ACTIONS, Action
 from sessions_app.actions import steer
-from sessions_app.actions.base import BY_REASON, in_one_transaction, optional_text, require, required_text
+from sessions_app.actions.base import (
+    BY_FIELDS,
+    BY_REASON,
+    in_one_transaction,
+    optional_text,
+    require,
+    required_text,
+)
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
 from sessions_app.wake import wake_bulk
 
@@ -30,6 +37,8 @@ Outcome = BulkItem.Outcome
 MOST = 10_000
 BATCH = 25
 EXAMPLES = 5
+# How a value of `Action.bulk_fields` is checked when a bulk action starts.
+CHECKS = {"assignee": steer.check_assignee}
 # A bulk action of which no item was done for so long has lost its worker.
 QUIET = timedelta(seconds=15)
 
@@ -92,7 +101,7 @@ def bulk_start(
     """Fix the sessions of a bulk action, and wake a worker for it.
 
     :param query: The query string that selected them, kept for readers.
-    :param assignee: For ``assign``: the new assignee; None takes the assignment away.
+    :param assignee: For an action that asks for it: the new assignee; None takes the assignment away.
     :param expected: The number of sessions that the person was shown.
     :raises Moved: if there are more or fewer of them now.
     """
@@ -100,8 +109,9 @@ def bulk_start(
     if actor.user is None:
         raise Forbidden("Only people with an account can start a bulk action.")
     reason = required_text("The reason", reason)
-    if action is ASSIGN:
-        steer.check_assignee(assignee)
+    given = {name: value for name, value in {"assignee": assignee}.items() if name in action.bulk_fields}
+    for name, value in given.items():
+        CHECKS[name](value)
     keys = list(sessions.order_by("pk").values_list("pk", flat=True).distinct()[: MOST + 1])
     _check_number(len(keys))
     if expected is not None and len(keys) != expected:
@@ -110,9 +120,9 @@ def bulk_start(
         kind=kind,
         query=optional_text("The filter", query),
         reason=reason,
-        assignee=assignee if action is ASSIGN else None,
         actor=actor.user,
         actor_name=actor.name,
+        **given,
     )
     BulkItem.objects.bulk_create(
         (BulkItem(bulk_action=bulk, session_id=key) for key in keys), batch_size=1000
@@ -172,10 +182,10 @@ def unattended(now: datetime | None = None) -> list[int]:
 def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:
     """Do it to one session, or note why not; False if the session is locked."""
     try:
-        if bulk.kind == ASSIGN.key:
-            steer.assign(actor=actor, session_id=item.session_id, assignee=bulk.assignee, reason=bulk.reason)
-        else:
-            BY_REASON[ACTIONS[bulk.kind]](actor=actor, session_id=item.session_id, reason=bulk.reason)
+        action = ACTIONS[bulk.kind]
+        fields = {name: getattr(bulk, name) for name in action.bulk_fields}
+        function = BY_FIELDS.get(action) or BY_REASON[action]
+        function(actor=actor, session_id=item.session_id, reason=bulk.reason, **fields)
     except Locked:
         return False
     except ActionError as error:

@@ -16,7 +16,7 @@ from sessions_app.action_list import DECIDE, RESUME
 from sessions_app.actions.base import check, commit, in_one_transaction, lock, queue, require, required_text
 from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import accept_definition, require_shown_definition
-from sessions_app.actions.outcomes import Outcome, one_outcome, stored_result
+from sessions_app.actions.outcomes import DoubtDecision, Outcome, one_outcome, stored_result
 from sessions_app.models import CallStatus, Session, ToolCall, WaitingFor
 
 
@@ -121,12 +121,12 @@ def _require_runnable_agent(session: Session) -> None:
 
 def _decide(session: Session, call: ToolCall, actor: Actor, outcome: Outcome, definition: str) -> None:
     """Write the outcome of the call."""
-    if outcome.decision == "again":
+    if outcome.decision == DoubtDecision.AGAIN:
         _require_runnable_agent(session)
         require_shown_definition(session, definition)
         call.status, call.started_at = CallStatus.PLANNED, None
     else:
-        skipped = outcome.decision == "skip"
+        skipped = outcome.decision == DoubtDecision.SKIP
         call.status = CallStatus.SKIPPED if skipped else CallStatus.DONE
         call.result = None if skipped else stored_result(session, call.tool, outcome)
         call.error = outcome.text if skipped else ""

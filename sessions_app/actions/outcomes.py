@@ -6,7 +6,8 @@ returns, the result must be that. No rows are written here.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 
 from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
@@ -19,11 +20,20 @@ Json = Any
 NO_RESULT = "Enter what the tool returned, or choose that it returns nothing."
 
 
+class DoubtDecision(StrEnum):
+    """What a person chose for a call in doubt. The values stand in the audit trail."""
+
+    RESULT = "result"
+    NOTHING = "nothing"
+    AGAIN = "again"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``text`` is the result as it was typed, or the message to the model for a call that is skipped."""
 
-    decision: Literal["result", "nothing", "again", "skip"]
+    decision: DoubtDecision
     text: str = ""
 
 
@@ -40,10 +50,10 @@ def one_outcome(*, result: str | None, nothing: bool, again: bool, skip: str | N
         text = optional_result(result)
         if not text:
             raise Invalid(NO_RESULT)
-        return Outcome("result", text)
+        return Outcome(DoubtDecision.RESULT, text)
     if skip is not None:
-        return Outcome("skip", required_text("The message to the model", skip))
-    return Outcome("nothing" if nothing else "again")
+        return Outcome(DoubtDecision.SKIP, required_text("The message to the model", skip))
+    return Outcome(DoubtDecision.NOTHING if nothing else DoubtDecision.AGAIN)
 
 
 def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
@@ -53,7 +63,7 @@ def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
 
     :raises Invalid: naming the place and the rule, for a result that the tool cannot have returned.
     """
-    value: Json = outcome.text if outcome.decision == "result" else None
+    value: Json = outcome.text if outcome.decision == DoubtDecision.RESULT else None
     published = RegisteredAgent.objects.filter(key=session.agent).values_list("tools", flat=True).first()
     schema = next((row.get("output") for row in published or [] if row["name"] == tool), None)
     if schema is None or _problem(value, schema) is None:

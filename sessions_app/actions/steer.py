@@ -14,6 +14,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.action_list import ASSIGN, CANCEL, PAUSE, RELEASE, RESUME, Action
 from sessions_app.actions.attempts import plan_new_attempt, step_to_begin_again
 from sessions_app.actions.base import (
+    BY_FIELDS,
     asks_reason,
     begin_turn_if_over,
     check,
@@ -140,6 +141,9 @@ def assign(
     return commit(
         session, ASSIGN.event, actor, reason, {"assignee": assignee.get_username() if assignee else ""}
     )
+
+
+BY_FIELDS[ASSIGN] = assign
 
 
 def check_assignee(assignee: User | None) -> None:

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ASSIGN, NOT_ALLOWED, Action
+from sessions_app.action_list import NOT_ALLOWED, Action
 from sessions_app.desk.forms.base import ReasonForm
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.session import AssignForm
@@ -25,8 +25,8 @@ class BulkForm(forms.Form):
     def __init__(self, *args: Any, action: Action, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.action = action
-        if action is not ASSIGN:
-            del self.fields["assignee"]
+        for name in {"assignee"}.difference(action.bulk_fields):
+            del self.fields[name]
 
     def run(self, actor: Actor, sessions: QuerySet[Session], query: str) -> BulkAction:
         assignee: User | None = self.cleaned_data.get("assignee")

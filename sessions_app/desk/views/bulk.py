@@ -99,7 +99,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
     values = {
         "bulk": context.mask.row(bulk),
         "action": action,
-        "assigns": action is ASSIGN,
+        "assigns": "assignee" in action.bulk_fields,
         "progress": bulk_pages.progress(bulk),
         "failures": bulk_pages.failures(context, bulk, after=number(request, "after") or 0),
         "done": bulk_pages.done(context, bulk),
