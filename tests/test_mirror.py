@@ -349,8 +349,12 @@ def test_each_commit_is_mirrored_and_so_is_what_people_do_and_delete(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failure", ["absent", "stalled"])
 def test_a_server_that_is_absent_or_stalled_delays_and_fails_no_step_and_is_written_afterwards(
-    redis_server: services.Redis, failure: str, caplog: pytest.LogCaptureFixture
+    redis_server: services.Redis,
+    failure: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(live, "LONGEST_WAIT_SECONDS", 0.5)
     redis_server.flush()
     pid = redis_server.pid
     assert pid is not None

@@ -102,7 +102,7 @@ class MirrorThread:
             if not self._failures:
                 logger.warning("The mirror is late, since its server or the database failed: %s", error)
             self._failures += 1
-            wait = LONGEST_WAIT_SECONDS if self._failures > 5 else 0.5 * 2**self._failures
+            wait = min(LONGEST_WAIT_SECONDS, 0.5 * 2 ** min(self._failures, 10))
             for session_id in due:
                 self.update(session_id)
         except Exception:  # the next sweep looks again
