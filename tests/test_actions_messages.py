@@ -4,14 +4,22 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.test import Client
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from agentstate.celery import app
+from agentstate.durable.agent import make_durable
+from agentstate.durable.run import run
 from sessions_app import actions, wake
 from sessions_app.access.errors import Forbidden, Invalid, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.models import Phase, Session, Status
+from sessions_app.models import Message, ModelCall, Phase, Session, Status
+from sessions_app.runtime import leases
+from sessions_app.runtime.journal import OrmJournal
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -208,3 +216,66 @@ def test_an_empty_message_is_refused(text: str) -> None:
     with pytest.raises(Invalid):
         actions.send_message(actor=builders.SYSTEM, session_id=session.pk, text=text)
     assert not session.inbox.exists()
+
+
+PICTURE = {"image": {"base64_image": "iVBORw0KGgo=", "mime_type": "image/png", "validation": False}}
+LETTER = {"file": {"base64_data": "aGVsbG8=", "mime_type": "application/pdf", "filename": "letter.pdf"}}
+CALL = {"tool_name": "look_up", "arguments": {"q": "x"}, "id": "1", "extra": None}
+HISTORY: list[dict[str, Any]] = [
+    {"role": "user", "meta": {"$type": "document"}, "name": None, "content": [{"text": "Find x."}]},
+    {"role": "assistant", "meta": {}, "name": None, "content": [{"text": "I look."}, {"tool_call": CALL}]},
+    {
+        "role": "tool",
+        "meta": {},
+        "name": None,
+        "content": [{"tool_call_result": {"result": "It is x.", "origin": CALL, "error": False}}],
+    },
+    {"role": "assistant", "meta": {}, "name": None, "content": [{"text": "Here."}]},
+    {"role": "user", "meta": {}, "name": None, "content": [{"text": "And this?"}, PICTURE, LETTER]},
+]
+
+
+def test_a_session_started_with_a_history_and_pictures_gives_the_model_what_a_plain_run_gives_it(
+    client: Client,
+) -> None:
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        given.append([message.to_dict() for message in messages])
+        return ChatMessage.from_assistant("It is y.")
+
+    given: list[Any] = []
+    agent = Agent(chat_generator=MockChatGenerator(response_fn=reply), system_prompt="Be kind.")
+    agent.run([ChatMessage.from_dict(message) for message in HISTORY])
+    session = start(message="", messages=HISTORY, actor=Actor.of(builders.user(name="anna")))
+    claim = leases.claim(session.pk, "tests")
+    assert claim is not None
+    assert run(make_durable(agent), OrmJournal(claim)).status == "idle"
+    assert given[1] == given[0]
+    session.refresh_from_db()
+    assert session.title == "And this?"
+    client.force_login(builders.user())
+    call = ModelCall.objects.get()
+    page = client.get(f"/sessions/{session.pk}/model-calls/{call.pk}/").content.decode()
+    for what in ("image/png", "letter.pdf", "result of look_up", "It is x."):
+        assert what in page
+    timeline = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Agent, earlier" in timeline
+    assert list(Message.objects.filter(role="assistant").values_list("author", flat=True)) == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    "messages, said",
+    [
+        ([{"role": "user", "content": []}], "Message 1 is not a message"),
+        ([{"role": "user", "content": [{"texts": "x"}]}], "Message 1 is not a message"),
+        (["Hello"], "Message 1 is not a message"),
+        ([*HISTORY, {"role": "robot", "content": [{"text": "x"}]}], "Message 6 is not a message"),
+        (HISTORY[:2], "The last message must be the user's"),
+        ([{"role": "user", "content": [{"text": "x" * 5_000_001}]}], "Message 1 is too long"),
+    ],
+)
+def test_messages_that_are_none_are_refused(messages: list[Any], said: str) -> None:
+    with pytest.raises(Invalid, match=said):
+        start(message="", messages=messages)
+    with pytest.raises(Invalid, match="not both"):
+        start(messages=HISTORY)
+    assert not Session.objects.exists()

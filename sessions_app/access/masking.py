@@ -54,7 +54,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     BulkItem: ("why",),
     Checkpoint: ("outcome",),
     Event: ("reason", "data"),
-    InboxMessage: ("text",),
+    InboxMessage: ("text", "body"),
     Message: ("text", "body"),
     ModelCall: ("side_replies", "error"),
     RegisteredAgent: ("problem",),

@@ -112,7 +112,7 @@ def with_plain_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def check_json(what: str, value: Json, *, most_depth: int = JSON_DEPTH) -> None:
+def check_json(what: str, value: Json, *, most_depth: int = JSON_DEPTH, most_bytes: int = JSON_BYTES) -> None:
     """Check that a value is plain JSON within the limits, without NaN and with texts that can be stored.
 
     :raises Invalid: if it is not.
@@ -128,7 +128,7 @@ def check_json(what: str, value: Json, *, most_depth: int = JSON_DEPTH) -> None:
         size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, ValueError):
         raise Invalid(f"{what} must hold plain JSON values only, and no NaN.") from None
-    _check_bytes(what, size, JSON_BYTES)
+    _check_bytes(what, size, most_bytes)
 
 
 def check_text(what: str, text: str, *, most_bytes: int | None = None) -> None:

@@ -1,9 +1,10 @@
 """Starting a session, and sending messages to its agent."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agentstate.durable.state.tags import as_plain_data
@@ -12,6 +13,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.shown import in_one_line
 from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS
 from sessions_app.action_list import MESSAGE
+from sessions_app.actions import chat_messages
 from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
@@ -44,6 +46,7 @@ def start(
     actor: Actor,
     agent: str,
     message: str = "",
+    messages: Sequence[dict[str, Any]] = (),
     title: str = "",
     customer: str = "",
     tags: Iterable[str] = (),
@@ -54,7 +57,9 @@ def start(
     """Start a session of `agent` with a first message, and wake a worker for it.
 
     :param message: May be empty for an agent that has a prompt of its own.
-    :param title: The first 80 characters of the message, if none is given.
+    :param messages: Instead of it, each as ``ChatMessage.to_dict()``: several, with pictures or files, or an earlier
+        history in front of them.
+    :param title: The first 80 characters of the last message, if none is given.
     :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
     :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
         key like others.
@@ -63,7 +68,10 @@ def start(
     :raises Refused: for an agent that cannot be built.
     """
     require(actor, StaffPermission.START)
+    if message and messages:
+        raise Invalid("Give one message, or several, not both.")
     message = optional_text("The message", message)
+    unread = chat_messages.to_store(messages) if messages else [(message, None)] if message else []
     reason = optional_text("The reason", reason)
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
@@ -82,14 +90,14 @@ def start(
         )
     if registered.problem:
         raise Refused(f"The agent {agent!r} cannot run: {registered.problem}")
-    if not registered.inputs.get("prompt"):
+    if not unread and not registered.inputs.get("prompt"):
         required_text("The message", message)
     _check_values(registered, state or {})
 
     now = timezone.now()
     session = Session(
         agent=agent,
-        title=optional_text("The title", title, 200) or in_one_line(message, 80),
+        title=optional_text("The title", title, 200) or in_one_line(unread[-1][0] if unread else "", 80),
         customer=optional_text("The customer", customer, 200),
         inputs=inputs,
         created_at=now,
@@ -100,10 +108,16 @@ def start(
     session.save(force_insert=True)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
     SessionTag.objects.bulk_create(SessionTag(session=session, name=name) for name in names)
-    data = {}
-    if message:
-        data = {"inbox": InboxMessage.objects.create(session=session, text=message, author=actor.user).pk}
-    return commit(session, EventKind.STARTED, actor, reason, data)
+    rows = [
+        InboxMessage.objects.create(session=session, text=text, body=body, author=_author(actor, body))
+        for text, body in unread
+    ]
+    return commit(session, EventKind.STARTED, actor, reason, {"inbox": rows[-1].pk} if rows else {})
+
+
+def _author(actor: Actor, body: dict[str, Any] | None) -> User | None:
+    """Of an earlier history, the user's messages alone are what the person sends."""
+    return actor.user if body is None or body["role"] == "user" else None
 
 
 def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ It claims no session, locks nothing and writes nothing, so a worker may be runni
 from django.db import transaction
 
 from agentstate.domain.reading import readable
-from agentstate.durable.records import Progress, Snapshot, UnreadMessage, user_body
+from agentstate.durable.records import Progress, Snapshot, UnreadMessage
 from sessions_app.history import restore
 from sessions_app.models import Session
 
@@ -28,13 +28,13 @@ class StoredSession:
             session = Session.objects.select_related("branch").get(pk=self.session_id)
             self.error = session.error
             restored = restore.read(session.branch) if session.branch else restore.Restored()
-            unread = [(row.pk, row.text) for row in session.inbox.all()]
+            unread = [(row.pk, row.whole) for row in session.inbox.all()]
         return Snapshot(
             inputs=session.inputs,
             progress=Progress(session.phase, session.previous_phase, session.phase_since, session.totals),
             definition=session.definition,
             checkpoint=restored.checkpoint,
-            unread=tuple(UnreadMessage(pk, user_body(text)) for pk, text in unread),
+            unread=tuple(UnreadMessage(pk, body) for pk, body in unread),
             replies=restored.replies,
             calls=restored.calls,
         )

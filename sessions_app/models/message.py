@@ -1,12 +1,13 @@
 """Messages: those the model has seen, and those that wait for the agent's next step."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from agentstate.durable.records import user_body
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 from sessions_app.models.session import Session
 
@@ -52,7 +53,12 @@ class InboxMessage(models.Model):
     """A message that the agent has not been given yet. It becomes a `Message` at the next step boundary."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="inbox")
-    text = models.TextField()
+    text = models.TextField(blank=True)
+    body = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="The whole of ``ChatMessage.to_dict()``, where it is more than a text of the user's.",
+    )
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -63,3 +69,8 @@ class InboxMessage(models.Model):
 
     def __str__(self) -> str:
         return self.text[:60]
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The message as ``ChatMessage.to_dict()``."""
+        return self.body or user_body(self.text)

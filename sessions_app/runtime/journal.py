@@ -31,7 +31,6 @@ from agentstate.durable.records import (
     Snapshot,
     StoredMessage,
     UnreadMessage,
-    user_body,
 )
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
@@ -75,7 +74,7 @@ class OrmJournal:
             self._guard = EffectGuard(session)
             restored = restore.read(session.branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
-            unread = tuple(UnreadMessage(row.pk, user_body(row.text)) for row in session.inbox.all())
+            unread = tuple(UnreadMessage(row.pk, row.whole) for row in session.inbox.all())
         self._checkpoints = CheckpointRows(session.branch, restored)
         self._remember_calls(restored.calls)
         return Snapshot(
@@ -248,7 +247,7 @@ class OrmJournal:
                 rows.append((position, message.body or {}, ""))
             else:
                 row = unread[message.unread_id]
-                rows.append((position, message.body or user_body(row.text), _author(row)))
+                rows.append((position, message.body or row.whole, _author(row)))
         self._insert(rows, now)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
@@ -260,7 +259,7 @@ class OrmJournal:
 
     def _read(self, rows: Sequence[InboxMessage], first: int) -> tuple[StoredMessage, ...]:
         """Make unread messages part of the conversation, from the position `first` on."""
-        read = tuple(StoredMessage(first + i, user_body(row.text)) for i, row in enumerate(rows))
+        read = tuple(StoredMessage(first + i, row.whole) for i, row in enumerate(rows))
         for message, row in zip(read, rows, strict=True):
             self._insert([(message.position, message.body, _author(row))], row.created_at)
             row.delete()

@@ -147,6 +147,9 @@ class StepItem:
         return self.tone
 
 
+_WHO = {Message.Role.SYSTEM: "Instructions", Message.Role.ASSISTANT: "Agent, earlier"}
+
+
 @dataclass(slots=True)
 class MessageItem:
     kind: ClassVar[str] = "message"
@@ -158,7 +161,7 @@ class MessageItem:
 
     @classmethod
     def of(cls, row: Message) -> "MessageItem":
-        who = row.author or ("Instructions" if row.role == Message.Role.SYSTEM else "Customer")
+        who = row.author or _WHO.get(Message.Role(row.role), "Customer")
         return cls(row, row.position, row.created_at, who)
 
     @property
