@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('sessions_app', '0012_breakpoints'),
+        ('sessions_app', '0013_event_index'),
     ]
 
     operations = [
