@@ -285,54 +285,42 @@ RELEASE = Action(
     admin="Release from the worker…",
 )
 
-REPAIRED = "Repaired, on a branch of its own. You can undo it."
-EDIT_MEMORY = Action(
-    key="memory",
-    permission=StaffPermission.REPAIR,
-    rule=availability.repair_state,
-    event=EventKind.REPAIRED,
-    title="Change the working memory",
-    button="Change the memory",
-    done=REPAIRED,
-    explain=explanations.repair,
+
+def _repair(key: str, title: str, button: str, rule: Rule = availability.repair) -> Action:
+    return Action(
+        key=key,
+        permission=StaffPermission.REPAIR,
+        rule=rule,
+        event=EventKind.REPAIRED,
+        title=title,
+        button=button,
+        done="Repaired, on a branch of its own. You can undo it.",
+        explain=explanations.repair,
+    )
+
+
+EDIT_MEMORY = _repair("memory", "Change the working memory", "Change the memory", availability.repair_state)
+EDIT_STATE = _repair("state-value", "Change a state value", "Change the value", availability.repair_state)
+REPLACE_MESSAGE = _repair("message-text", "Correct what the model reads", "Save correction")
+ANSWER_CALL = _repair("answer", "Answer for a tool", "Answer for the tool")
+ANSWER_STEP = _repair("step", "Complete the step manually", "Mark the step as done")
+
+EDIT_ENTRY = Action(
+    key="edit-entry",
+    permission=StaffPermission.MEMORY,
+    rule=availability.always,
+    event=EventKind.MEMORY_EDITED,
+    title="Edit what is remembered",
+    button="Save",
+    done="Saved. Agents recall the new text.",
 )
-EDIT_STATE = Action(
-    key="state-value",
-    permission=StaffPermission.REPAIR,
-    rule=availability.repair_state,
-    event=EventKind.REPAIRED,
-    title="Change a state value",
-    button="Change the value",
-    done=REPAIRED,
-    explain=explanations.repair,
-)
-REPLACE_MESSAGE = Action(
-    key="message-text",
-    permission=StaffPermission.REPAIR,
-    rule=availability.repair,
-    event=EventKind.REPAIRED,
-    title="Correct what the model reads",
-    button="Save correction",
-    done=REPAIRED,
-    explain=explanations.repair,
-)
-ANSWER_CALL = Action(
-    key="answer",
-    permission=StaffPermission.REPAIR,
-    rule=availability.repair,
-    event=EventKind.REPAIRED,
-    title="Answer for a tool",
-    button="Answer for the tool",
-    done=REPAIRED,
-    explain=explanations.repair,
-)
-ANSWER_STEP = Action(
-    key="step",
-    permission=StaffPermission.REPAIR,
-    rule=availability.repair,
-    event=EventKind.REPAIRED,
-    title="Complete the step manually",
-    button="Mark the step as done",
-    done=REPAIRED,
-    explain=explanations.repair,
+ERASE_ENTRY = Action(
+    key="erase-entry",
+    permission=StaffPermission.MEMORY,
+    rule=availability.always,
+    event=EventKind.MEMORY_ERASED,
+    title="Erase what is remembered",
+    button="Erase for good",
+    done="Erased. Agents do not recall it any more.",
+    explain=explanations.erase_entry,
 )

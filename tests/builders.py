@@ -39,6 +39,7 @@ from sessions_app.models import (
     Checkpoint,
     Event,
     InboxMessage,
+    MemoryEntry,
     Message,
     ModelCall,
     Phase,
@@ -101,6 +102,12 @@ def agent(key: str = "claims", **fields: Any) -> RegisteredAgent:
         },
     )
     return made
+
+
+def memory_entry(session: Session, text: str, call: ToolCall | None = None, **fields: Any) -> MemoryEntry:
+    """What the session's agent has learned about its customer; without a call it was learned at no place."""
+    values = {"agent": session.agent, "customer": session.customer, "key": f"entry {next(_names)}", **fields}
+    return MemoryEntry.objects.create(session=session, call=call, text=text, **values)
 
 
 def branch_of(session: Session) -> Branch:

@@ -80,6 +80,9 @@ UNPLANTED = {
     "bulkaction.stopped_by": NAME_OF_STAFF,
     "event.kind": MACHINERY,
     "event.actor_name": NAME_OF_STAFF,
+    "memoryentry.agent": NAME_IN_CODE,
+    "memoryentry.key": MACHINERY,
+    "memoryentry.embedder": NAME_IN_CODE,
     "message.author": NAME_OF_STAFF,
     "modelcall.name": NAME_IN_CODE,
     "modelcall.model": NAME_IN_CODE,
@@ -156,6 +159,7 @@ def desk(owner: User) -> dict[str, Session]:
     SavedView.objects.create(owner=owner, name="Filter", query="customer=078-05-1120&tag=glass", shared=True)
     SavedView.objects.create(owner=owner, name="Name", query="queue=all", shared=True)
     Allowance.objects.create(session=sessions["rich"], tool="send_letter", granted_by="olga")
+    builders.memory_entry(sessions["rich"], "She wants e-mails")
     Worker.objects.create(name="tests")
     ToolResult.objects.create(key="tool:cache:x", value={"paid": True}, expires_at=timezone.now())
     plant_everywhere()

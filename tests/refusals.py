@@ -97,6 +97,8 @@ REFUSALS: dict[str, dict[str, str]] = {
     "decide": _ANSWERS,
     "assign": {},
     "note": {},
+    "edit-entry": {},
+    "erase-entry": {},
     "release": {
         "queued": "No worker is running it.",
         "retrying": "No worker is running it.",
@@ -152,6 +154,8 @@ PERMISSIONS: dict[str, str] = {
     "arguments": "approve_call",
     "assign": "assign_session",
     "note": "message_session",
+    "edit-entry": "edit_memory",
+    "erase-entry": "edit_memory",
     "release": "repair_session",
     "memory": "repair_session",
     "state-value": "repair_session",
@@ -181,6 +185,8 @@ OFFERED: dict[str, tuple[str, bool, str, bool, str]] = {
     "remove-breakpoint": ("", False, "", False, "breakpoint_removed"),
     "assign": ("", False, "", True, "assigned"),
     "note": ("", False, "", False, "noted"),
+    "edit-entry": ("", False, "", False, "memory_edited"),
+    "erase-entry": ("", False, "", False, "memory_erased"),
     "release": ("", False, "Release from the worker…", False, "released"),
     "memory": ("", False, "", False, "repaired"),
     "state-value": ("", False, "", False, "repaired"),
@@ -203,9 +209,10 @@ EVERYTHING = {
     "assign_session",
     "share_view",
     "repair_session",
+    "edit_memory",
     "reveal_values",
 }
-SUPERVISING = {"repair_session", "reveal_values"}
+SUPERVISING = {"repair_session", "edit_memory", "reveal_values"}
 
 
 def refusal(action: str, state: str) -> str:

@@ -38,8 +38,9 @@ REPAIRS: dict[str, tuple[Callable[..., Session], dict[str, Any]]] = {
     "step": (actions.answer_step, {"results": {}}),
 }
 # A note is possible in every state. The others need rows that no state of the table has; tests/test_actions_calls.py
-# has their refusals, and tests/test_desk_breakpoints.py those of breakpoints.
-ELSEWHERE = {"note", "reuse", "withdraw", "remove-breakpoint", "arguments"}
+# has their refusals, tests/test_desk_breakpoints.py those of breakpoints, tests/test_memory_entries.py those of the
+# long-term memory.
+ELSEWHERE = {"note", "reuse", "withdraw", "remove-breakpoint", "arguments", "edit-entry", "erase-entry"}
 WITHOUT_REASON = {"message", "approve", "reject", "assign", "breakpoint"}
 
 

@@ -23,9 +23,9 @@ MAY: dict[str | None, set[str]] = {
     "supervisor": EVERYTHING,
 }
 # They need a row that not every state has: a checkpoint, a call in doubt, an open approval, a working memory.
-NEEDS_ROW = {"rewind", "fork", "approve", "reject", "reuse", "decide", "withdraw"} | {
-    key for key, permission in PERMISSIONS.items() if permission == "repair_session" and key != "release"
-}
+NEEDS_ROW = {
+    *("rewind", "fork", "approve", "reject", "reuse", "decide", "withdraw", "edit-entry", "erase-entry")
+} | {key for key, permission in PERMISSIONS.items() if permission == "repair_session" and key != "release"}
 # The form decides the calls in doubt first.
 RESUMES_WITH_DECISIONS = "in_doubt"
 HIDDEN = ("CLM-1042", "POL-7")

@@ -9,6 +9,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agentstate.domain.words import words_of
 from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search, search_index
@@ -170,7 +171,7 @@ def test_no_text_is_an_error(text):
 @example("x" * 5000)
 @example(" ".join(f"w{n}" for n in range(20_000)))
 def test_any_text_can_be_stored_and_is_found_by_its_words(text):
-    words = search.tokens(text)[: search.MOST_WORDS]
+    words = words_of(text)[: search.MOST_WORDS]
     history = builders.History()
     history.user(text)
     assert search_index.update(seconds=60) is False

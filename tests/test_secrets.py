@@ -21,7 +21,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
-from sessions_app.models import BulkAction, Message, ModelCall, SavedView, Session, ToolCall
+from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, SavedView, Session, ToolCall
 from tests import builders, planting
 from tests.corpora import malformed, secrets
 from tests.test_malformed_requests import PARAMETER, ROUTES, recorded, send
@@ -130,6 +130,9 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "gaps": ["hide"],
         "show": ["errors", "tools", "people"],
         "tool": ["issue_refund"],
+        "number": [1],
+        "choose": ["1"],
+        "entry": [*MemoryEntry.objects.values_list("pk", flat=True)[:2]],
         "phase": ["executing"],
         "edge": ["planning-executing"],
         "kind": [action.key for action in ACTIONS.values() if action.bulk],

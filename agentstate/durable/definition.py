@@ -18,12 +18,13 @@ from haystack.hooks import FunctionHook
 from haystack.tools import SkillToolset, Tool, Toolset
 from pydantic import TypeAdapter
 
-from agentstate.durable import memory
+from agentstate.durable import long_term_tools, memory
 from agentstate.durable.found_tools import search_tool_name
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.state.encoding import encode_lossy
 
+_OUR_TOOLS = {memory.__name__, long_term_tools.__name__}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _TEMPORARY_FOLDERS = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
 
@@ -118,7 +119,7 @@ def repeatable_tools(agent: Agent) -> set[str]:
         elif type(item) is Toolset or isinstance(item, Tool):
             tools = [item] if isinstance(item, Tool) else item.tools
             names.update(
-                tool.name for tool in tools if getattr(tool.function, "__module__", "") == memory.__name__
+                tool.name for tool in tools if getattr(tool.function, "__module__", "") in _OUR_TOOLS
             )
     return {name for name in names if name is not None}
 

@@ -58,6 +58,7 @@ class Registration:
     policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
     description: str = ""
     run_async: bool | None = None
+    embedder: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
         """:raises ValueError: for a key that could not stand in an address."""
@@ -161,6 +162,7 @@ def agent(
     policies: Mapping[str, ToolPolicy] | None = None,
     description: str = "",
     run_async: bool | None = None,
+    embedder: Callable[[], Any] | None = None,
 ) -> Callable[[Factory], Factory]:
     """Register the decorated factory as the agent `key`.
 
@@ -168,6 +170,8 @@ def agent(
     the first session needs it. `policies` are those of its tools, by the tool's name. Workers run it by
     its `run_async` if that is given, or if it has parts that are async only.
 
+    :param embedder: Makes the Haystack text embedder by which the agent's long-term memory and its sessions are
+        compared by meaning; without one they are compared by words. Called in workers only.
     :raises ValueError: for an invalid key, or one that another function has.
     """
 
@@ -186,6 +190,7 @@ def agent(
             policies=dict(policies or {}),
             description=description or (factory.__doc__ or "").strip(),
             run_async=run_async,
+            embedder=embedder,
         )
         registry.add(registration)
         return cast(Factory, build)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
+from agentstate.durable.long_term import LongTermMemory, using
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
@@ -42,6 +43,7 @@ class DurableAgent:
     :param policies: By tool; they add to those of the registration.
     :param cache: For tools with a `cache_ttl`; without one that of the journal; in memory or in a file it lives
         as long as this object.
+    :param memory: For the tools `remember` and `recall`, such as a `MemoryFile` of `agentstate.journals`.
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
     """
 
@@ -52,10 +54,11 @@ class DurableAgent:
         *,
         policies: Mapping[str, ToolPolicy] | None = None,
         cache: ToolCache | None = None,
+        memory: LongTermMemory | None = None,
     ) -> None:
         from agentstate.durable.agent import make_durable
 
-        self._begin(make_durable(agent, policies=policies), journal, cache)
+        self._begin(make_durable(agent, policies=policies), journal, cache, memory)
 
     @classmethod
     def of(
@@ -64,6 +67,7 @@ class DurableAgent:
         journal: "str | os.PathLike[str] | MemoryJournal | Place",
         *,
         cache: ToolCache | None = None,
+        memory: LongTermMemory | None = None,
     ) -> "DurableAgent":
         """The agent registered as `key`, with its policies: by a module that is imported, or in AGENTSTATE_AGENTS.
 
@@ -73,14 +77,21 @@ class DurableAgent:
         from agentstate.durable.agent import build
 
         durable = cls.__new__(cls)
-        durable._begin(build(_registration(key)), journal, cache)
+        durable._begin(build(_registration(key)), journal, cache, memory)
         return durable
 
-    def _begin(self, wrapped: "wrapping.WrappedAgent", journal: Any, cache: ToolCache | None) -> None:
+    def _begin(
+        self,
+        wrapped: "wrapping.WrappedAgent",
+        journal: Any,
+        cache: ToolCache | None,
+        memory: LongTermMemory | None,
+    ) -> None:
         from agentstate.library.places import place_of
 
         self._wrapped = wrapped
         self._place = place_of(journal)
+        self._memory = memory
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
         self._rules = TurnRules(wrapped, self._place)
 
@@ -188,7 +199,8 @@ class DurableAgent:
 
         if self._wrapped.async_only:  # before anything is written
             raise AsyncOnly(self._wrapped.key, self._wrapped.async_only)
-        return complete(turns, lambda journal: run(self._wrapped, journal, self._options(journal, live)))
+        with using(self._memory):
+            return complete(turns, lambda journal: run(self._wrapped, journal, self._options(journal, live)))
 
     async def _complete_async(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
         from agentstate.durable.run import run_async
@@ -197,7 +209,8 @@ class DurableAgent:
 
         async def answer(journal: "MemoryJournal") -> "running.Outcome":
             options = self._options(journal, live)
-            return await run_async(self._wrapped, journal, options, journal_thread=thread)
+            with using(self._memory):
+                return await run_async(self._wrapped, journal, options, journal_thread=thread)
 
         try:
             return await complete_async(turns, answer, thread)

@@ -49,6 +49,13 @@ def repair(session: Session) -> str:
     return "Nothing is changed in place: the session continues on a branch of its own, paused, and you can undo it."
 
 
+def erase_entry(session: Session) -> str:
+    return (
+        "The entry is deleted, and nothing brings it back. The audit trail says that an entry was erased, not what it "
+        "said. The history of the session still shows the call that remembered it."
+    )
+
+
 def continues_when(session: Session) -> str:
     """What must happen before the session continues, "" if it continues at once."""
     if session.status == Status.WAITING:

@@ -52,6 +52,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/find/", tabs.find_tab, name="find"),
     path("sessions/<uuid:session_id>/conversation/", tabs.conversation_tab, name="conversation"),
     path("sessions/<uuid:session_id>/state/", tabs.state_tab, name="state"),
+    path("sessions/<uuid:session_id>/memories/", tabs.memories_tab, name="memories"),
     path("sessions/<uuid:session_id>/checkpoints/", tabs.checkpoints_tab, name="checkpoints"),
     path("sessions/<uuid:session_id>/audit/", tabs.audit_tab, name="audit"),
     path("sessions/<uuid:session_id>/reveal/", tabs.reveal, name="reveal"),

@@ -11,7 +11,6 @@ with another masking than the present one, see `sessions_app.finding.search_mask
 """
 
 import re
-import unicodedata
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +23,7 @@ from django.db.models import Q, QuerySet, Window
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import RowNumber
 
+from agentstate.domain.words import words_of
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
 from sessions_app.finding.search_masking import IS_PRESENT, present
@@ -32,8 +32,6 @@ from sessions_app.models import Branch, Message, Session, ToolCall
 from sessions_app.wording import changes
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
-MOST_CHARACTERS = 100_000
-LONGEST_WORD = 100
 MOST_WORDS = 30
 # Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
@@ -177,15 +175,6 @@ def call_text(call: ToolCall, mask: Mask) -> str:
     return " ".join(filter(None, [call.tool, *map(plain, values)]))
 
 
-def tokens(text: str) -> list[str]:
-    """The words of a text as the index stores them: lower case, without accents, letters and digits only."""
-    text = text[:MOST_CHARACTERS].casefold()
-    if not text.isascii():
-        letters = unicodedata.normalize("NFKD", text)
-        text = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return [word[:LONGEST_WORD] for word in re.findall(r"[^\W_]+", text)]
-
-
 @dataclass(frozen=True, slots=True)
 class _Phrase:
     """Words that follow each other. ``beginning``: the last of them is only the beginning of a word."""
@@ -209,7 +198,7 @@ class _Phrase:
 
 def _phrases(text: str) -> list[_Phrase]:
     parts = [
-        (tokens(quoted or word), bool(quoted)) for quoted, word in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
+        (words_of(quoted or part), bool(quoted)) for quoted, part in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
     ]
     parts = [(words, quoted) for words, quoted in parts if words][:MOST_WORDS]
     last = len(parts) - 1

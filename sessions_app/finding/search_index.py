@@ -18,6 +18,7 @@ from django.db import connection, transaction
 from django.db.models import Model
 from django.db.models.expressions import RawSQL
 
+from agentstate.domain.words import words_of
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_masking
@@ -28,7 +29,6 @@ from sessions_app.finding.search import (
     OPEN_CALLS,
     call_text,
     message_text,
-    tokens,
 )
 from sessions_app.models import Message, ToolCall
 
@@ -211,8 +211,8 @@ def _docs_of_call(call: ToolCall, mask: Mask) -> list[Doc]:
 
 
 def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
-    docs = [(pk, tokens(masked))]
-    return docs if masked == whole else [*docs, (-pk, tokens(whole))]
+    docs = [(pk, words_of(masked))]
+    return docs if masked == whole else [*docs, (-pk, words_of(whole))]
 
 
 def _tsvector(words: list[str]) -> str:

@@ -12,6 +12,7 @@ from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
 from sessions_app.models.enums import EventKind, Role, StaffPermission
 from sessions_app.models.event import Event, record_event, record_next_event
+from sessions_app.models.memory import MemoryEntry
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.session import (
@@ -41,6 +42,7 @@ __all__ = [
     "EventKind",
     "InboxMessage",
     "LossyResult",
+    "MemoryEntry",
     "Message",
     "ModelCall",
     "Phase",

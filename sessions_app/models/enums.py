@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     BREAKPOINT_SET = "breakpoint_set", True, "set a breakpoint"
     BREAKPOINT_REMOVED = "breakpoint_removed", True, "removed a breakpoint"
     ARGUMENTS_CHANGED = "arguments_changed", True, "changed the arguments of {tool}"
+    MEMORY_EDITED = "memory_edited", True, "edited an entry of the long-term memory"
+    MEMORY_ERASED = "memory_erased", True, "erased an entry of the long-term memory"
 
     ASKED = RunEvent.ASKED, False, "Waits for an approval"
     IN_DOUBT = RunEvent.IN_DOUBT, False, "Waits for a decision on a call in doubt"
@@ -97,6 +99,7 @@ class StaffPermission(StrEnum):
     ASSIGN = "assign_session", Role.OPERATOR, "Can assign a session"
     SHARE_VIEW = "share_view", Role.OPERATOR, "Can share a saved view"
     REPAIR = "repair_session", Role.SUPERVISOR, "Can repair a session's state"
+    MEMORY = "edit_memory", Role.SUPERVISOR, "Can edit and erase the long-term memory"
     REVEAL = "reveal_values", Role.SUPERVISOR, "Can see masked values"
 
     @classmethod

@@ -13,7 +13,9 @@ from uuid import UUID
 
 from django.conf import settings
 
+from agentstate.durable import long_term
 from agentstate.durable.agent import WrappedAgent, build
+from agentstate.durable.embedding import embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run, run_async
@@ -23,6 +25,7 @@ from sessions_app.runtime import leases
 from sessions_app.runtime.agents import publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
+from sessions_app.runtime.long_term import OrmMemory
 from sessions_app.runtime.tool_cache import tool_cache
 
 logger = logging.getLogger(__name__)
@@ -78,10 +81,12 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
         retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
     )
-    if durable.runs_async:
-        run_on_loop(run_async(durable, journal, options))
-    else:
-        run(durable, journal, options)
+    memory = OrmMemory(journal.connection, claim, lambda: embedder_of(registry.get(durable.key)))
+    with long_term.using(memory):
+        if durable.runs_async:
+            run_on_loop(run_async(durable, journal, options))
+        else:
+            run(durable, journal, options)
     try:
         publish_listed_tools(durable)
     except Exception:  # the tools are published for showing only: the run itself has ended well

@@ -2,10 +2,10 @@
 
 from sessions_app.action_list import Action
 from sessions_app.actions import BY_REASON
-from sessions_app.desk.forms import breakpoints, calls, repair, session
+from sessions_app.desk.forms import breakpoints, calls, memory_entries, repair, session
 from sessions_app.desk.forms.base import ActionForm, ReasonForm
 
-FORMS = session.FORMS | calls.FORMS | breakpoints.FORMS | repair.FORMS
+FORMS = session.FORMS | calls.FORMS | breakpoints.FORMS | memory_entries.FORMS | repair.FORMS
 
 
 def form_of(action: Action) -> type[ActionForm] | None:

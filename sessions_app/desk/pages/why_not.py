@@ -10,6 +10,7 @@ from sessions_app.models import Session, StaffPermission
 _ONLY_PERMISSION = {
     "start": StaffPermission.START,
     "reveal": StaffPermission.REVEAL,
+    "memory_entries": StaffPermission.MEMORY,
 }
 
 # Actions that have one rule.
@@ -25,8 +26,9 @@ class WhyNot:
 
     ``why_not.of(PAUSE)`` in Python, ``{{ why_not.pause }}`` in a template. The names in templates are the keys of
     `sessions_app.action_list`; ``state`` and ``repair``, for the repairs of the state and for the others, with one rule
-    each; and ``start`` and ``reveal``. Without a session only the actor's role counts. Each sentence is made when
-    it is first needed, and kept. No query but the one for the user's permissions; ``session.branch`` must be loaded.
+    each; and ``start``, ``reveal`` and ``memory_entries``. Without a session only the actor's role counts. Each
+    sentence is made when it is first needed, and kept. No query but the one for the user's permissions;
+    ``session.branch`` must be loaded.
     """
 
     def __init__(self, actor: Actor, session: Session | None = None, now: datetime | None = None) -> None:

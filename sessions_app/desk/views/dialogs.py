@@ -107,6 +107,7 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
         "replace": replace,
         "message": "",
         "tool": request.GET.get("tool", ""),
+        "entry": number(request, "entry"),
     }
     if replace is not None:
         initial["message"] = context.mask.text(checkpoints.user_text_at(context.branch, replace))

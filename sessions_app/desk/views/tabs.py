@@ -19,6 +19,7 @@ from sessions_app.desk.pages.session import (
     conversation,
     discarded,
     json_page,
+    memory_entries,
     model_call,
     repairs,
     revealed,
@@ -77,6 +78,22 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
             "chosen": checkpoint is not None,
         },
     )
+
+
+@staff_page
+@require_GET
+def memories_tab(request: Request, session_id: UUID) -> HttpResponse:
+    """What the agent remembers about the customer, from all sessions; with ``q``, what contains all of its words."""
+    context = session_context(request, session_id)
+    sought = request.GET.get("q", "").strip()[:200]
+    page = memory_entries.read_page(
+        context,
+        before=number(request, "before"),
+        sought=sought,
+        whole=may_know_hidden(request.user),
+    )
+    values = {"tab": "memories", "page": page, "sought": sought}
+    return render_page(request, "session/memories.html", session_frame(context) | values)
 
 
 @staff_page

@@ -25,7 +25,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
-from sessions_app.management import breakpoints, synth, tail
+from sessions_app.management import breakpoints, memory_entries, synth, tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -148,6 +148,9 @@ class Command(BaseCommand):
             return sub
 
         breakpoints.add_verbs(breakpoint_verb, _json_object)
+        memory = verb("memory", self.memory, "List what a session's agent remembers about its customer.")
+        _add_session(memory)
+        memory_entries.add_verbs(steering)
 
     def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
         try:
@@ -247,6 +250,9 @@ class Command(BaseCommand):
             session = actions.decide(**call, **outcome, definition=definition)
         self._now(session)
 
+    def memory(self, options: Options) -> None:
+        self._table(memory_entries.COLUMNS, memory_entries.rows(_session(options["session_id"])))
+
     def _publish(self) -> None:
         for problem in publish_agents():
             self.stderr.write(_one_line(problem))
@@ -298,7 +304,7 @@ def _add_checkpoint(parser: CommandParser) -> None:
 
 def _common(options: Options) -> dict[str, Any]:
     """What the actions call by the same name."""
-    common_options = ("session_id", "checkpoint_id", "reason", "run")
+    common_options = ("session_id", "checkpoint_id", "entry_id", "text", "reason", "run")
     return {"actor": _actor()} | {name: options[name] for name in common_options if name in options}
 
 

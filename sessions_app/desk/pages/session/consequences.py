@@ -4,14 +4,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from agentstate.names import STEP_KINDS
 from sessions_app.actions.attempts import call_to_try_again, step_to_begin_again
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.effects import TOOK_EFFECT
-from sessions_app.models import Branch, CallStatus, Checkpoint, ModelCall, RegisteredAgent, Session, ToolCall
+from sessions_app.models import (
+    Branch,
+    CallStatus,
+    Checkpoint,
+    MemoryEntry,
+    ModelCall,
+    RegisteredAgent,
+    Session,
+    ToolCall,
+)
 from sessions_app.wording import count
 
 SHOWN = 50
@@ -141,9 +150,13 @@ def earlier_result(context: SessionContext, tool: str) -> str:
 
 
 def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:
-    """Those of the session's calls that took effect, or may have, and whose tool may not be repeated. One query."""
+    """Those of the session's calls that took effect, or may have, and whose tool may not be repeated. One query.
+
+    So does a call that stored something in the long-term memory.
+    """
     idempotent = [tool for tool, policy in _policies(session).items() if policy.get("idempotent")]
-    return calls.filter(TOOK_EFFECT).exclude(tool__in=idempotent)
+    remembered = Exists(MemoryEntry.objects.filter(call=OuterRef("pk")))
+    return calls.filter(TOOK_EFFECT).filter(~Q(tool__in=idempotent) | remembered)
 
 
 def without_effects_on(branch: Branch, calls: QuerySet[ToolCall], *, after: int) -> QuerySet[ToolCall]:

@@ -15,6 +15,7 @@ from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import restore
+from sessions_app.history.memory_entries import entries_about
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import Event, Message, ModelCall, ToolCall
 
@@ -111,6 +112,12 @@ def _state(context: SessionContext, key: str) -> _StoredValue | None:
     return f"the state value {cut(name)} at {checkpoint.position}", value, checkpoint.position
 
 
+def _entry(context: SessionContext, key: str) -> _StoredValue | None:
+    pk = whole_number(key)
+    entry = entries_about(context.session_row).filter(pk=pk).first() if pk is not None else None
+    return (f"entry {entry.pk} of the long-term memory", entry.text, None) if entry else None
+
+
 _FIELDS = ("title", "customer")
 _KINDS: dict[str, _Finder] = {
     "arguments": _call("the arguments", lambda call: as_plain_data(call.ran_with)),
@@ -123,4 +130,5 @@ _KINDS: dict[str, _Finder] = {
     "unread": _unread,
     "state": _state,
     "session": _session,
+    "entry": _entry,
 }

@@ -1,0 +1,95 @@
+"""A long-term memory for scripts: in memory, or in one JSON Lines file for each customer of an agent.
+
+    DurableAgent(agent, "session.jsonl", memory=MemoryFile("anna.jsonl"))
+
+An entry is erased by deleting its line.
+"""
+
+import json
+import os
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentstate.domain.words import nearest_by_words
+from agentstate.durable.long_term import MOST_ENTRIES, Entry, entry_key
+
+if TYPE_CHECKING:
+    from agentstate.durable.embedding import Embedder
+
+
+class MemoryFile:
+    """The entries of one agent about one customer.
+
+    :param path: The file; None keeps them in this process.
+    :param embedder: A Haystack text embedder: entries are then found by meaning. The vectors are not stored.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, embedder: Any = None) -> None:
+        self._path = Path(path) if path is not None else None
+        self._lines: list[str] = []
+        self._component = embedder
+        self._embedder: Embedder | None = None
+        self._vectors: dict[str, bytes | None] = {}
+        self._lock = threading.Lock()
+
+    def remember(self, text: str, *, call: str) -> None:
+        key = entry_key(call, text)
+        with self._lock:
+            if any(entry["key"] == key for entry in self._entries()):
+                return
+            learned_at = datetime.now(UTC).isoformat()
+            entry = {"key": key, "call": call, "learned_at": learned_at, "text": text}
+            line = json.dumps(entry, ensure_ascii=False)
+            if self._path is None:
+                self._lines.append(line)
+                return
+            with self._path.open("a", encoding="utf-8") as file:
+                # A line that a killed process began is ended first.
+                file.write(f"\n{line}\n" if self._ends_within_a_line() else f"{line}\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def recall(self, query: str, *, limit: int) -> list[Entry]:
+        with self._lock:
+            entries = self._entries()[-MOST_ENTRIES:][::-1]
+            texts = [entry["text"] for entry in entries]
+            best = self._nearest_by_meaning(query, texts, limit)
+            if best is None:
+                best = nearest_by_words(query, texts, limit)
+        return [Entry(texts[index], datetime.fromisoformat(entries[index]["learned_at"])) for index in best]
+
+    def _nearest_by_meaning(self, query: str, texts: list[str], limit: int) -> list[int] | None:
+        """None without an embedder, and if it fails."""
+        if self._component is None:
+            return None
+        from agentstate.durable.embedding import Embedder, nearest_by_meaning
+
+        self._embedder = self._embedder or Embedder(self._component)
+        vector = self._embedder.embed(query)
+        if vector is None:
+            return None
+        for text in texts:
+            if self._vectors.get(text) is None:
+                self._vectors[text] = self._embedder.embed(text)
+        return nearest_by_meaning(vector, [self._vectors[text] for text in texts], limit)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        lines = self._lines
+        if self._path is not None:
+            lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:  # a line that a killed process has not finished
+                continue
+        return entries
+
+    def _ends_within_a_line(self) -> bool:
+        if self._path is None or not self._path.exists() or not self._path.stat().st_size:
+            return False
+        with self._path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"

@@ -1,0 +1,197 @@
+"""What an agent remembers in one session it recalls in later ones, and a call that runs again adds nothing."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack import component
+from haystack.components.agents import Agent
+from haystack.dataclasses import ToolCall
+
+from agentstate import DurableAgent, agent
+from agentstate.domain.words import nearest_by_words, words_of
+from agentstate.durable.agent import make_durable
+from agentstate.durable.embedding import Embedder, embedder_of, nearest_by_meaning, stored_vector
+from agentstate.durable.long_term import LongTermMemory, current, entry_key, using
+from agentstate.durable.long_term_tools import long_term_tools, recall, remember
+from agentstate.durable.policy import ToolPolicy
+from agentstate.durable.registry import registry
+from agentstate.journals import MemoryFile
+from tests import sample_agents
+from tests.driving import unregister
+
+KEY = "remembering"
+TEXTS = ["She wants e-mails, no calls.", "Her car is a blue Polo.", "She pays each invoice in time."]
+
+
+@component
+class Topics:
+    """An embedder with two meanings: contact and cars. It fails for a text about neither."""
+
+    def __init__(self, model: str = "topics") -> None:
+        self.model = model
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> dict[str, list[float]]:
+        lower = text.lower()
+        contact = float(sum(word in lower for word in ("mail", "call", "reach", "phone")))
+        cars = float(sum(word in lower for word in ("car", "polo", "vehicle")))
+        return {"embedding": [contact, cars]}
+
+
+class Died(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    unregister(KEY)
+    sample_agents.effects.clear()
+
+
+def learner() -> Agent:
+    """Remembers one fact, and answers."""
+    calls = [ToolCall("remember", {"text": TEXTS[0]}, id="r")]
+    return Agent(chat_generator=sample_agents.scripted(calls, "Noted."), tools=long_term_tools())
+
+
+def asker() -> Agent:
+    calls = [ToolCall("recall", {"query": "Does she like calls?"}, id="q")]
+    return Agent(chat_generator=sample_agents.scripted(calls, "As she likes."), tools=long_term_tools())
+
+
+def results(session: DurableAgent) -> list[str]:
+    messages = session.history()
+    return [str(result.result) for message in messages for result in message.tool_call_results]
+
+
+def test_words_are_lower_case_letters_and_digits_without_accents() -> None:
+    assert words_of("Über CLM-1042, naïve_text") == ["uber", "clm", "1042", "naive", "text"]
+
+
+@pytest.mark.parametrize(
+    "query, best",
+    [
+        ("Which car does she have?", [1, 0, 2]),
+        ("invoices", [2]),
+        ("E-MAIL", [0]),
+        ("bicycle", []),
+        ("", []),
+    ],
+)
+def test_texts_are_found_by_the_words_they_share_with_the_query_rare_words_first(
+    query: str, best: list[int]
+) -> None:
+    assert nearest_by_words(query, TEXTS, 5) == best
+
+
+def test_what_one_session_remembers_the_next_recalls(tmp_path: Path) -> None:
+    memory = MemoryFile(tmp_path / "anna.jsonl")
+    DurableAgent(learner(), tmp_path / "first.jsonl", memory=memory).run("hi")
+    later = DurableAgent(asker(), tmp_path / "second.jsonl", memory=MemoryFile(tmp_path / "anna.jsonl"))
+    later.run("hi")
+    [result] = results(later)
+    assert result.endswith(": She wants e-mails, no calls.")
+    [line] = (tmp_path / "anna.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert entry["text"] == TEXTS[0]
+    assert entry["call"].startswith("first-")
+
+
+def test_a_call_that_was_killed_after_it_stored_stores_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = MemoryFile(tmp_path / "anna.jsonl")
+    real = MemoryFile.remember
+
+    def dies(self: MemoryFile, text: str, *, call: str) -> None:
+        real(self, text, call=call)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "remember", dies)
+        with pytest.raises(Died):
+            DurableAgent(learner(), tmp_path / "first.jsonl", memory=memory).run("hi")
+    again = DurableAgent(learner(), tmp_path / "first.jsonl", memory=memory)
+    assert again.run("hi").text == "Noted."
+    assert len((tmp_path / "anna.jsonl").read_text().splitlines()) == 1
+    assert results(again) == ["Remembered."]
+
+
+def test_a_line_that_a_killed_process_began_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "anna.jsonl"
+    memory = MemoryFile(path)
+    memory.remember(TEXTS[0], call="a")
+    path.write_text(path.read_text() + '{"key": "half')
+    memory.remember(TEXTS[1], call="b")
+    assert [entry.text for entry in memory.recall("she her car mails", limit=5)] == [TEXTS[1], TEXTS[0]]
+
+
+def test_one_call_may_learn_several_texts_each_once() -> None:
+    memory = MemoryFile()
+    for text in (TEXTS[0], TEXTS[1], TEXTS[0]):
+        memory.remember(text, call="a")
+    assert len(memory.recall("she her", limit=5)) == 2
+    assert entry_key("a", TEXTS[0]) != entry_key("b", TEXTS[0])
+
+
+def test_with_an_embedder_entries_are_found_by_meaning() -> None:
+    memory = MemoryFile(embedder=Topics())
+    for place, text in enumerate(TEXTS):
+        memory.remember(text, call=str(place))
+    assert [entry.text for entry in memory.recall("How can I reach her?", limit=5)] == [TEXTS[0]]
+    # The embedder has no vector for this query, so it is compared by words.
+    assert [entry.text for entry in memory.recall("invoice", limit=5)] == [TEXTS[2]]
+
+
+def test_vectors_of_different_length_are_not_compared() -> None:
+    near, far = stored_vector([3.0, 4.0]), stored_vector([1.0, 0.0, 0.0])
+    assert nearest_by_meaning(near, [far, None, near, stored_vector([-3.0, -4.0])], 5) == [2]
+
+
+def test_embedders_with_another_model_have_another_name_and_equal_ones_the_same() -> None:
+    assert Embedder(Topics()).name == Embedder(Topics()).name
+    assert Embedder(Topics()).name != Embedder(Topics("other")).name
+
+
+def test_an_embedder_that_cannot_be_built_or_fails_leaves_the_words() -> None:
+    def fails() -> Any:
+        raise RuntimeError("no model here")
+
+    agent(KEY, embedder=fails)(learner)
+    assert embedder_of(registry.get(KEY)) is None
+    unregister(KEY)
+    agent(KEY, embedder=Topics)(learner)
+    embedder = embedder_of(registry.get(KEY))
+    assert embedder is not None
+    assert embedder_of(registry.get(KEY)) is embedder
+    assert embedder.embed("weather") is None
+    assert embedder.embed("a car") == stored_vector([0.0, 1.0])
+
+
+def test_the_tools_count_as_idempotent_without_being_declared() -> None:
+    policies = make_durable(learner()).policies
+    assert policies == {
+        "remember": ToolPolicy(idempotent=True),
+        "recall": ToolPolicy(idempotent=True),
+    }
+
+
+def test_the_tools_say_why_nothing_is_stored_or_found() -> None:
+    assert remember.invoke(text="x") == "There is no long-term memory here."
+    assert recall.invoke(query="x") == "There is no long-term memory here."
+    memory: LongTermMemory = MemoryFile()
+    with using(memory):
+        assert current() is memory
+        assert remember.invoke(text="  ") == "There is nothing to remember: the text is empty."
+        assert (
+            remember.invoke(text="x" * 2001)
+            == "Not remembered: the text has 2001 characters, and at most 2000 fit."
+        )
+        assert recall.invoke(query="x") == "Nothing is remembered about this."
+        assert remember.invoke(text="She has a car") == "Remembered."
+        assert recall.invoke(query="car").endswith(": She has a car")
+    assert current() is None
