@@ -11,7 +11,7 @@ from haystack.tools import Tool
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
-from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent
+from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent, ToolCall
 from tests import builders, sample_agents
 from tests.adapters import OrmAdapter
 from tests.builders import DEFINITION
@@ -74,14 +74,16 @@ WHAT_CHANGED = (
     [
         ("paused", "/sessions/{}/definition-changes/"),
         ("paused", "/sessions/{}/resume/"),
+        ("waiting_for_approval", "/sessions/{}/approve/?call={}"),
         ("done", "/agents/claims/"),
     ],
-    ids=["page", "dialog", "agent"],
+    ids=["page", "resume", "approve", "agent"],
 )
 def test_what_changed_in_an_agent_is_shown_part_by_part(operator: Client, state: str, page: str) -> None:
     session = builders.STATES[state]()
+    call = ToolCall.objects.filter(branch__session=session).last()
     change_agent()
-    assert WHAT_CHANGED in text_of(operator.get(page.format(session.pk)))
+    assert WHAT_CHANGED in text_of(operator.get(page.format(session.pk, call and call.pk)))
 
 
 @pytest.mark.parametrize("page", ["/approvals/", "/sessions/{}/"])
