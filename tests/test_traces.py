@@ -1,5 +1,6 @@
 """Traces of a durable run name the user's hooks as those of a plain run do, and our own at most once per hook point."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,15 +9,15 @@ import pytest
 from haystack import tracing
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
-from haystack.dataclasses import ChatMessage
 from haystack.hooks.human_in_the_loop import ConfirmationHook, NeverAskPolicy
 from haystack.tracing import Span, Tracer
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.approvals import JournalConfirmationStrategy
-from agentstate.durable.run import run
+from agentstate.durable.run import run, run_async
 from agentstate.journals import MemoryJournal
 from tests import sample_agents
+from tests.test_durable_run import Kind
 
 
 class Recorded(Span):
@@ -89,11 +90,15 @@ def build() -> Agent:
     )
 
 
-def test_the_users_hooks_are_named_as_in_a_plain_run_and_ours_once_per_point(recorder: Recorder) -> None:
-    build().run([ChatMessage.from_user("hi")])
+@pytest.mark.parametrize("is_async", [False, True], ids=["run", "run_async"])
+def test_the_users_hooks_are_named_as_in_a_plain_run_and_ours_once_per_point(
+    recorder: Recorder, is_async: bool
+) -> None:
+    kind = Kind(build, {}, is_async)
+    kind.plainly()
     plain, recorder.hooks = recorder.hooks, []
 
-    assert run(make_durable(build()), MemoryJournal.open(say="hi")).status == "idle"
+    assert kind.run(make_durable(build()), MemoryJournal.open(say="hi")).status == "idle"
 
     own = [(point, name) for point, name, _ in recorder.hooks if name.startswith("agentstate.")]
     assert [hook for hook in recorder.hooks if not hook[1].startswith("agentstate.")] == plain
@@ -111,6 +116,40 @@ def test_a_hook_keeps_what_it_remembers_in_the_users_object(recorder: Recorder) 
     assert isinstance(counting, Counting)
     run(make_durable(agent), MemoryJournal.open(say="hi"))
     assert (counting.count, counting.opened) == (3, 1)
+
+
+def test_what_is_opened_on_the_event_loop_is_opened_and_closed_there() -> None:
+    opened: list[str] = []
+
+    class Lasting(Counting):
+        async def run_async(self, state: State) -> None:
+            opened.append("hook")
+
+        async def warm_up_async(self) -> None:
+            opened.append("hook, warm")
+
+        async def close_async(self) -> None:
+            opened.append("hook, closed")
+
+    class Client(sample_agents.Awaited):
+        def warm_up(self) -> None:
+            raise AssertionError("it is warmed up on the event loop")
+
+        async def warm_up_async(self) -> None:
+            opened.append("model, warm")
+
+        async def close_async(self) -> None:
+            opened.append("model, closed")
+
+    model = Client(sample_agents.scripted("Hello."))
+    durable = make_durable(Agent(chat_generator=model, hooks={"before_llm": [Lasting()]}))
+
+    async def run_and_close() -> None:
+        assert (await run_async(durable, MemoryJournal.open(say="hi"))).status == "idle"
+        await durable.agent.close_async()
+
+    asyncio.run(run_and_close())
+    assert opened == ["hook, warm", "model, warm", "hook", "hook, closed", "model, closed"]
 
 
 def test_to_dict_of_a_durable_agent_is_that_of_the_users_agent() -> None:
