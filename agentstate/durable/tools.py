@@ -83,10 +83,11 @@ def attach(tool: Tool) -> None:
             return await complete_async(_noted(run, record, tool, kwargs), answer, run.journal_thread)
 
     tool_outputs.attach(tool)
-    ledgered.ledger = True  # type: ignore[attr-defined]
-    tool.invoke = ledgered  # type: ignore[method-assign]
     if not _calls_invoke(tool, invoke_async):
         tool.invoke_async = ledgered_async  # type: ignore[method-assign]
+    # Last: another run that sees it takes the tool as attached.
+    ledgered.ledger = True  # type: ignore[attr-defined]
+    tool.invoke = ledgered  # type: ignore[method-assign]
 
 
 def _calls_invoke(tool: Tool, invoke_async: Callable[..., Any]) -> bool:
