@@ -43,6 +43,14 @@ def age(since: datetime, now: datetime) -> str:
     return rough_duration(seconds)
 
 
+def time_left(until: datetime, now: datetime) -> str:
+    """``expires in 53 min``, ``expires in 40 s``, ``expired``."""
+    seconds = (until - now).total_seconds()
+    if seconds <= 0:
+        return "expired"
+    return f"expires in {duration(seconds // 60 * 60 if seconds > 120 else seconds // 1)}"
+
+
 def arguments(values: Any, limit: int = 200) -> str:
     """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``."""
     if not isinstance(values, dict):

@@ -31,6 +31,7 @@ from sessions_app.access.roles import Actor, give_role
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
+from sessions_app.history.failures import failure_of
 from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Approval,
@@ -390,7 +391,8 @@ class History:
             session.worker, session.epoch, session.attempt = "host:1", session.epoch + 1, session.attempt + 1
             session.lease_expires_at = timezone.now() + timedelta(seconds=12)
         session.version += 1
-        return self.save(status=status, **fields)
+        self.save(status=status, **fields)
+        return self.save(failure=failure_of(session))
 
 
 def _origin(call: ToolCall) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def on_card(text: str) -> dict[str, str]:
     return dict(re.findall(r'name="(version|call_id|fingerprint|definition)" value="([^"]*)"', text))
 
 
-@pytest.mark.parametrize("page", ["/approvals/", "/sessions/{}/"])
+@pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_the_card_says_that_the_agent_has_changed_and_approving_there_continues_with_the_new_one(
     operator, page
 ):
@@ -71,7 +71,7 @@ def test_the_card_says_that_the_agent_has_changed_and_approving_there_continues_
     assert (session.status, session.definition) == ("queued", NEW)
 
 
-@pytest.mark.parametrize("page", ["/approvals/", "/sessions/{}/"])
+@pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operator, page):
     session = builders.waiting_for_approval()
     break_agent()
@@ -96,7 +96,7 @@ def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operato
 
 def test_an_approval_by_a_page_drawn_before_the_agent_changed_is_refused(operator):
     session = builders.waiting_for_approval()
-    fields = on_card(operator.get("/approvals/").content.decode())
+    fields = on_card(operator.get("/inbox/").content.decode())
     change_agent()
     answer = operator.post(f"/sessions/{session.pk}/approve/", fields)
     assert answer.status_code == 409
@@ -205,8 +205,9 @@ def test_the_outcome_of_a_call_can_be_recorded_while_the_agent_cannot_be_built_b
     session = builders.in_doubt()
     call = ToolCall.objects.get(status="doubt")
     break_agent()
-    page = operator.get(f"/sessions/{session.pk}/").content.decode()
-    assert re.search(r'value="again" disabled', page)
+    for address in (f"/sessions/{session.pk}/", "/inbox/"):
+        page = operator.get(address).content.decode()
+        assert re.search(r'disabled title="Its agent cannot be built[^>]*>It did not: run again<', page)
     dialog = text_of(operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}"))
     assert f"{CANNOT} You can record the outcome or skip the call, but not run it again." in dialog
     decide: dict[str, Any] = {
@@ -241,7 +242,8 @@ def test_deciding_a_call_in_doubt_continues_with_the_new_definition_that_was_sho
     session = builders.in_doubt()
     call = ToolCall.objects.get(status="doubt")
     change_agent()
-    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert "It continues with the new definition." in text_of(operator.get(f"/sessions/{session.pk}/"))
+    page = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}").content.decode()
     assert "Decide and continue with the new definition" in " ".join(page.split())
     assert on_card(page)["definition"] == NEW
     decide: dict[str, Any] = {
@@ -294,7 +296,7 @@ def test_an_approval_of_a_paused_session_says_that_it_runs_once_resumed(operator
     history = builders.refunding()
     history.ask(history.calls[-1])
     session = history.rest("paused")
-    fields = on_card(operator.get("/approvals/").content.decode())
+    fields = on_card(operator.get("/inbox/").content.decode())
     done = operator.post(f"/sessions/{session.pk}/approve/", fields, follow=True)
     assert "Approved. The call runs with the arguments shown once the session is resumed." in text_of(done)
 

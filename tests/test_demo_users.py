@@ -93,7 +93,7 @@ def test_a_password_that_a_person_changed_stays():
 def test_closing_ends_their_logins_and_opening_gives_new_passwords():
     first = open_demo_users()
     client = signed_in("supervisor")
-    assert client.get("/").status_code == 200
+    assert client.get("/inbox/").status_code == 200
     assert close_demo_users() == list(ROLES)
     assert not any(User.objects.get(username=role).check_password(first.password) for role in ROLES)
     assert client.get("/").status_code == 302

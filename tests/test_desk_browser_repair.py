@@ -103,7 +103,7 @@ def test_approve_several_like_calls_at_once(browser, live_server, javascript):
     for number in range(3):
         builders.waiting_for_approval(title=f"Refund {number}")
     page = log_in(browser, live_server.url, javascript=javascript, role="operator")
-    page.goto("/approvals/")
+    page.goto("/inbox/")
     page.get_by_role("link", name="Similar requests").first.click()
     for number in (0, 2):
         page.get_by_label(f"Tick Refund {number}").check()

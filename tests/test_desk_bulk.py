@@ -247,7 +247,7 @@ def test_a_view_is_its_owners_unless_it_is_for_everybody(operator):
     save(operator)
     save(operator, name="Roofs", query="queue=all&q=roof", shared="on")
     operator.force_login(builders.user("viewer"))
-    text = plain(operator.get("/"))
+    text = plain(operator.get("/?queue=all"))
     assert ">Glass" not in text
     assert '>Roofs <span class="soft">anna</span>' in text
 

@@ -396,9 +396,11 @@ def test_who_decides_second_is_told_who_was_first(operator):
 
 
 @pytest.mark.parametrize("decision, status", [("result", "done"), ("again", "planned"), ("skip", "skipped")])
-def test_a_call_in_doubt_is_decided_on_the_page(operator, decision, status):
+def test_a_call_in_doubt_is_decided_in_one_dialog(operator, decision, status):
     session = builders.in_doubt()
-    assert 'name="decision" value="again"' in operator.get(f"/sessions/{session.pk}/").content.decode()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    entrance = f"/sessions/{session.pk}/decide/?call={call.pk}&amp;decision={decision}"
+    assert f'href="{entrance}"' in operator.get(f"/sessions/{session.pk}/").content.decode()
     assert (
         operator.post(address(session, "decide"), typed(session, "decide", decision=decision)).status_code
         == 302
@@ -482,7 +484,7 @@ def _unchanged(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["/sessions/{session}/", "/sessions/{session}/approve/?call={call}", "/approvals/"]
+    "page", ["/sessions/{session}/", "/sessions/{session}/approve/?call={call}", "/inbox/"]
 )
 def test_the_stored_fingerprint_is_on_no_page_and_its_keyed_one_only_for_who_decides(client, page):
     session = builders.waiting_for_approval()

@@ -132,7 +132,7 @@ def test_nothing_is_decided_where_nothing_is_in_doubt():
 def test_a_tool_that_returns_nothing_is_a_choice_of_its_own(operator):
     session = builders.in_doubt()
     call = ToolCall.objects.filter(branch=session.branch).latest("position")
-    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    page = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}").content.decode()
     assert 'name="decision" value="nothing"' in page
     fields = {"version": session.version, "call_id": call.pk, "reason": "Seen on the account"}
     address = f"/sessions/{session.pk}/decide/"

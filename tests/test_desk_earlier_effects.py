@@ -14,6 +14,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.finding import inbox
 from sessions_app.models import Approval, CallStatus, Checkpoint, Session, ToolCall
 from tests import builders
 from tests.builders import History
@@ -59,7 +60,7 @@ def text_of(desk: Client, address: str) -> str:
 
 
 def card_of(approval: Approval) -> Earlier:
-    [card] = approvals.read_page(builders.page_context(mask=Mask.configured())).cards
+    [card] = approvals.read_cards(builders.page_context(mask=Mask.configured()), [approval.pk]).values()
     assert card.approval.pk == approval.pk
     return card.earlier
 
@@ -70,7 +71,7 @@ def refund_of_120(history: History) -> ToolCall:
     return call
 
 
-@pytest.mark.parametrize("address", ["/sessions/{0}/", "/approvals/", "/sessions/{0}/approve/?call={1}"])
+@pytest.mark.parametrize("address", ["/sessions/{0}/", "/inbox/", "/sessions/{0}/approve/?call={1}"])
 def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_undone(
     desk: Client, address: str
 ) -> None:
@@ -126,7 +127,7 @@ def test_the_list_is_limited_and_says_how_many_more_there_are(desk: Client) -> N
     assert (earlier.discarded.more, earlier.discarded.total) == (3, 23)
     assert [effect.ran["amount"] for effect in earlier.shown.effects] == list(range(21, 1, -1))
     assert earlier.shown.more == 2
-    assert "3 more, older." in text_of(desk, "/approvals/")
+    assert "3 more, older." in text_of(desk, "/inbox/")
 
 
 def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
@@ -135,7 +136,7 @@ def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
     rewound(history)
     approval = held(history, [other, same], repeats=same)
     assert [effect.call.pk for effect in card_of(approval).discarded.effects] == [other.pk]
-    text = text_of(desk, "/approvals/")
+    text = text_of(desk, "/inbox/")
     assert "This call already ran" in text
     assert "amount=120" in text
 
@@ -152,7 +153,7 @@ def test_any_result_is_shown_in_short(desk: Client, result: Any) -> None:
     expected = {"RF-1": '{"refund": "RF-1"}'}
     if isinstance(result, dict) and "refund" in result:
         assert effect.result == expected["RF-1"]
-    assert desk.get("/approvals/").status_code == 200
+    assert desk.get("/inbox/").status_code == 200
 
 
 def test_a_call_that_did_not_report_back_says_so(desk: Client) -> None:
@@ -163,7 +164,7 @@ def test_a_call_that_did_not_report_back_says_so(desk: Client) -> None:
     approval = held(history, [call])
     [effect] = card_of(approval).discarded.effects
     assert (effect.reported_back, effect.result) == (False, "")
-    assert "did not report back" in text_of(desk, "/approvals/")
+    assert "did not report back" in text_of(desk, "/inbox/")
 
 
 def test_an_effect_that_is_gone_is_left_out(desk: Client) -> None:
@@ -184,7 +185,7 @@ def test_what_is_hidden_is_hidden_in_earlier_effects(desk: Client, settings: Laz
     fork = builders.asked()
     paid(fork, 4714, result="SECRET")
     held(fork, [call, long])
-    for address in (f"/sessions/{fork.session.pk}/", "/approvals/"):
+    for address in (f"/sessions/{fork.session.pk}/", "/inbox/"):
         page = desk.get(address).content.decode()
         assert "took effect where" in page
         assert not re.search("SECRET|471[1-4]", page)
@@ -200,7 +201,7 @@ def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
     history = builders.asked()
     call = refund_of_120(history)
     approval = held(history, [call], edited={"claim": "CLM-1", "amount": 90})
-    [card] = approvals.read_page(builders.page_context(mask=Mask.configured())).cards
+    [card] = approvals.read_cards(builders.page_context(mask=Mask.configured()), [approval.pk]).values()
     if not hidden:
         assert [(field.requested, field.value) for field in card.fields] == [("CLM-1", "CLM-1"), ("80", "90")]
     typed = {field.input_name: field.value for field in card.fields}
@@ -227,7 +228,7 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
         rewound(history)
         paid(history, 9)
         requests.append(held(history, calls))
-    page = approvals.open_approvals(timezone.now()).select_related("call", "session__branch")
+    page = inbox.open_approvals(timezone.now()).select_related("call", "session__branch")
     for number in (1, 3):
         with django_assert_num_queries(3):
             requests_shown = [
@@ -243,6 +244,6 @@ def test_requests_that_show_effects_are_not_decided_in_a_batch(desk: Client) -> 
     call = refund_of_120(history)
     approval = held(history, [call])
     ticks = f'value="{approval.pk}:'
-    assert ticks not in desk.get("/approvals/?tool=issue_refund").content.decode()
+    assert ticks not in desk.get("/inbox/?tool=issue_refund").content.decode()
     Approval.objects.update(earlier=None)
-    assert ticks in desk.get("/approvals/?tool=issue_refund").content.decode()
+    assert ticks in desk.get("/inbox/?tool=issue_refund").content.decode()

@@ -99,11 +99,11 @@ def pages(session: Session) -> list[str]:
     first, last = checkpoints[0].pk, checkpoints[2].pk
     waiting = calls.latest("position").pk
     return [
-        "/",
         "/?queue=all",
+        "/inbox/?kind=failed",
         "/?q=account",
         "/?queue=all&q=letter",
-        "/approvals/",
+        "/inbox/",
         "/workers/",
         f"/compare/?a={first}&b={last}",
         "/many/?queue=all&kind=pause",
@@ -229,7 +229,7 @@ def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
         assert SECRET not in supervisor.get(f"/sessions/{session.pk}/{rest}").content.decode()
     failed = builders.failed(title="Failed")
     Session.objects.filter(pk=failed.pk).update(error=SECRET)
-    for address in ("/", f"/sessions/{failed.pk}/"):
+    for address in ("/inbox/", f"/sessions/{failed.pk}/"):
         assert SECRET not in supervisor.get(address).content.decode()
 
 

@@ -62,4 +62,5 @@ def test_the_page_says_where_the_session_stands_in_its_queue(supervisor, monkeyp
 
 
 def test_what_is_assigned_to_oneself_is_one_click_away(supervisor):
-    assert "?queue=attention&amp;assignee=me" in supervisor.get("/").content.decode()
+    assert "?queue=all&amp;assignee=me" in supervisor.get("/?queue=all").content.decode()
+    assert '/inbox/?assignee=me"' in supervisor.get("/inbox/").content.decode()

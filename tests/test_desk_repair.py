@@ -414,7 +414,7 @@ def held(status: str = "done") -> Session:
 def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client, place):
     client.force_login(builders.user("operator"))
     session = held()
-    address = f"/sessions/{session.pk}/" if place == "session" else "/approvals/"
+    address = f"/sessions/{session.pk}/" if place == "session" else "/inbox/"
     text = client.get(address).content.decode()
     assert "on a discarded branch" in text
     assert "&quot;refunded&quot;: &quot;xxx" in text

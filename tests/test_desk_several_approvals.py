@@ -40,9 +40,9 @@ def decisions():
 
 
 def test_like_calls_can_be_ticked(operator, three):
-    assert 'form="batch"' not in operator.get("/approvals/").content.decode()
-    text = operator.get("/approvals/?tool=issue_refund").content.decode()
-    assert text.count('form="batch"') == 3
+    assert 'form="batch"' not in operator.get("/inbox/").content.decode()
+    text = operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert len(re.findall(r'type="checkbox"\s+name="call"\s+form="batch"', text)) == 3
     assert "Approve the ticked ones" in text
 
 

@@ -183,7 +183,7 @@ def test_a_large_body_is_refused_unread(staff, kind):
 def test_a_form_with_many_fields_but_no_file_is_read(client):
     builders.user("operator", "anna")
     client.post("/login/", {"username": "anna", "password": "correct horse"})  # the client's are multipart
-    assert client.get("/").status_code == 200
+    assert client.get("/inbox/").status_code == 200
 
 
 def test_a_body_that_is_none_says_so(staff):

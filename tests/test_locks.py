@@ -169,8 +169,8 @@ def test_pages_are_drawn_while_the_lock_is_held(client: Client) -> None:
     began = time.monotonic()
     with locked_elsewhere(session):
         for address in (
-            "/",
-            "/approvals/",
+            "/?queue=all",
+            "/inbox/",
             "/workers/",
             "/bulk/",
             f"/admin/sessions_app/session/{session.pk}/change/",

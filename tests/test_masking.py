@@ -232,7 +232,7 @@ def test_a_list_masks_nothing_that_it_does_not_show(client, settings, monkeypatc
     assert (row.title, row.title) == ("masked", "masked")
     assert masked == ["Shown iban: DE89"]
     client.force_login(builders.user("viewer"))
-    assert client.get("/").status_code == 200
+    assert client.get("/inbox/").status_code == 200
     assert not any("iban: iban: " in str(value) for value in masked)
 
 

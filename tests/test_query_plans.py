@@ -79,14 +79,14 @@ def wasteful(queries: list[dict[str, str]]) -> list[str]:
 @pytest.mark.parametrize(
     "address",
     [
-        "/",
+        "/inbox/",
+        "/inbox/?kind=failed&agent=claims",
         "/?queue=running",
         "/?queue=waiting",
         "/?queue=paused",
         "/?queue=done",
         "/?queue=all",
         "/?queue=all&agent=claims",
-        "/approvals/",
         "/workers/",
     ],
 )

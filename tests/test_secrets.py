@@ -21,6 +21,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
+from sessions_app.finding.inbox import KINDS
 from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, SavedView, Session, ToolCall
 from tests import builders, planting
 from tests.corpora import malformed, secrets
@@ -135,7 +136,8 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "entry": [*MemoryEntry.objects.values_list("pk", flat=True)[:2]],
         "phase": ["executing"],
         "edge": ["planning-executing"],
-        "kind": [action.key for action in ACTIONS.values() if action.bulk],
+        "kind": [*(action.key for action in ACTIONS.values() if action.bulk), *KINDS],
+        "failure": [str(session.failure)],
         "queue": ["all", "attention"],
         "q": ["windscreen", "planted", "account"],
         "agent": ["claims"],
@@ -145,7 +147,8 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "customer": ["Ada"],
         "since": ["30d"],
         "next": ["/"],
-        "back": ["approvals"],
+        "back": ["inbox"],
+        "decision": ["again"],
     }
 
 
@@ -441,7 +444,7 @@ def test_a_long_result_shows_nothing_whose_name_stands_far_from_it(client, setti
     history.ask(history.calls[-1], earlier=[before.pk])
     session = history.rest("waiting", waiting_for="approval")
     client.force_login(builders.user("viewer"))
-    for address in ("/approvals/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/json/?raw"):
+    for address in ("/inbox/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/json/?raw"):
         text = client.get(address).content.decode()
         assert "S3CRET" not in text, address
 
@@ -474,7 +477,7 @@ def test_the_beginning_of_a_long_result_shows_no_part_of_a_hidden_value(client, 
     history.ask(history.calls[-1], earlier=[before.pk])
     session = history.rest("waiting", waiting_for="approval")
     client.force_login(builders.user("viewer"))
-    for address in ("/approvals/", f"/sessions/{session.pk}/"):
+    for address in ("/inbox/", f"/sessions/{session.pk}/"):
         text = client.get(address).content.decode()
         assert HIDDEN in text, address
         assert "555" not in text, address

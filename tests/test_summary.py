@@ -79,7 +79,7 @@ def test_a_summary_that_names_an_argument_which_the_tool_lacks_is_refused() -> N
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("address", ["/approvals/", "/sessions/{}/"])
+@pytest.mark.parametrize("address", ["/inbox/", "/sessions/{}/"])
 def test_the_card_and_the_banner_show_the_line_with_hidden_arguments_hidden(
     client: Client, settings: Any, address: str
 ) -> None:

@@ -50,7 +50,7 @@ def in_doubt(page: Page) -> None:
 
 
 def approvals(page: Page) -> None:
-    page.goto("/approvals/")
+    page.goto("/inbox/")
 
 
 def compare(page: Page) -> None:

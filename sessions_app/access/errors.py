@@ -2,9 +2,13 @@
 
 
 class ActionError(Exception):
-    """An action that was refused. Nothing has changed."""
+    """An action that was refused. Nothing has changed. ``argument`` names the argument of a call that is wrong."""
 
     status = 400
+
+    def __init__(self, text: str, *, argument: str = "") -> None:
+        super().__init__(text)
+        self.argument = argument
 
 
 class Invalid(ActionError):

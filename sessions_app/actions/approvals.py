@@ -232,4 +232,5 @@ def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any
     except WrongSchemaError as error:
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is wrong: {error}.") from None
     if problem is not None:
-        raise Invalid(f"The arguments do not fit {name}: {problem}.")
+        argument = problem.partition(" ")[0].partition(".")[0]
+        raise Invalid(f"The arguments do not fit {name}: {problem}.", argument=argument)

@@ -31,6 +31,7 @@ from sessions_app.actions.base import (
     set_status,
 )
 from sessions_app.history import restore
+from sessions_app.history.failures import failure_of
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -325,6 +326,7 @@ def _restore_left_state(session: Session, state: dict[str, Any], *, why: str) ->
     else:
         set_status(session, Status(status), why=session.why, waiting_for=waiting_for)
     session.waiting_for, session.attempt = waiting_for, attempt
+    session.failure = failure_of(session)
 
 
 def _drop_turn_without_message(session: Session, branch: Branch) -> None:

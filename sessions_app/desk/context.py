@@ -22,11 +22,11 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.access.typed import requested_number
 from sessions_app.addresses import address
-from sessions_app.desk.pages import approvals, workers
+from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.finding import queues
+from sessions_app.finding import inbox, queues
 from sessions_app.models import Session, StaffPermission
 
 P = ParamSpec("P")
@@ -114,7 +114,7 @@ def _bar(request: HttpRequest) -> dict[str, Any]:
         return {}
     now = timezone.now()
     return {
-        "open_approvals": approvals.count_open(now),
+        "waiting_for_people": inbox.total(inbox.counts(now).values()),
         "no_worker": workers.no_worker_for_due_sessions(now),
     }
 
@@ -142,6 +142,7 @@ def submit(form: forms.Form, run: Callable[[], T]) -> Submission[T]:
         return Submission(run())
     except ActionError as error:
         form.add_error(None, Mask.configured().text(str(error)))
+        form.wrong_argument = error.argument  # type: ignore[attr-defined]
         return Submission(status=error.status, moved=isinstance(error, Moved))
 
 

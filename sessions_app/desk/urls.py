@@ -4,10 +4,10 @@ from django.urls import path
 
 from sessions_app.desk.views import (
     agents,
-    approvals,
     bulk,
     compare,
     dialogs,
+    inbox,
     lists,
     saved_views,
     tabs,
@@ -18,8 +18,9 @@ urlpatterns = [
     path("", lists.sessions_page, name="desk"),
     path("start/", dialogs.start, name="start"),
     path("keys/", dialogs.keys, name="keys"),
-    path("approvals/", approvals.approvals_page, name="approvals"),
-    path("approvals/batch/", approvals.decide_batch, name="decide-batch"),
+    path("inbox/", inbox.inbox_page, name="inbox"),
+    path("approvals/", inbox.approvals_moved, name="approvals"),
+    path("approvals/batch/", inbox.decide_batch, name="decide-batch"),
     path("agents/", agents.agents_page, name="agents"),
     path("agents/<str:key>/", agents.agent_page, name="agent"),
     path("workers/", agents.workers_page, name="workers"),

@@ -43,6 +43,7 @@ class SessionFilter(forms.Form):
     assignee = forms.CharField(required=False, widget=forms.Select)
     tag = forms.CharField(required=False, max_length=50)
     customer = forms.CharField(required=False, max_length=200)
+    failure = forms.UUIDField(required=False, widget=forms.HiddenInput)
     since = forms.ChoiceField(
         label="Changed",
         required=False,
@@ -82,6 +83,8 @@ class SessionFilter(forms.Form):
         for name in ("agent", "status", "phase"):
             if name in values:
                 where &= Q(**{name: values[name]})
+        if "failure" in values:
+            where &= Q(failure=values["failure"])
         if "tag" in values:
             where &= is_tagged(values["tag"].lower(), whole=whole)
         if "customer" in values:

@@ -1,7 +1,7 @@
 """The queues of the desk: which sessions are in each, how many, and one page of them.
 
-Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. Needs attention shows the session
-that has waited longest first, all others the one that changed last.
+Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. The sessions of the inbox are
+ordered from the one that has waited longest, all others from the one that changed last.
 """
 
 import uuid
@@ -31,14 +31,15 @@ class Queue:
 
 
 QUEUES = (
-    Queue("attention", "Needs attention", "Nothing needs attention.", oldest_first=True),
     Queue("running", "Running", "Nothing runs at the moment."),
     Queue("waiting", "Waiting", "No session waits for a person."),
     Queue("paused", "Paused", "No session is paused."),
     Queue("done", "Done", "No session has finished yet."),
     Queue("all", "All", "There are no sessions yet."),
 )
-BY_KEY = {queue.key: queue for queue in QUEUES}
+# The sessions of the inbox, which has a page of its own: for going from one to the next, and for bulk actions.
+ATTENTION = Queue("attention", "Inbox", "Nothing needs attention.", oldest_first=True)
+BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 
 
 def queue_filter(key: str, now: datetime) -> Q:

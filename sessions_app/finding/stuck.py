@@ -5,7 +5,7 @@ Nothing is stored: this is computed from the rows each time, so a session that m
 
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from sessions_app.models import Approval, Session, Status
 from sessions_app.wording import age
@@ -25,6 +25,17 @@ def not_moving(now: datetime) -> Q:
         | Q(status=Status.RUNNING, updated_at__lt=now - HANGING)
         | Q(status=Status.QUEUED, next_run_at__lt=now - OVERDUE)
     )
+
+
+def expired_but_not_rejected(now: datetime) -> Q:
+    """Sessions that wait for an approval whose time is over, and that no sweep lets continue."""
+    expired = Approval.objects.filter(
+        decision="",
+        expires_at__lte=now - OVERDUE,
+        call__branch=F("session__branch"),
+        session__status=Status.WAITING,
+    )
+    return Q(status=Status.WAITING, pk__in=expired.values("session"))
 
 
 def waiting_too_long(now: datetime) -> Q:

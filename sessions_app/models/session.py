@@ -113,8 +113,9 @@ def resting_fields(
 ) -> dict[str, Any]:
     """The fields of a session that no worker runs, for each status: for an UPDATE, or to be set on the row.
 
-    It has no worker, no lease and no stop request; only a queued session is due, and only a waiting one waits for
-    something. The caller adds what it changes besides. `Session.rest` does the same to a row that is loaded.
+    It has no worker, no lease, no stop request and no failure; only a queued session is due, and only a waiting one
+    waits for something. The caller adds what it changes besides, such as the failure of one that has failed.
+    `Session.rest` does the same to a row that is loaded.
 
     :param why: Why the session waits, is paused or was cancelled; None leaves the text that is there.
     :param waiting_for: A value of `WaitingFor`; ignored unless the session waits.
@@ -132,6 +133,7 @@ def resting_fields(
         "lease_expires_at": None,
         "next_run_at": now + timedelta(seconds=delay) if status == Status.QUEUED else None,
         "stop_request": "",
+        "failure": None,
     }
     return fields if why is None else {**fields, "why": why}
 
@@ -166,6 +168,12 @@ class Session(models.Model):
         blank=True, default="", help_text="Why the session waits, is paused or was cancelled."
     )
     error = models.TextField(blank=True, default="")
+    failure = models.UUIDField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Names the cause why it failed or was parked: the same for all sessions with that cause.",
+    )
     final_answer = models.TextField(blank=True, default="")
     exit_reason = models.CharField(max_length=200, blank=True, default="")
 
@@ -234,6 +242,11 @@ class Session(models.Model):
                 fields=["-updated_at", "-id"],
                 condition=Q(status=Status.IDLE, phase=Phase.ERROR),
                 name="session_failed",
+            ),
+            models.Index(
+                fields=["failure", "updated_at", "id"],
+                condition=Q(failure__isnull=False),
+                name="session_failure",
             ),
             models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),
         ]

@@ -45,6 +45,9 @@ class ToolCall(BranchRow):
         default=False, help_text="Answered from the tool cache; the tool did not run."
     )
     attempt = models.PositiveIntegerField(default=0, help_text="How often it was started.")
+    worker = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="The worker that started it last."
+    )
     idempotency_key = models.CharField(max_length=100)
     copy_of = models.ForeignKey(
         "self",
@@ -73,6 +76,9 @@ class ToolCall(BranchRow):
                 fields=["branch", "position"],
                 condition=Q(status__in=FAILED_CALL_STATES),
                 name="toolcall_failed",
+            ),
+            models.Index(
+                fields=["started_at", "id"], condition=Q(status=CallState.DOUBT.value), name="toolcall_doubt"
             ),
             models.Index(fields=["copy_of"], condition=Q(copy_of__isnull=False), name="toolcall_copies"),
         ]

@@ -10,11 +10,13 @@ from django.db.models import F
 
 from agentstate.durable.records import Progress
 from agentstate.durable.run_end import (
+    AgentChanged,
     ApprovalRequest,
     AtBreakpoint,
     Cancelled,
     Failed,
     Finished,
+    GaveUp,
     InDoubt,
     NeedsApproval,
     Paused,
@@ -22,6 +24,7 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.names import CallState
+from sessions_app.history.failures import cause_key
 from sessions_app.models import (
     Approval,
     EventKind,
@@ -55,7 +58,7 @@ def end_run(
 ) -> Status:
     """Write the session's next status. A pause or a cancel that a person has requested meanwhile takes precedence.
 
-    :param session: As loaded by the run, with its branch; only its keys are read.
+    :param session: As loaded by the run, with its branch; only its keys and its agent are read.
     :param progress: The run's progress, unless the same transaction writes it elsewhere.
     :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
     :returns: The session's next status.
@@ -78,6 +81,9 @@ def end_run(
         "change": F("change") + 1,
         "updated_at": now,
     }
+    data = _event_data(session, end)
+    if overruling is None and isinstance(end, Failed | GaveUp | AgentChanged):
+        values["failure"] = cause_key(session.agent, data.get("tool", ""), end.reason)
     if isinstance(end, Finished):
         values |= {
             "final_answer": end.final_answer,
@@ -101,7 +107,7 @@ def end_run(
             position=fence.position + 1,
             actor_name=worker,
             reason=end.reason,
-            data=_event_data(session, end),
+            data=data,
             at=now,
         )
     Session.objects.filter(pk=session.pk).update(**values)

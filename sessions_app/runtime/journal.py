@@ -150,7 +150,12 @@ class OrmJournal:
                 self._guard.check_start(position, sent, scope)
             statements.update(
                 ToolCall,
-                {"status": CallState.STARTED, "sent": sent, "started_at": at},
+                {
+                    "status": CallState.STARTED,
+                    "sent": sent,
+                    "started_at": at,
+                    "worker": self.claim.worker[:200],
+                },
                 where={"branch_id": self._branch.pk, "position": position},
                 raise_by_one="attempt",
             )

@@ -26,6 +26,7 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from sessions_app import locks
+from sessions_app.history.failures import failure_of
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import (
     Approval,
@@ -259,6 +260,7 @@ def _release_lost(session: Session, now: datetime) -> None:
         kind = EventKind.GAVE_UP
         why = f"Its worker was lost {session.attempt} times in a row without getting any further."
         session.rest(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
+        session.failure = failure_of(session)
     else:
         kind = EventKind.LOST
         session.rest(Status.QUEUED, now=now, keep_attempts=True)

@@ -44,9 +44,30 @@ def clock(at: datetime | None) -> SafeString | str:
         if local.year == today.year
         else f"{local:%d %b %Y}"
     )
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), f"{local:%d %B %Y, %H:%M:%S %Z}", short
-    )
+    return _time(at, short)
+
+
+@register.filter
+def since_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
+    """A ``time`` element with ``14 min ago``, and the date on hover."""
+    return _time(at, ago(at, now)) if at is not None else ""
+
+
+@register.filter
+def expires(at: datetime | None, now: datetime | None = None) -> SafeString | str:
+    """A ``time`` element with ``expires in 53 min``, and the date on hover."""
+    return _time(at, wording.time_left(at, now or timezone.now())) if at is not None else ""
+
+
+def _time(at: datetime, text: str) -> SafeString:
+    title = f"{timezone.localtime(at):%d %B %Y, %H:%M:%S %Z}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, text)
+
+
+@register.filter
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @register.filter

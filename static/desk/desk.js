@@ -23,6 +23,20 @@
     if (event.detail.elt.hasAttribute("data-live") && typing(event.detail.target)) event.detail.shouldSwap = false;
   });
 
+  // A dialog that is refused comes back with an error status, and stays a dialog: the focus goes to what is wrong.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.xhr.status >= 400 && event.detail.serverResponse.trimStart().startsWith("<form")) {
+      event.detail.shouldSwap = true;
+      event.detail.isError = false;
+    }
+  });
+  document.addEventListener("htmx:afterSettle", (event) => {
+    const form = $("form.dialog", dialog);
+    if (!form || !dialog.open || !(form === event.detail.elt || dialog.contains(event.detail.target))) return;
+    const wrong = $("[aria-invalid=true]:not([type=hidden]), .wrong :is(input, textarea, select)", form);
+    if (wrong) wrong.focus();
+  });
+
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
     if (event.detail.elt.matches("#sentinel, #talk")) grown();
@@ -83,6 +97,18 @@
     }
   });
 
+  // Copying needs JavaScript: without it the button stays hidden, and the text can be selected.
+  const offerCopies = (within) => within.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = !navigator.clipboard; });
+  offerCopies(document);
+  document.addEventListener("htmx:load", (event) => offerCopies(event.detail.elt));
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+    $("#announce").textContent = "Copied";
+  });
+
   // Keys. A row, a step or an approval is chosen by focus.
   const rows = () => [...document.querySelectorAll("[data-row], [data-card]")].filter((row) => row.offsetParent);
   function move(by) {
@@ -102,7 +128,11 @@
   }
   function press(key) {
     const card = document.activeElement.closest("[data-card]") || (document.querySelectorAll("[data-card]").length === 1 && $("[data-card]"));
-    if (key === "e" && card) return $("[data-asked]", card);
+    if (key === "e" && card) {
+      const edit = $("details.edit", card);
+      if (edit) edit.open = true;
+      return $("[data-asked]", card);
+    }
     return (card && $(`[data-key="${key}"]`, card)) || $(`[data-key="${key}"]:not([data-card] *)`);
   }
   document.addEventListener("keydown", (event) => {

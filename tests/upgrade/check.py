@@ -93,7 +93,7 @@ def pages() -> list[str]:
     client.force_login(User.objects.get(username="admin"))
     problems = []
     for address in _addresses():
-        response = client.get(address)
+        response = client.get(address, follow=True)
         if response.status_code != 200:
             problems.append(f"{address} answers {response.status_code}")
             if error := getattr(response, "exc_info", None):
@@ -118,7 +118,8 @@ def _addresses() -> Iterator[str]:
     }
     for call in sorts.values():
         yield reverse("call", args=[call.branch.session_id, call.pk])
-    for queue in ("attention", "running", "waiting", "paused", "done", "all"):
+    yield reverse("inbox")
+    for queue in ("running", "waiting", "paused", "done", "all"):
         yield reverse("desk") + f"?queue={queue}"
     for view in SavedView.objects.all():
         yield reverse("desk") + f"?{view.query}"
@@ -126,7 +127,7 @@ def _addresses() -> Iterator[str]:
         yield reverse("agent", args=[agent])
     for bulk_action in BulkAction.objects.all():
         yield reverse("bulk_action", args=[bulk_action.pk])
-    for name in ("approvals", "agents", "workers", "views", "bulk_actions"):
+    for name in ("agents", "workers", "views", "bulk_actions"):
         yield reverse(name)
     for model in apps.get_app_config(APP).get_models():
         if site.is_registered(model):

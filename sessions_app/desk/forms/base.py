@@ -37,6 +37,11 @@ class ActionForm(forms.Form):
         super().__init__(*args, **kwargs)
 
     @property
+    def subject(self) -> str:
+        """What the action is about besides the session, in a few words, masked: ``Refund €120.00``."""
+        return ""
+
+    @property
     def required_action(self) -> Action:
         """The action whose permission and rule decide whether the form can be sent."""
         return self.action

@@ -1,4 +1,7 @@
-"""Deciding several approvals of one tool at once: each by its own action, so a refused one stops no other."""
+"""Deciding several approvals of one tool at once: each by its own action, so a refused one stops no other.
+
+Each is approved with the arguments in its own fields, which may have been edited one by one before.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +10,11 @@ from django import forms
 
 from sessions_app import actions, locks
 from sessions_app.access.errors import ActionError
-from sessions_app.access.roles import Actor
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, REJECT
-from sessions_app.desk.pages.approvals import stored_fingerprint
+from sessions_app.desk.forms.edited import edited_arguments
+from sessions_app.desk.pages.approvals import prefix_of, stored_fingerprint
+from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import Approval, Session
 
@@ -44,6 +48,11 @@ class BatchForm(forms.Form):
         self.approvals: list[Approval] = []
 
     @property
+    def typed(self) -> dict[str, str]:
+        """What stands in the fields of the arguments, by the names of the inputs."""
+        return {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
+
+    @property
     def done(self) -> str:
         return "Approved" if self.cleaned_data["decision"] == APPROVE.key else "Rejected"
 
@@ -64,15 +73,15 @@ class BatchForm(forms.Form):
     def run(self, context: PageContext) -> list[Outcome]:
         sessions = context.mask.rows(approval.session for approval in self.approvals)
         with locks.sharing_one_wait():
-            problems = [self._decide(context.actor, approval) for approval in self.approvals]
+            problems = [self._decide(context, approval) for approval in self.approvals]
         return [
             Outcome(session, approval.call.position, context.mask.text(problem))
             for session, approval, problem in zip(sessions, self.approvals, problems, strict=True)
         ]
 
-    def _decide(self, actor: Actor, approval: Approval) -> str:
+    def _decide(self, context: PageContext, approval: Approval) -> str:
         call: dict[str, Any] = {
-            "actor": actor,
+            "actor": context.actor,
             "session_id": approval.session_id,
             "call_id": approval.call_id,
         }
@@ -82,7 +91,14 @@ class BatchForm(forms.Form):
             if not fingerprint:
                 return "Its arguments are not those that you were shown. Look at them again, then decide."
             if self.cleaned_data["decision"] == APPROVE.key:
-                actions.approve(**call, fingerprint=fingerprint, reason=text)
+                edited, retyped = edited_arguments(
+                    approval,
+                    self.typed,
+                    agent=approval.session.registered_agent,
+                    mask=context.mask,
+                    prefix=prefix_of(approval),
+                )
+                actions.approve(**call, fingerprint=fingerprint, edited=edited, retyped=retyped, reason=text)
             else:
                 actions.reject(**call, message=text)
         except ActionError as error:

@@ -6,18 +6,17 @@ from django import forms
 from django.http import Http404
 
 from sessions_app import actions
-from sessions_app.access.errors import ActionError
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
+from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
-from sessions_app.desk.pages import approvals
-from sessions_app.desk.pages import arguments as argument_fields
+from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session import consequences
-from sessions_app.desk.pages.summary import tool_of
+from sessions_app.desk.pages.summary import summary
 from sessions_app.models import Approval, Session, ToolCall
 
 
@@ -25,6 +24,14 @@ class CallForm(ActionForm):
     details = "session/_dialog_call.html"
 
     call_id = Key()
+
+    @property
+    def subject(self) -> str:
+        calls = ToolCall.objects.filter(branch__session=self.session, pk=self.cleaned_data["call_id"])
+        row = calls.select_related("approval").defer("result", "state").first()
+        if row is None:
+            return ""
+        return summary(self.session.registered_agent, row.tool, self.context.mask.row(row).ran_with)
 
     def read_details(self) -> dict[str, Any]:
         """The call with its approval, as they are shown, and the card to decide it."""
@@ -48,28 +55,9 @@ class TypedArguments(ActionForm):
     """A form with a field for each argument of a call, see `sessions_app.desk.pages.arguments`."""
 
     def typed_arguments(self, tool: str, present: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
-        """The arguments as they stand in the fields; those that the form does not show are the present ones.
-
-        And the names of those that were hidden, in part at least, and were typed again.
-
-        :raises ActionError: naming the argument whose value is not one of its type.
-        """
-        schema = tool_of(self.session.registered_agent, tool).get("parameters") or {}
-        mask = self.context.mask
-        shown = mask.json(present)
-        try:
-            edited = argument_fields.read(self.data, shown, schema)
-        except argument_fields.WrongValue as error:
-            raise ActionError(str(error)) from None
-        restored: dict[str, Any] = mask.restore(edited, present)
-        hidden = {
-            shown_name: name
-            for (name, value), (shown_name, item) in zip(present.items(), shown.items(), strict=False)
-            if item != value
-        }
-        return restored, {
-            name for shown_name, name in hidden.items() if edited.get(shown_name) != shown[shown_name]
-        }
+        """See `sessions_app.desk.forms.edited`."""
+        agent = self.session.registered_agent
+        return typed_arguments(tool, present, self.data, agent=agent, mask=self.context.mask)
 
 
 class ApproveForm(TypedArguments, ContinuingForm, CallForm):
@@ -83,24 +71,21 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def run(self) -> Session:
-        self.cleaned_data["edited"], self.cleaned_data["retyped"] = self._edited()
+        approvals_of_call = Approval.objects.select_related("call").filter(
+            call_id=self.cleaned_data["call_id"], session=self.session
+        )
+        self.cleaned_data["edited"], self.cleaned_data["retyped"] = edited_arguments(
+            approvals_of_call.first(),
+            self.data,
+            agent=self.session.registered_agent,
+            mask=self.context.mask,
+        )
         return super().run()
 
     def perform(self, **arguments: Any) -> Session:
         approval = Approval.objects.filter(call_id=arguments["call_id"]).first()
         arguments["fingerprint"] = approvals.stored_fingerprint(approval, arguments["fingerprint"])
         return actions.approve(**arguments)
-
-    def _edited(self) -> tuple[dict[str, Any] | None, set[str]]:
-        """See `typed_arguments`; None for a form that does not show them."""
-        if not any(name.startswith(PREFIX) for name in self.data):
-            return None, set()
-        call_id = self.cleaned_data["call_id"]
-        approval = Approval.objects.select_related("call").filter(call_id=call_id).first()
-        if approval is None:
-            return None, set()
-        present = approval.arguments if approval.edited is None else approval.edited
-        return self.typed_arguments(approval.call.tool, present)
 
 
 class ReuseForm(ContinuingForm, CallForm):
@@ -148,7 +133,11 @@ class DecideForm(ContinuingForm, CallForm):
         return data
 
     def read_details(self) -> dict[str, Any]:
-        return super().read_details() | consequences.details_of_resume(self.context)
+        details = super().read_details()
+        session = self.context.session
+        [doubt] = doubts.of_calls([(details["call"], session)], self.context.now)
+        samples = [(doubt.call.tool, consequences.earlier_result(self.context, doubt.call.tool))]
+        return details | {"doubt": doubt, "samples": [pair for pair in samples if pair[1]]}
 
     def perform(self, **arguments: Any) -> Session:
         return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)

@@ -5,10 +5,10 @@ from typing import Any
 from sessions_app.actions.outcomes import NO_RESULT, DoubtDecision
 
 DECISIONS = [
-    (DoubtDecision.RESULT.value, "It ran: enter its result"),
-    (DoubtDecision.NOTHING.value, "It ran, and this tool returns nothing"),
-    (DoubtDecision.AGAIN.value, "Run it again"),
-    (DoubtDecision.SKIP.value, "Skip it, and tell the agent"),
+    (DoubtDecision.RESULT.value, "It took effect, with this result"),
+    (DoubtDecision.NOTHING.value, "It took effect, and this tool returns nothing"),
+    (DoubtDecision.AGAIN.value, "It did not: run again"),
+    (DoubtDecision.SKIP.value, "Skip, and tell the agent"),
 ]
 NO_MESSAGE = "Write what the agent is told instead of a result."
 NOT_NOTHING = "It returns nothing, but a result is written here. Choose one."

@@ -1,25 +1,22 @@
-"""Approval requests that wait for a decision, on the present branch of a session that waits or is paused."""
+"""The cards of open approval requests: what the call will do, why, and the fields to edit its arguments."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import F, Q, QuerySet
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects
-from sessions_app.desk.pages.arguments import Field, fields
+from sessions_app.desk.pages.arguments import PREFIX, Field, fields
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.desk.pages.evidence import Evidence
+from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.finding.counting import Count, count_up_to, digest
-from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall
-
-PAGE = 50
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,7 @@ class Card:
     fingerprint: for who may decide it only.
     agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
     new_definition: the agent's definition, if it has changed since the session last ran.
+    in_batch: it is decided by a form of several calls, not by one of its own.
     """
 
     approval: Approval
@@ -57,75 +55,59 @@ class Card:
     new_definition: str
     repeats: RepeatedCall | None = None
     earlier: Earlier = field(default_factory=Earlier)
+    evidence: Evidence = field(default_factory=Evidence)
+    in_batch: bool = False
+
+    @property
+    def edited(self) -> bool:
+        """Whether a field holds another value than was requested."""
+        return any(field.changed for field in self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalsPage:
-    """``next`` is the ``after`` of the next page, None on the last."""
+def read_cards(
+    context: PageContext, keys: Iterable[int], typed: Mapping[str, str] | None = None
+) -> dict[int, Card]:
+    """The cards of the approvals with these keys, with what a person decides by. At most ten queries.
 
-    cards: list[Card]
-    next: int | None
-
-
-def open_approvals(now: datetime) -> QuerySet[Approval]:
-    """Those that a person can still give."""
-    return Approval.objects.filter(
-        Q(expires_at=None) | Q(expires_at__gt=now),
-        decision="",
-        call__branch=F("session__branch"),
-        session__status__in=(Status.WAITING, Status.PAUSED),
-    )
-
-
-def count_open(now: datetime) -> Count:
-    """How many there are, up to `counting.MOST`. One query."""
-    return count_up_to(open_approvals(now))
-
-
-def read_page(
-    context: PageContext, *, after: int | None = None, tool: str = "", limit: int = PAGE
-) -> ApprovalsPage:
-    """The oldest open approvals after the one with the key ``after``. At most five queries."""
-    rows = _page_rows(context.now, after, tool).select_related("call", "session__branch", "repeats__branch")
-    approvals = context.mask.rows(rows[: limit + 1])
-    keys = {approval.session.agent for approval in approvals}
-    agents = {agent.key: agent for agent in RegisteredAgent.objects.filter(key__in=keys)}
+    :param typed: What was typed into the fields, which are named by the approval: see `prefix_of`.
+    """
+    rows = Approval.objects.filter(pk__in=list(keys)).order_by("pk")
+    approvals = context.mask.rows(rows.select_related("call", "session__branch", "repeats__branch"))
+    if not approvals:
+        return {}
+    agents = RegisteredAgent.objects.in_bulk({row.session.agent for row in approvals}, field_name="key")
     for approval in approvals:
         approval.session.registered_agent = agents.get(approval.session.agent)
-    requests = [Request(approval, approval.call, approval.session) for approval in approvals[:limit]]
-    return ApprovalsPage(
-        cards(requests, context.mask),
-        approvals[limit - 1].pk if len(approvals) > limit else None,
-    )
+    requests = [Request(approval, approval.call, approval.session) for approval in approvals]
+    evidence = evidence_of([(row.session.current_branch, row.call) for row in approvals], context.mask)
+    return {
+        card.approval.pk: replace(card, evidence=evidence[card.call.pk])
+        for card in cards(requests, context.mask, typed, in_batch=typed is not None)
+    }
 
 
-def mark(now: datetime, *, after: int | None, tool: str) -> str:
-    """Names what a page shows: it changes when an approval of the page, or of the page after it, comes or goes.
-
-    One query.
-    """
-    keys = _page_rows(now, after, tool).values_list("pk", flat=True)
-    return digest(keys[: PAGE + 1])
+def prefix_of(approval: Approval) -> str:
+    """Begins the names of the fields where several calls are decided by one form."""
+    return f"{PREFIX}{approval.pk}-"
 
 
-def _page_rows(now: datetime, after: int | None, tool: str) -> QuerySet[Approval]:
-    rows = open_approvals(now).order_by("pk")
-    if after is not None:
-        rows = rows.filter(pk__gt=after)
-    return rows.filter(call__tool=tool) if tool else rows
-
-
-def cards(requests: Sequence[Request], mask: Mask, typed: Mapping[str, str] | None = None) -> list[Card]:
+def cards(
+    requests: Sequence[Request], mask: Mask, typed: Mapping[str, str] | None = None, *, in_batch: bool = False
+) -> list[Card]:
     """The requests with the fields to edit their arguments, which hold what was typed. At most three queries.
 
-    Reads the registered agent of their sessions, and ``approval.repeats`` with its branch.
+    With ``in_batch`` the fields are named for a form of several calls. Reads the registered agent of their sessions,
+    and ``approval.repeats`` with its branch.
     """
     earlier = earlier_effects.of_requests(requests, mask)
-    return [_card(request, earlier[request.approval.pk], typed) for request in requests]
+    return [_card(request, earlier[request.approval.pk], typed, in_batch) for request in requests]
 
 
-def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None) -> Card:
+def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, in_batch: bool) -> Card:
     approval, session = request.approval, request.session
+    # What repeats an effect, or continues with another agent, is decided by itself.
+    in_batch = in_batch and not (approval.repeats_id or approval.earlier or session.new_definition)
+    prefix = prefix_of(approval) if in_batch else PREFIX
     agent = session.registered_agent
     tool = tool_of(agent, request.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
@@ -138,12 +120,13 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None) -
         agent_title=agent.title if agent else session.agent,
         summary=summary(agent, request.call.tool, arguments),
         effect=str((tool.get("policy") or {}).get("effect") or ""),
-        fields=fields(approval.arguments, schema, typed, edited=approval.edited),
+        fields=fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix),
         editable=bool(tool),
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
         earlier=earlier,
+        in_batch=in_batch,
     )
 
 

@@ -34,10 +34,15 @@ class Field:
     requested: str
     help: str = ""
     choices: list[str] = field(default_factory=list)
+    prefix: str = PREFIX
 
     @property
     def input_name(self) -> str:
-        return PREFIX + self.name
+        return self.prefix + self.name
+
+    @property
+    def changed(self) -> bool:
+        return self.value != self.requested
 
     @property
     def options(self) -> list[str]:
@@ -49,6 +54,10 @@ class Field:
 class WrongValue(ValueError):
     """What was typed for an argument is not a value of its type."""
 
+    def __init__(self, text: str, argument: str) -> None:
+        super().__init__(text)
+        self.argument = argument
+
 
 def fields(
     arguments: Mapping[str, Any],
@@ -56,10 +65,12 @@ def fields(
     typed: Mapping[str, str] | None = None,
     *,
     edited: Mapping[str, Any] | None = None,
+    prefix: str = PREFIX,
 ) -> list[Field]:
     """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name.
 
-    ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed.
+    ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed. ``prefix``
+    begins the name of each input: forms of several calls need different ones.
     """
     current = arguments if edited is None else edited
     properties: Mapping[str, Any] = schema.get("properties", {})
@@ -69,7 +80,7 @@ def fields(
         kind = _kind(argument_schema, arguments.get(name))
         requested = _text(kind, arguments[name]) if name in arguments else ""
         present = _text(kind, current[name]) if name in current else ""
-        value = with_line_ends_of(present, (typed or {}).get(PREFIX + name, present))
+        value = with_line_ends_of(present, (typed or {}).get(prefix + name, present))
         choices = (
             ["true", "false"]
             if kind == "yesno"
@@ -84,18 +95,21 @@ def fields(
                 requested,
                 str(argument_schema.get("description", "")),
                 choices,
+                prefix,
             )
         )
     return result
 
 
-def read(typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def read(
+    typed: Mapping[str, str], arguments: Mapping[str, Any], schema: Mapping[str, Any], *, prefix: str = PREFIX
+) -> dict[str, Any]:
     """The arguments that were typed, in the types of the schema; those not on the form stay as they were.
 
     :raises WrongValue: naming the argument.
     """
     edited = dict(arguments)
-    for argument in fields(arguments, schema):
+    for argument in fields(arguments, schema, prefix=prefix):
         name, sent = argument.name, typed.get(argument.input_name)
         if sent is None:
             continue
@@ -144,5 +158,6 @@ def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:
         value = read_number(text) if argument.kind == "number" else read_json(text)
     except Invalid as error:
         expected = {"number": "a number", "yesno": "true or false"}.get(argument.kind, "valid JSON")
-        raise WrongValue(f"{argument.label} must be {expected}, not “{cut(text)}”. {error}") from None
+        problem = f"{argument.label} must be {expected}, not “{cut(text)}”. {error}"
+        raise WrongValue(problem, argument.name) from None
     return value

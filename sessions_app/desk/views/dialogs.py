@@ -1,21 +1,23 @@
 """The dialog of an action on a session: one view for all of them, driven by the action's declaration and its form.
 
 GET shows what will happen, and asks for what is needed. POST does it; if it is refused, the same dialog comes back with
-the reason, the status of the refusal, and all that was typed.
+the reason, the status of the refusal, and all that was typed: in place with htmx, else as a page.
 """
 
 from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
-from django.shortcuts import redirect
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_http_methods
+from django_htmx.http import HttpResponseClientRedirect
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS, APPROVE, MESSAGE, Action
 from sessions_app.addresses import address
+from sessions_app.desk import toasts
 from sessions_app.desk.context import (
     Request,
     number,
@@ -78,17 +80,22 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     submission = submit(form, form.run)
     if submission.result is None:
         return _render(request, form, status=submission.status, moved=submission.moved)
-    messages.success(request, action.told(submission.result))
-    if request.POST.get("back") == "approvals":
-        return redirect("approvals")
-    return redirect(_where_next(request, action, submission.result))
+    toasts.tell(request, form, submission.result)
+    target = _where_next(request, action, submission.result)
+    return HttpResponseClientRedirect(target) if wants_part(request) else redirect(target)
 
 
 def _where_next(request: Request, action: Action, session: Session) -> str:
-    """The page to show once it is done. Who sends a message is brought to where the answer will be."""
+    """The page to show once it is done: the session, or the inbox as it was filtered if the dialog was opened there.
+
+    Who sends a message is brought to where the answer will be.
+    """
+    page, _, query = request.POST.get("back", "").partition("?")
+    if page == "inbox":
+        return f"{resolve_url('inbox')}?{QueryDict(query).urlencode()}" if query else resolve_url("inbox")
     if action is not MESSAGE:
         return session_url(session, queue_of(request))
-    tab = "conversation" if request.POST.get("back") == "conversation" else "session"
+    tab = "conversation" if page == "conversation" else "session"
     return f"{address(tab, session.pk, queue=queue_of(request))}#inbox"
 
 
@@ -108,6 +115,7 @@ def _initial(request: Request, action: Action, context: SessionContext) -> dict[
         "message": "",
         "tool": request.GET.get("tool", ""),
         "entry": number(request, "entry"),
+        "decision": request.GET.get("decision", ""),
     }
     if replace is not None:
         initial["message"] = context.mask.text(checkpoints.user_text_at(context.branch, replace))
@@ -142,7 +150,8 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         "refusal": form.why_not(details),
         "queue": context.queue,
         "moved": moved,
-        "back": request.POST.get("back", ""),
+        "back": request.POST.get("back", request.GET.get("back", "")),
+        "now": context.now,
         "changes": changes_of(context) if continues else None,
         **details,
     }
@@ -152,8 +161,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         typed["version"] = str(session.version)
         typed["definition"] = session.new_definition
         form.data = typed
-    part = wants_part(request) and request.method == "GET"
-    template = "session/dialog.html#dialog" if part else "session/dialog.html"
+    template = "session/dialog.html#dialog" if wants_part(request) else "session/dialog.html"
     return render_page(request, template, values, status=status)
 
 

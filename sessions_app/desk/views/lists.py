@@ -1,8 +1,9 @@
-"""The desk's first page: the queues, and one page of the selected one."""
+"""The sessions in their queues, and one page of the selected one."""
 
 from dataclasses import dataclass
 
 from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET
 
 from sessions_app.access import shown
@@ -52,10 +53,15 @@ class SessionRow:
 @staff_page
 @require_GET
 def sessions_page(request: Request) -> HttpResponse:
-    """A queue. With ``seen`` it answers 204 unless its list or a count has changed: that is what a live list polls."""
+    """A queue. With ``seen`` it answers 204 unless its list or a count has changed: that is what a live list polls.
+
+    The first page of the desk is the inbox: the address without a query opens it, as does that of its former queue.
+    """
+    if not request.GET or queue_of(request) == queues.ATTENTION.key:
+        return _to_inbox(request)
     context = page_context(request)
     now = context.now
-    key = queue_of(request) or ("all" if request.GET.get("q") else "attention")
+    key = queue_of(request) or "all"
     session_filter = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
@@ -108,3 +114,10 @@ def sessions_page(request: Request) -> HttpResponse:
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}
     opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
     return render_page(request, "desk/sessions.html", values | {"views": views, "opened": opened})
+
+
+def _to_inbox(request: Request) -> HttpResponse:
+    query = request.GET.copy()
+    for name in ("queue", "seen", "after"):
+        query.pop(name, None)
+    return redirect(f"{resolve_url('inbox')}?{query.urlencode()}" if query else "inbox")

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
 from sessions_app.finding import queues
+from sessions_app.models import CallStatus
 
 
 def session_frame(context: SessionContext) -> dict[str, Any]:
@@ -33,3 +34,9 @@ def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.
         if approval is not None and not approval.decision:
             requests.append(Request(approval, call, context.session))
     return {card.call.position: card for card in approvals.cards(requests, context.mask)}
+
+
+def doubts_of(context: SessionContext, top: Header) -> dict[int, doubts.Doubt]:
+    """The session's calls in doubt as they are decided, by position. At most one query."""
+    calls = [(call, context.session) for call in top.open_calls if call.status == CallStatus.DOUBT]
+    return {doubt.call.position: doubt for doubt in doubts.of_calls(calls, context.now)}

@@ -23,7 +23,7 @@ from sessions_app.desk.pages.session import (
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.views.live import poll, unless_unchanged
-from sessions_app.desk.views.session import approval_cards, session_frame
+from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint
 
@@ -140,6 +140,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "strip": time_strip.strip(context),
         "inbox": context.mask.rows(context.session.inbox.select_related("author")),
         "cards": approval_cards(context, header),
+        "doubts": doubts_of(context, header),
         "last_audit": audit.read_page(context, limit=LAST_EVENTS).events,
         "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
         "breakpoints": breakpoints.breakpoints_of(context.session),

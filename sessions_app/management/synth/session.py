@@ -14,6 +14,7 @@ from uuid import UUID
 from agentstate.demo.stories import TOOLS, Call, Story, Turn
 from agentstate.domain.phases import AgentPhase
 from agentstate.names import CallState, CheckpointKind
+from sessions_app.history.failures import cause_key
 from sessions_app.management.synth.history import SUPERVISOR, HistoryRows
 from sessions_app.management.synth.rows import Rows
 from sessions_app.models import Branch, EventKind, Session, SessionTag, Status, WaitingFor
@@ -194,6 +195,7 @@ class SessionRows:
                 "created_at": self._begins,
                 "updated_at": self._history.now,
                 **resting,
+                "failure": cause_key(story.agent, "", MODEL_FAILURE) if ending is Ending.FAILED else None,
             },
         )
 

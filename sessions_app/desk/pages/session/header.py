@@ -20,7 +20,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import age, arguments, duration, status_label
+from sessions_app.wording import age, arguments, duration, status_label, time_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +191,7 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
         )
     approval = call.approval
     since = age(approval.asked_at, now)
-    expires_in = ""
-    if approval.expires_at is not None:
-        seconds_left = (approval.expires_at - now).total_seconds()
-        expires_in = (
-            f", expires in {duration(seconds_left // 60 * 60 if seconds_left > 120 else seconds_left // 1)}"
-            if seconds_left > 0
-            else ", expired"
-        )
+    expires_in = f", {time_left(approval.expires_at, now)}" if approval.expires_at is not None else ""
     when = "Asked just now" if since == "just now" else f"Asked {since} ago"
     return Banner(
         "waiting",

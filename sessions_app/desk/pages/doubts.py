@@ -1,0 +1,92 @@
+"""Calls in doubt as a person decides them: what they do, when and where they started, and whether they may still end.
+
+One query for the workers, and one for the agents if they are not loaded.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sessions_app.access.availability import agent_cannot_run
+from sessions_app.desk.pages import workers
+from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.models import RegisteredAgent, Session, ToolCall, Worker
+from sessions_app.wording import age
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A call in doubt, masked.
+
+    worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
+    may_still_end: that worker is not known to have stopped: it may still finish the call.
+    """
+
+    call: ToolCall
+    session: Session
+    agent_title: str
+    summary: str
+    effect: str
+    worker: str
+    may_still_end: bool
+    agent_problem: str
+    new_definition: str
+
+    @property
+    def started(self) -> datetime:
+        return self.call.started_at or self.call.asked_at
+
+
+def read_doubts(context: PageContext, keys: Iterable[int]) -> dict[int, Doubt]:
+    """The calls with these keys. Three queries, if there are any."""
+    rows = ToolCall.objects.filter(pk__in=list(keys)).select_related("branch__session__branch", "approval")
+    calls = context.mask.rows(rows.defer("result", "state"))
+    if not calls:
+        return {}
+    sessions = [call.branch.session for call in calls]
+    agents = RegisteredAgent.objects.in_bulk({session.agent for session in sessions}, field_name="key")
+    for session in sessions:
+        session.registered_agent = agents.get(session.agent)
+    doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now)
+    return {doubt.call.pk: doubt for doubt in doubts}
+
+
+def of_calls(calls: Sequence[tuple[ToolCall, Session]], now: datetime) -> list[Doubt]:
+    """Each call with its session, masked. One query; reads the registered agents of the sessions."""
+    names = {call.worker for call, _ in calls if call.worker}
+    known = {worker.name: worker for worker in Worker.objects.filter(name__in=names)} if names else {}
+    return [_doubt(call, session, known.get(call.worker), now) for call, session in calls]
+
+
+def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetime) -> Doubt:
+    agent = session.registered_agent
+    arguments: dict[str, Any] = call.ran_with
+    sentence, may_still_end = _state_of(call.worker, worker, now)
+    return Doubt(
+        call=call,
+        session=session,
+        agent_title=agent.title if agent else session.agent,
+        summary=summary(agent, call.tool, arguments),
+        effect=str((tool_of(agent, call.tool).get("policy") or {}).get("effect") or ""),
+        worker=sentence,
+        may_still_end=may_still_end,
+        agent_problem=agent_cannot_run(session),
+        new_definition=session.new_definition,
+    )
+
+
+def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, bool]:
+    if worker is None:
+        return (f"Worker {name} is not known any more." if name else ""), True
+    if worker.stopped_at is not None:
+        return f"Worker {name} stopped {_ago(worker.stopped_at, now)}: it does nothing any more.", False
+    if worker.beat_at >= workers.online_since(now):
+        return f"Worker {name} is online.", True
+    return f"Worker {name} is offline: its last heartbeat was {_ago(worker.beat_at, now)}.", True
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    text = age(at, now)
+    return text if text == "just now" else f"{text} ago"

@@ -1,0 +1,203 @@
+"""The page of all that waits for a person: each line of the inbox with what is needed to decide it where it stands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from sessions_app.desk.pages.advice import Advice, advice
+from sessions_app.desk.pages.approvals import Card, read_cards
+from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.doubts import Doubt, read_doubts
+from sessions_app.finding import inbox, stuck
+from sessions_app.finding.causes import Cause
+from sessions_app.finding.counting import Count, digest
+from sessions_app.finding.inbox import APPROVAL, DOUBT, FAILED, KINDS, STUCK, Entries
+from sessions_app.models import Event, EventKind, RegisteredAgent, Session, WaitingFor
+from sessions_app.wording import time_left
+
+TEMPLATES = {
+    APPROVAL: "inbox/_approval.html",
+    DOUBT: "inbox/_doubt.html",
+    FAILED: "inbox/_failed.html",
+    STUCK: "inbox/_stuck.html",
+}
+CHIPS = {APPROVAL: "Approvals", DOUBT: "In doubt", FAILED: "Failed", STUCK: "Stuck"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A filter by kind. ``kind`` is "" for all."""
+
+    kind: str
+    label: str
+    number: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Sessions that failed for one reason. ``session`` is the first one, masked; ``last`` is when the last failed."""
+
+    session: Session
+    number: Count
+    key: str
+    last: datetime
+    agent_title: str
+    error: str
+    advice: Advice | None
+
+    @property
+    def is_one(self) -> bool:
+        return self.number.number == 1 and not self.number.more
+
+    @property
+    def changed(self) -> bool:
+        return self.session.waiting_for == WaitingFor.CHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A session that should move by itself and does not, masked."""
+
+    session: Session
+    agent_title: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line. ``item`` is a `Card`, `Doubt`, `Failed` or `Stuck`, by the kind."""
+
+    kind: str
+    since: datetime
+    item: Card | Doubt | Failed | Stuck
+
+    @property
+    def template(self) -> str:
+        return TEMPLATES[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxPage:
+    """``next`` is the ``after`` of the next page, "" on the last; ``tone`` of the whole."""
+
+    lines: list[Line]
+    chips: list[Chip]
+    total: Count
+    next: str
+    mark: str
+
+    @property
+    def oldest(self) -> datetime | None:
+        return self.lines[0].since if self.lines else None
+
+
+def read_page(
+    context: PageContext,
+    *,
+    kind: str = "",
+    where: Q | None = None,
+    tool: str = "",
+    after: str = "",
+    typed: Mapping[str, str] | None = None,
+) -> InboxPage:
+    """One page. At most 23 queries, however many lines there are.
+
+    :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
+    :param typed: What was typed into the form of several approvals; None where each has a form of its own.
+    """
+    kinds: Sequence[str] = (kind,) if kind else KINDS
+    numbers = inbox.counts(context.now, where)
+    found = inbox.read_page(context.now, kinds=kinds, where=where, tool=tool, after=after)
+    items = _items(context, found, typed)
+    lines = [
+        Line(entry.kind, entry.since, items[entry.kind, entry.key])
+        for entry in found.entries
+        if (entry.kind, entry.key) in items
+    ]
+    chips = [Chip(name, CHIPS[name], number) for name, number in numbers.items()]
+    total = inbox.total(numbers.values())
+    return InboxPage(
+        lines, [Chip("", "All", total), *chips], total, found.next, _mark(context, found, lines, numbers)
+    )
+
+
+def _mark(context: PageContext, found: Entries, lines: Sequence[Line], numbers: Mapping[str, Count]) -> str:
+    """Names what the page shows. The time that is left to decide is shown, too."""
+    left = [
+        time_left(line.item.approval.expires_at, context.now)
+        for line in lines
+        if isinstance(line.item, Card) and line.item.approval.expires_at is not None
+    ]
+    return digest(
+        [*((e.kind, e.key, e.version) for e in found.entries), *numbers.values(), *left, found.next]
+    )
+
+
+def _items(
+    context: PageContext, found: Entries, typed: Mapping[str, str] | None
+) -> dict[tuple[str, object], Card | Doubt | Failed | Stuck]:
+    def keys(kind: str) -> list[Any]:
+        return [entry.key for entry in found.entries if entry.kind == kind]
+
+    items: dict[tuple[str, object], Card | Doubt | Failed | Stuck] = {}
+    items |= {(APPROVAL, key): card for key, card in read_cards(context, keys(APPROVAL), typed).items()}
+    items |= {(DOUBT, key): doubt for key, doubt in read_doubts(context, keys(DOUBT)).items()}
+    sessions = _sessions(
+        context, [*keys(FAILED), *keys(STUCK), *(found.causes[key].newest for key in keys(FAILED))]
+    )
+    tools = _failed_tools(keys(FAILED))
+    for key in keys(FAILED):
+        cause = found.causes[key]
+        if key in sessions and cause.newest in sessions:
+            newest = sessions[cause.newest]
+            items[FAILED, key] = _failed(sessions[key], cause, newest.updated_at, tools.get(key, ""))
+    for key in keys(STUCK):
+        if key in sessions:
+            items[STUCK, key] = _stuck(sessions[key], context.now)
+    return items
+
+
+def _sessions(context: PageContext, keys: Sequence[Any]) -> dict[Any, Session]:
+    """The sessions, masked, with their agents. Two queries, if there are any."""
+    if not keys:
+        return {}
+    rows = Session.objects.filter(pk__in=keys).select_related("branch", "assignee")
+    sessions = context.mask.rows(rows)
+    agents = RegisteredAgent.objects.in_bulk({session.agent for session in sessions}, field_name="key")
+    for session in sessions:
+        session.registered_agent = agents.get(session.agent)
+    return {session.pk: session for session in sessions}
+
+
+def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
+    """The tools whose failures ended the turns of the sessions. One query, if there are any."""
+    if not keys:
+        return {}
+    failures = Event.objects.filter(session__in=keys, kind=EventKind.FAILED).order_by("position")
+    rows = failures.values_list("session", "data__tool", named=False)
+    return {session: str(tool or "") for session, tool in rows}
+
+
+def _failed(session: Session, cause: Cause, last: datetime, tool: str) -> Failed:
+    agent = session.registered_agent
+    return Failed(
+        session=session,
+        number=cause.number,
+        key=str(cause.key),
+        last=last,
+        agent_title=agent.title if agent else session.agent,
+        error=session.error or session.why,
+        advice=advice(session, tool),
+    )
+
+
+def _stuck(session: Session, now: datetime) -> Stuck:
+    agent = session.registered_agent
+    why = (
+        stuck.why_not_moving(session, now)
+        or "The time to approve a call is over, and no sweep has rejected it."
+    )
+    return Stuck(session, agent.title if agent else session.agent, why)

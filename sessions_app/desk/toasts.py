@@ -1,0 +1,48 @@
+"""What a person is told once an action is done: what was done to what, with a link, and how to take it back."""
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from sessions_app.action_list import (
+    ANSWER_CALL,
+    ANSWER_STEP,
+    EDIT_MEMORY,
+    EDIT_STATE,
+    PAUSE,
+    REPLACE_MESSAGE,
+    RESUME,
+    REWIND,
+    UNDO,
+    Action,
+)
+from sessions_app.addresses import address
+from sessions_app.desk.forms.base import ActionForm
+from sessions_app.models import Session
+
+# By which action each is taken back.
+TAKEN_BACK_BY: dict[Action, Action] = {
+    PAUSE: RESUME,
+    **dict.fromkeys((REWIND, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE, ANSWER_CALL, ANSWER_STEP), UNDO),
+}
+
+
+def tell(request: HttpRequest, form: ActionForm, session: Session) -> None:
+    """Tell of the action of the form, after which the session is as given. Everything shown is masked."""
+    mask = form.context.mask
+    parts = [
+        format_html('<a href="{}">{}</a>', address("session", session.pk), mask.row(session)),
+        form.subject,
+        form.action.told(session),
+    ]
+    parts += [_way_back(form, session)]
+    messages.success(request, format_html_join(" · ", "{}", ([part] for part in parts if part)))
+
+
+def _way_back(form: ActionForm, session: Session) -> SafeString | str:
+    action = TAKEN_BACK_BY.get(form.action)
+    if action is None or action.why_not(session, form.context.actor):
+        return ""
+    link = address("dialog", session.pk, action.key)
+    return format_html('<a href="{}" hx-get="{}" hx-target="#dialog-body">{}</a>', link, link, action.label)

@@ -1,0 +1,118 @@
+"""The inbox: what waits for a person, decided where it stands; and deciding several approvals at once."""
+
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect, resolve_url
+from django.views.decorators.http import require_GET, require_POST
+
+from sessions_app.access.errors import Invalid
+from sessions_app.action_list import APPROVE
+from sessions_app.addresses import address
+from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
+from sessions_app.desk.forms.batch import BatchForm
+from sessions_app.desk.pages import inbox as inbox_pages
+from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.views.bulk import describe_query
+from sessions_app.finding import inbox
+from sessions_app.finding.filters import SessionFilter
+
+# How often an open inbox polls.
+SECONDS = 5
+# The parameters that do not filter.
+_PLACE = ("seen", "after")
+
+
+@staff_page
+@require_GET
+def inbox_page(request: Request) -> HttpResponse:
+    """What waits for a person. With ``seen`` (the mark of what the page shows) it answers 204 while nothing changes."""
+    after = request.GET.get("after", "")
+    if after and inbox.read_cursor(after) is None:
+        raise Invalid("The address names no page of the inbox. Open the inbox again.")
+    return _render(request, page_context(request), request.GET, after=after)
+
+
+@staff_page
+@require_GET
+def approvals_moved(request: Request) -> HttpResponse:
+    """The former page of the approvals, for links that people have kept."""
+    query = QueryDict(mutable=True)
+    query["kind"] = inbox.APPROVAL
+    if tool := request.GET.get("tool"):
+        query["tool"] = tool
+    return redirect(f"{resolve_url('inbox')}?{query.urlencode()}", permanent=True)
+
+
+@staff_page
+@require_POST
+def decide_batch(request: Request) -> HttpResponse:
+    """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each."""
+    context = page_context(request)
+    form = BatchForm(request.POST)
+    # No tool has a NUL character in its name, and PostgreSQL takes none.
+    tool = request.POST.get("tool", "").replace("\x00", "")
+    query = QueryDict(mutable=True)
+    query.update({"kind": inbox.APPROVAL, "tool": tool})
+    if context.why_not.of(APPROVE):
+        return _render(request, context, query, form=form, status=403)
+    if not form.is_valid():
+        return _render(request, context, query, form=form, status=400)
+    outcomes = form.run(context)
+    if all(outcome.done for outcome in outcomes):
+        messages.success(request, f"{form.done}: {len(outcomes)} call{'s' if len(outcomes) > 1 else ''}.")
+        return redirect("inbox")
+    values = {"outcomes": outcomes, "done": form.done, "tool": tool}
+    return render_page(request, "inbox/batch_outcome.html", values, status=409)
+
+
+def _render(
+    request: Request,
+    context: PageContext,
+    query: QueryDict,
+    *,
+    after: str = "",
+    form: BatchForm | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    session_filter = SessionFilter(query, user=request.user)
+    where = session_filter.where()
+    kind = query.get("kind", "") if query.get("kind", "") in inbox.KINDS else ""
+    tool = query.get("tool", "").replace("\x00", "")
+    in_batch = bool(tool) and not context.why_not.of(APPROVE)
+    page = inbox_pages.read_page(
+        context,
+        kind=inbox.APPROVAL if tool else kind,
+        where=where or None,
+        tool=tool,
+        after=after,
+        typed=(form.typed if form else {}) if in_batch else None,
+    )
+    if request.GET.get("seen") == page.mark:
+        return HttpResponse(status=204)
+    kept = query.copy()
+    for name in _PLACE:
+        kept.pop(name, None)
+    filtered = kept.copy()
+    for name in ("kind", "tool"):
+        filtered.pop(name, None)
+    values = {
+        "page": page,
+        "kind": inbox.APPROVAL if tool else kind,
+        "tool": tool,
+        "after": after,
+        "now": context.now,
+        "seconds": SECONDS,
+        "why_not": context.why_not,
+        "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
+        "poll": address(
+            "inbox", **{name: str(value) for name, value in kept.items()}, after=after, seen=page.mark
+        ),
+        "filtered": describe_query(filtered.urlencode(), context.mask),
+        "batch": form,
+        # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
+        "offers_batch": in_batch and (form is not None or bool(page.lines)),
+        "mine": query.get("assignee") == "me",
+    }
+    if wants_part(request):
+        return render_page(request, "inbox/inbox.html#lines", values, status=status)
+    return render_page(request, "inbox/inbox.html", values, status=status)

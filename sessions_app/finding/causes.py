@@ -1,0 +1,86 @@
+"""Failed and parked sessions by the cause of their failure.
+
+The index of the causes is searched from one to the next, so that the sessions that share one are not read: a query
+costs a few rows for each cause, however many sessions there are.
+"""
+
+# What is put into the SQL are names of columns, statuses and numbers; all values are parameters.
+# ruff: noqa: S608
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from sessions_app.finding.counting import MOST, Count
+from sessions_app.models import Phase, Session, Status
+
+MOST_CAUSES = 200
+Sql = tuple[str, tuple[Any, ...]]
+_TABLE = Session._meta.db_table
+_EMPTY = "SELECT 1 WHERE 1 = 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Sessions that have failed for one reason: the oldest, when the last failed, and how many there are."""
+
+    key: UUID
+    oldest: UUID
+    newest: UUID
+    number: Count
+
+
+def read_causes(where: Q | None = None, *, limit: int = MOST_CAUSES) -> list[Cause]:
+    """The causes for which sessions have failed. One query, which reads a few rows of each."""
+    session = f"SELECT s.id FROM {_TABLE} s WHERE s.failure = causes.failure AND {{where}} ORDER BY"
+    columns = (
+        f"causes.failure, ({session} s.updated_at, s.id LIMIT 1), ({session} s.updated_at DESC, s.id DESC LIMIT 1), "
+        f"(SELECT count(*) FROM (SELECT 1 FROM {_TABLE} s WHERE s.failure = causes.failure AND {{where}} "
+        f"LIMIT {MOST + 1}) AS members)"
+    )
+    sql, values = causes_sql(columns, where, limit)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        rows = cursor.fetchall()
+    return [
+        Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count(min(number, MOST), number > MOST))
+        for key, oldest, newest, number in rows
+    ]
+
+
+def as_sql(rows: QuerySet[Any, Any]) -> Sql:
+    """The query as a part of another."""
+    try:
+        sql, values = rows.query.sql_with_params()
+    except EmptyResultSet:
+        return _EMPTY, ()
+    return sql, tuple(values)
+
+
+def causes_sql(columns: str, where: Q | None, limit: int) -> Sql:
+    """Selects the columns for each key of a cause: the index is searched for the next key, members are skipped."""
+    failed = f"(s.status = '{Status.WAITING}' OR (s.status = '{Status.IDLE}' AND s.phase = '{Phase.ERROR}'))"
+    values: tuple[Any, ...] = ()
+    if where:
+        sessions, values = as_sql(Session.objects.filter(where).order_by().values("pk"))
+        failed = "1 = 0" if sessions == _EMPTY else f"{failed} AND s.id IN ({sessions})"
+    following = (
+        f"SELECT s.failure FROM {_TABLE} s WHERE {{condition}} AND {failed} ORDER BY s.failure LIMIT 1"
+    )
+    first = following.replace("{condition}", "s.failure IS NOT NULL")
+    then = following.replace("{condition}", "s.failure > causes.failure")
+    columns = columns.replace("{where}", failed)
+    sql = (
+        f"WITH RECURSIVE causes(failure) AS (SELECT ({first}) UNION ALL SELECT ({then}) FROM causes "
+        f"WHERE causes.failure IS NOT NULL) SELECT {columns} FROM causes WHERE causes.failure IS NOT NULL "
+        f"LIMIT {limit}"
+    )
+    return sql, values * sql.count(failed)
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)

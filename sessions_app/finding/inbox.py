@@ -1,0 +1,190 @@
+"""What waits for a person, in one list, the oldest first: approvals, calls in doubt, failures by cause, stuck sessions.
+
+Each kind is read by an index of its own, at most one page of it, and the pages are merged: a list costs the same
+however many rows there are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+
+from sessions_app.access.typed import read_time
+from sessions_app.finding import causes as failures
+from sessions_app.finding import stuck
+from sessions_app.finding.causes import Cause, as_sql, causes_sql
+from sessions_app.finding.counting import MOST, Count
+from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
+
+APPROVAL, DOUBT, FAILED, STUCK = KINDS = ("approval", "doubt", "failed", "stuck")
+PAGE = 50
+_STOPPED = (Status.WAITING, Status.PAUSED)
+Key = int | UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the inbox. ``key`` is that of an approval, a call, or a session; of a cause, its oldest session's.
+
+    version: changes whenever the line has to be drawn again.
+    """
+
+    kind: str
+    since: datetime
+    key: Key
+    version: object = ""
+
+    @property
+    def order(self) -> tuple[datetime, int, Key]:
+        return self.since, KINDS.index(self.kind), self.key
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.since.isoformat()}_{self.kind}_{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """One page. ``next`` is the cursor of the next one, "" on the last; ``causes`` are by their oldest sessions."""
+
+    entries: list[Entry]
+    causes: dict[UUID, Cause]
+    next: str
+
+
+def open_approvals(now: datetime) -> QuerySet[Approval]:
+    """Requests that a person can still decide: on the present branch of a session that waits or is paused."""
+    return Approval.objects.filter(
+        Q(expires_at=None) | Q(expires_at__gt=now),
+        decision="",
+        call__branch=F("session__branch"),
+        session__status__in=_STOPPED,
+    )
+
+
+def calls_in_doubt() -> QuerySet[ToolCall]:
+    """The calls in doubt that a person can decide."""
+    return ToolCall.objects.filter(
+        status=CallStatus.DOUBT, branch=F("branch__session__branch"), branch__session__status__in=_STOPPED
+    )
+
+
+def stuck_sessions(now: datetime) -> QuerySet[Session]:
+    """Sessions that should move by themselves and do not."""
+    return Session.objects.filter(stuck.not_moving(now) | stuck.expired_but_not_rejected(now))
+
+
+def counts(now: datetime, where: Q | None = None) -> dict[str, Count]:
+    """How many lines there are of each kind, exact up to `counting.MOST`. One query.
+
+    :param where: A condition on the sessions.
+    """
+    selects = [as_sql(rows.order_by().values("pk")[: MOST + 1]) for rows in _rows(now, where).values()]
+    selects.insert(KINDS.index(FAILED), causes_sql("1", where, MOST + 1))
+    parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
+        numbers = cursor.fetchone()
+    return {
+        kind: Count(min(number, MOST), number > MOST) for kind, number in zip(KINDS, numbers, strict=True)
+    }
+
+
+def total(numbers: Iterable[Count]) -> Count:
+    """The sum, which is as exact as its parts."""
+    known = list(numbers)
+    number = sum(count.number for count in known)
+    return Count(min(number, MOST), number > MOST or any(count.more for count in known))
+
+
+def read_page(
+    now: datetime,
+    *,
+    kinds: Sequence[str] = KINDS,
+    where: Q | None = None,
+    tool: str = "",
+    after: str = "",
+    limit: int = PAGE,
+) -> Entries:
+    """One page of the kinds. One query for each, and one more if there are failures.
+
+    :param where: A condition on the sessions. ``tool``: only approvals of this tool; "" for all.
+    :param after: The cursor that the page before gave; an invalid one gives the first page.
+    """
+    cursor = read_cursor(after)
+    entries: list[Entry] = []
+    causes: dict[UUID, Cause] = {}
+    rows = _rows(now, where)
+    if tool:
+        rows[APPROVAL] = rows[APPROVAL].filter(call__tool=tool)
+    for kind, (since, version) in _COLUMNS.items():
+        if kind in kinds:
+            found = rows[kind].filter(_after(cursor, kind, since)).order_by(since, "pk")
+            columns = found.values_list(since, "pk", version, named=False)[: limit + 1]
+            entries += [Entry(kind, at, pk, number) for at, pk, number in columns]
+    if FAILED in kinds:
+        causes = {cause.oldest: cause for cause in failures.read_causes(where)}
+        entries += [entry for entry in _entries_of(causes) if cursor is None or entry.order > cursor]
+    entries.sort(key=lambda entry: entry.order)
+    shown, more = entries[:limit], len(entries) > limit
+    return Entries(shown, causes, shown[-1].cursor if more else "")
+
+
+def read_cursor(text: str) -> tuple[datetime, int, Key] | None:
+    """What `Entry.cursor` names; None for anything else."""
+    time_text, _, rest = text.partition("_")
+    kind, _, pk = rest.partition("_")
+    time = read_time(time_text)
+    if time is None or kind not in KINDS:
+        return None
+    try:
+        return time, KINDS.index(kind), int(pk) if kind in (APPROVAL, DOUBT) and len(pk) < 19 else UUID(pk)
+    except ValueError:
+        return None
+
+
+# By kind, the column by which its lines are ordered, and the one that says whether a line has changed.
+_COLUMNS = {
+    APPROVAL: ("asked_at", "session__version"),
+    DOUBT: ("started_at", "branch__session__version"),
+    STUCK: ("updated_at", "version"),
+}
+
+
+def _rows(now: datetime, where: Q | None) -> dict[str, QuerySet[Any]]:
+    """The rows of each kind but the failures, in the order of `KINDS`."""
+    rows: dict[str, QuerySet[Any]] = {
+        APPROVAL: open_approvals(now),
+        DOUBT: calls_in_doubt(),
+        STUCK: stuck_sessions(now),
+    }
+    if not where:
+        return rows
+    sessions = Session.objects.filter(where).values("pk")
+    paths = {APPROVAL: "session__in", DOUBT: "branch__session__in", STUCK: "pk__in"}
+    return {kind: found.filter(**{paths[kind]: sessions}) for kind, found in rows.items()}
+
+
+def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str) -> Q:
+    if cursor is None:
+        return Q()
+    at, rank, pk = cursor
+    if KINDS.index(kind) != rank:
+        return Q(**{f"{since}__gt" if KINDS.index(kind) < rank else f"{since}__gte": at})
+    return Q(**{f"{since}__gte": at}) & (Q(**{f"{since}__gt": at}) | Q(pk__gt=pk))
+
+
+def _entries_of(causes: dict[UUID, Cause]) -> list[Entry]:
+    """The lines of the causes. One query, if there are any."""
+    keys = {key for cause in causes.values() for key in (cause.oldest, cause.newest)}
+    rows = Session.objects.filter(pk__in=keys).values_list("pk", "updated_at", "version") if keys else []
+    times = {pk: (at, version) for pk, at, version in rows}
+    return [
+        Entry(FAILED, times[oldest][0], oldest, (*times[oldest], times[cause.newest], cause.number))
+        for oldest, cause in causes.items()
+        if oldest in times and cause.newest in times
+    ]

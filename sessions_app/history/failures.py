@@ -1,0 +1,61 @@
+"""The cause of a failure: what sessions that failed for one reason have in common.
+
+A cause is the agent, the tool whose failure ended the turn, the type of the exception, the HTTP status, and the masked
+text without numbers and ids. Its key is stored with the failure (`Session.failure`), so that such sessions are found
+together. A session whose agent has changed has a cause, too.
+"""
+
+import re
+from hashlib import sha256
+from uuid import UUID
+
+from sessions_app.access.masking import Mask
+from sessions_app.models import Event, EventKind, Phase, Session, Status, WaitingFor
+
+# ``BadRequestError: ...``, also within a sentence such as "The model failed 5 times, at last with Timeout: ...".
+_EXCEPTION = re.compile(r"(?:^|with |: )((?:[A-Za-z_]\w*\.)*[A-Z]\w*): ")
+_HTTP_STATUS = re.compile(
+    r"\b(?:HTTP|status|code|Error)\b\D{0,12}\b([45]\d\d)\b|: ([45]\d\d) [A-Z]", re.IGNORECASE
+)
+# Numbers, and words that a digit makes an id: CLM-1042, req_7f3a.
+_ID = re.compile(r"[\w.-]*\d[\w.-]*|\b[0-9a-f]{8,}\b")
+
+
+def exception_type(text: str) -> str:
+    """The last type of an exception that the text of a failure names; "" for none."""
+    names: list[str] = _EXCEPTION.findall(text)
+    return names[-1] if names else ""
+
+
+def http_status(text: str) -> int | None:
+    """The HTTP status of an error, as the text of a failure names it."""
+    match = _HTTP_STATUS.search(text)
+    return int(match[1] or match[2]) if match else None
+
+
+def cause_key(agent: str, tool: str, text: str) -> UUID:
+    """The same for failures of one cause. ``tool`` is "" where no tool's failure ended the turn."""
+    general = " ".join(_ID.sub("#", Mask.configured().text(text)).split())
+    parts = (agent, tool, exception_type(text), str(http_status(text)), general[:500])
+    return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
+
+
+def failure_of(session: Session, tool: str | None = None) -> UUID | None:
+    """The key of the cause for which the session has failed or is parked; None if it has not.
+
+    :param tool: The tool whose failure ended the turn. If it is not given, one query finds it.
+    """
+    match session.status:
+        case Status.WAITING if session.waiting_for in (WaitingFor.RETRIES, WaitingFor.CHANGED):
+            return cause_key(session.agent, "", session.why)
+        case Status.IDLE if session.phase == Phase.ERROR:
+            return cause_key(
+                session.agent, _tool_of_last_failure(session) if tool is None else tool, session.error
+            )
+    return None
+
+
+def _tool_of_last_failure(session: Session) -> str:
+    failures = Event.objects.filter(session=session, kind=EventKind.FAILED).order_by("-position")
+    data = failures.values_list("data", flat=True).first()
+    return str(data.get("tool") or "") if isinstance(data, dict) else ""

@@ -1,0 +1,171 @@
+"""The inbox in a browser: compact cards, editing on demand, dialogs that stay dialogs, and what is typed is kept."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from sessions_app.models import Approval, Session
+from tests import builders
+from tests.test_desk_browser import log_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+@pytest.fixture
+def context(browser: Browser, live_server: Any) -> Iterator[BrowserContext]:
+    made = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    return log_in(context)
+
+
+def ago(minutes: int) -> Any:
+    return timezone.now() - timedelta(minutes=minutes)
+
+
+def test_three_approvals_fit_a_screen_and_one_is_approved_with_an_edit(page):
+    for number in range(3):
+        history = builders.refunding(title=f"Claim {number}", created_at=ago(30 - number))
+        history.ask(history.calls[-1], expires_at=timezone.now() + timedelta(minutes=53))
+        history.rest("waiting", waiting_for="approval")
+    page.goto("/inbox/")
+    bottom = page.locator(".item").nth(2).bounding_box()
+    assert bottom is not None
+    assert bottom["y"] + bottom["height"] < 900
+    first = page.locator(".item").first
+    expect(first.get_by_label("amount", exact=True)).to_be_hidden()
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    expect(first.get_by_label("claim", exact=True)).to_be_focused()
+    first.get_by_label("amount", exact=True).fill("80")
+    first.get_by_role("button", name="Approve edited").click()
+    expect(page.locator(".toast")).to_contain_text("Claim 0 · Issue refund · Approved.")
+    expect(page.locator(".item")).to_have_count(2)
+    assert Approval.objects.get(session__title="Claim 0").edited == {"claim": "CLM-1042", "amount": 80}
+
+
+def test_a_dialog_with_an_error_stays_a_dialog_with_the_focus_on_what_is_wrong(page):
+    builders.waiting_for_approval()
+    page.goto("/inbox/")
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="Reject…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Reject").click()
+    expect(dialog).to_contain_text("Tell the agent why")
+    expect(dialog.get_by_label("Message to the agent")).to_be_focused()
+    page.keyboard.type("Not this one")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".toast")).to_contain_text("Rejected.")
+    expect(page).to_have_url(f"{page.url.split('/inbox/')[0]}/inbox/")
+
+
+def test_a_wrong_argument_of_a_card_opens_the_dialog_with_that_field_marked(page):
+    builders.waiting_for_approval()
+    page.goto("/inbox/")
+    page.locator("details.edit > summary").click()
+    page.get_by_label("amount", exact=True).fill("9000")
+    page.get_by_role("button", name="Approve edited").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("amount must be at most 500")
+    amount = dialog.get_by_label("amount", exact=True)
+    expect(amount).to_be_focused()
+    expect(amount).to_have_value("9000")
+    amount.fill("90")
+    dialog.get_by_role("button", name="Approve").click()
+    expect(page.locator(".toast")).to_contain_text("Approved.")
+    assert Approval.objects.get().edited == {"claim": "CLM-1042", "amount": 90}
+
+
+def test_a_rewind_is_undone_from_its_toast(page):
+    session = builders.done()
+    first = builders.branch_of(session).checkpoints.earliest("position")
+    page.goto(f"/sessions/{session.pk}/rewind/?checkpoint={first.pk}")
+    page.get_by_label("Reason").fill("Wrong policy")
+    page.get_by_role("button", name="Rewind", exact=True).click()
+    page.locator(".toast").get_by_role("link", name="Undo").click()
+    expect(page.get_by_role("dialog", name="Undo the rewind")).to_be_visible()
+
+
+def test_what_is_typed_is_kept_while_the_list_changes(page):
+    builders.waiting_for_approval(title="First", created_at=ago(30))
+    page.goto("/inbox/")
+    page.evaluate("document.querySelector('#lines').setAttribute('hx-trigger', 'now')")
+    page.evaluate("htmx.process(document.querySelector('#lines'))")
+    page.locator("details.edit > summary").click()
+    page.get_by_label("amount", exact=True).fill("99")
+    builders.waiting_for_approval(title="Second")
+    with page.expect_response(lambda response: "seen=" in response.url):
+        page.evaluate("htmx.trigger('#lines', 'now')")
+    expect(page.get_by_label("amount", exact=True)).to_have_value("99")
+    expect(page.locator(".item")).to_have_count(1)
+
+
+def test_ten_like_failures_are_one_line_and_are_tried_again_together(page):
+    for number in range(10):
+        builders.failed(title=f"Claim {number}", created_at=ago(20 - number))
+    page.goto("/inbox/")
+    expect(page.locator(".item")).to_have_count(1)
+    page.get_by_role("link", name="Try all 10 again").click()
+    expect(page.locator("main")).to_contain_text("10 of 10 sessions")
+    page.goto("/inbox/")
+    page.get_by_role("link", name="Open the 10").click()
+    expect(page.locator("[data-row]")).to_have_count(10)
+
+
+def test_a_call_in_doubt_is_decided_in_the_inbox_by_its_evidence(page):
+    session = builders.in_doubt(title="Letter")
+    page.goto("/inbox/")
+    page.get_by_role("button", name="It took effect…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("may or may not have taken effect")
+    dialog.get_by_label("Result, or message to the agent").fill("Paid, RF-7")
+    dialog.get_by_label("Reason").fill("Seen on the account")
+    dialog.get_by_role("button", name="Decide").click()
+    expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
+    assert Session.objects.get(pk=session.pk).status == "queued"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_inbox_is_accessible_and_fits_the_screen(browser, live_server, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    builders.waiting_for_approval()
+    doubt = builders.in_doubt()
+    for build in (
+        builders.failed,
+        builders.failed,
+        builders.retries_used_up,
+        builders.changed,
+        builders.lost,
+    ):
+        build()
+    context = browser.new_context(
+        base_url=live_server.url,
+        viewport={"width": width, "height": 844},
+        color_scheme=scheme,
+        bypass_csp=True,
+    )
+    page = log_in(context)
+    call = builders.branch_of(doubt).toolcalls.get(status="doubt")
+    for address in (
+        "/inbox/",
+        "/inbox/?tool=issue_refund",
+        f"/sessions/{doubt.pk}/decide/?call={call.pk}&decision=again",
+    ):
+        page.goto(address)
+        for edit in page.locator("details.edit > summary").all():
+            edit.click()
+        results = Axe().run(page)
+        assert results.violations_count == 0, f"{address}\n{results.generate_report()}"
+        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{address} is {wide} px too wide"
+    context.close()

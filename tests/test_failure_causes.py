@@ -1,0 +1,117 @@
+"""Sessions that failed for one reason have the key of one cause: written with the failure, gone once they continue."""
+
+from uuid import UUID
+
+import pytest
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
+
+from sessions_app import actions
+from sessions_app.history.failures import cause_key, exception_type, http_status
+from sessions_app.models import Checkpoint, Session
+from tests import builders, driving
+from tests.builders import SYSTEM
+from tests.test_migrations import migrate, other_database  # noqa: F401
+
+pytestmark = pytest.mark.django_db
+
+
+class BadRequestError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "first, second, same",
+    [
+        ("E: no order CLM-1042", "E: no order CLM-7", True),
+        ("E: took 12.5 s", "E: took 3 s", True),
+        ("E: request 7f3a-11 of deadbeefcafe failed", "E: request 9b-2 of aabbccddeeff failed", True),
+        ("E: no  order\n", "E: no order", True),
+        ("BadRequestError: status 400 no", "BadRequestError: status 422 no", False),
+        ("E: no order", "F: no order", False),
+        ("E: no order", "E: no customer", False),
+    ],
+)
+def test_numbers_and_ids_do_not_tell_causes_apart_but_everything_else_does(first, second, same):
+    assert (cause_key("claims", "", first) == cause_key("claims", "", second)) is same
+
+
+def test_the_agent_and_the_tool_tell_causes_apart():
+    keys = {cause_key(agent, tool, "E: no") for agent in ("claims", "shop") for tool in ("", "pay")}
+    assert len(keys) == 4
+
+
+def test_a_hidden_value_does_not_enter_the_key(settings):
+    settings.AGENTSTATE_MASK_PATTERNS = ["secret [a-z]+"]
+    assert cause_key("a", "", "E: secret apple") == cause_key("a", "", "E: secret pear")
+
+
+@pytest.mark.parametrize(
+    "text, kind, status",
+    [
+        ("BadRequestError: Error code: 400 - {'error': 'too long'}", "BadRequestError", 400),
+        ("openai.RateLimitError: 429 Too Many Requests", "openai.RateLimitError", 429),
+        (
+            "The model failed 5 times without progress, at last with TimeoutError: no answer",
+            "TimeoutError",
+            None,
+        ),
+        ("HTTPStatusError: Client error '404 Not Found' for url", "HTTPStatusError", 404),
+        ("ValueError: no order 450", "ValueError", None),
+        ("no message", "", None),
+    ],
+)
+def test_the_type_and_the_http_status_are_read_from_the_text(text, kind, status):
+    assert (exception_type(text), http_status(text)) == (kind, status)
+
+
+def failing(messages):
+    raise BadRequestError(f"Error code: 400 - request {len(messages)} of {messages[-1].text} refused")
+
+
+def test_two_sessions_that_fail_alike_get_one_key_and_lose_it_when_they_are_resumed():
+    with driving.desk() as desk:
+        desk.agent(lambda: Agent(chat_generator=MockChatGenerator(response_fn=failing)))
+        first, second = desk.run(desk.start("CLM-1")), desk.run(desk.start("CLM-2"))
+        assert first.failure is not None
+        assert first.failure == second.failure
+        assert desk.resume(first).failure is None
+        assert Session.objects.get(pk=first.pk).failure is None
+
+
+def test_undoing_a_rewind_of_a_failed_session_restores_its_cause():
+    session = builders.failed()
+    cause = session.failure
+    start = Checkpoint.objects.filter(branch__session=session).earliest("position")
+    rewound = actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="Try again")
+    assert rewound.failure is None
+    assert actions.undo(actor=SYSTEM, session_id=session.pk, reason="It was right").failure == cause
+
+
+@pytest.mark.parametrize("build", [builders.retries_used_up, builders.changed])
+def test_a_parked_session_has_a_cause_too(build):
+    assert build().failure == build().failure is not None
+    assert builders.waiting_for_approval().failure is None
+
+
+@pytest.mark.usefixtures("other_database")
+def test_sessions_of_earlier_versions_get_their_causes_by_0016():
+    apps = migrate("0015_long_term_memory")
+    sessions = apps.get_model("sessions_app", "Session").objects
+    failed = {"phase": "error", "status": "idle"}
+    tool = sessions.create(agent="a", error="E: no order 7", **failed)
+    apps.get_model("sessions_app", "Event").objects.create(
+        session_id=tool.pk, position=1, kind="failed", data={"tool": "pay"}
+    )
+    model = sessions.create(agent="a", error="E: no order 7", **failed)
+    parked = sessions.create(agent="a", status="waiting", waiting_for="retries", why="Failed 5 times")
+    done = sessions.create(agent="a", phase="done")
+
+    sessions = migrate("0016_failure_causes").get_model("sessions_app", "Session").objects
+    causes: dict[UUID, UUID | None] = dict(sessions.values_list("pk", "failure"))
+    assert causes == {
+        tool.pk: cause_key("a", "pay", "E: no order 8"),
+        model.pk: cause_key("a", "", "E: no order 9"),
+        parked.pk: cause_key("a", "", "Failed 3 times"),
+        done.pk: None,
+    }

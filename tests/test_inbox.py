@@ -1,0 +1,365 @@
+"""The inbox: all that waits for a person in one list, the oldest first, decided where it stands."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.desk.pages.approvals import shown_fingerprint
+from sessions_app.finding import causes, inbox
+from sessions_app.models import Approval, Session, ToolCall, Worker
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+def text_of(desk: Client, address: str = "/inbox/") -> str:
+    answer = desk.get(address)
+    assert answer.status_code == 200
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+
+
+def titles(desk: Client, query: str = "") -> list[str]:
+    """What the lines of the inbox link to, in their order."""
+    page = desk.get(f"/inbox/?{query}").content.decode()
+    cards = re.findall(r'<article class="card item.*?</article>', page, re.DOTALL)
+    named = [re.search(r">(?:<[^>]*>)*\s*(S\d\w*)\b", card) for card in cards]
+    return [match[1] for match in named if match]
+
+
+def minutes_ago(minutes: int):
+    return timezone.now() - timedelta(minutes=minutes)
+
+
+def all_kinds() -> None:
+    builders.waiting_for_approval(title="S1approval", created_at=minutes_ago(50))
+    builders.in_doubt(title="S2doubt", created_at=minutes_ago(40))
+    builders.retries_used_up(title="S3failed", created_at=minutes_ago(30))
+    lost = builders.lost(title="S4stuck", created_at=minutes_ago(20))
+    assert lost.updated_at < minutes_ago(15)
+    for build in (builders.done, builders.paused, builders.running, builders.cancelled, builders.retrying):
+        build(title="S9")
+
+
+def test_every_kind_is_in_one_list_the_oldest_first_with_counts(desk):
+    all_kinds()
+    assert titles(desk) == ["S1approval", "S2doubt", "S3failed", "S4stuck"]
+    assert "4 to decide, the oldest 49 min ago All 4 Approvals 1 In doubt 1 Failed 1 Stuck 1 Mine" in text_of(
+        desk
+    )
+    assert "Inbox 4 Sessions" in text_of(desk, "/workers/")
+
+
+@pytest.mark.parametrize(
+    "kind, title",
+    [("approval", "S1approval"), ("doubt", "S2doubt"), ("failed", "S3failed"), ("stuck", "S4stuck")],
+)
+def test_a_chip_leaves_one_kind(desk, kind, title):
+    all_kinds()
+    assert titles(desk, f"kind={kind}") == [title]
+
+
+def test_an_empty_inbox_says_so(desk):
+    assert "Nothing needs attention." in text_of(desk)
+    assert "Nothing matches. Show the whole inbox" in text_of(desk, "/inbox/?kind=doubt")
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("/", "/inbox/"),
+        ("/?queue=attention", "/inbox/"),
+        ("/?queue=attention&agent=claims&seen=x", "/inbox/?agent=claims"),
+        ("/approvals/", "/inbox/?kind=approval"),
+        ("/approvals/?tool=issue_refund&after=7", "/inbox/?kind=approval&tool=issue_refund"),
+    ],
+)
+def test_the_former_addresses_lead_to_it(desk, old, new):
+    assert desk.get(old)["Location"] == new
+
+
+def test_filters_and_mine_narrow_all_kinds_and_the_counts(desk):
+    all_kinds()
+    mine = Session.objects.get(title="S2doubt")
+    mine.assignee = User.objects.get(username="anna")
+    mine.save()
+    assert titles(desk, "assignee=me") == ["S2doubt"]
+    assert "All 1 Approvals 0 In doubt 1 Failed 0 Stuck 0 Mine ✕" in text_of(desk, "/inbox/?assignee=me")
+    assert titles(desk, "q=S3failed") == ["S3failed"]
+    assert titles(desk, "customer=nobody") == []
+
+
+def test_pages_follow_each_other_without_loss_or_repetition():
+    all_kinds()
+    same = minutes_ago(10)
+    for _ in range(3):
+        builders.waiting_for_approval(created_at=same)
+        builders.in_doubt(created_at=same)
+    now = timezone.now()
+    whole = [(entry.kind, entry.key) for entry in inbox.read_page(now).entries]
+    assert len(whole) == 10
+    paged, after = [], ""
+    while True:
+        page = inbox.read_page(now, after=after, limit=3)
+        paged += [(entry.kind, entry.key) for entry in page.entries]
+        if not page.next:
+            break
+        after = page.next
+    assert paged == whole
+
+
+@pytest.mark.parametrize(
+    "after", ["x", "2026-01-01T00:00:00+00:00_approval_x", "2026-01-01T00:00:00+00:00_other_1"]
+)
+def test_an_address_that_names_no_page_is_refused(desk, after):
+    assert desk.get("/inbox/", {"after": after}).status_code == 400
+
+
+def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
+    all_kinds()
+    with django_assert_num_queries(26):
+        desk.get("/inbox/")
+    for _ in range(4):
+        all_kinds()
+    with django_assert_num_queries(26):
+        desk.get("/inbox/")
+
+
+def test_counts_are_exact_up_to_99():
+    now = timezone.now()
+    for _ in range(100):
+        builders.History(created_at=now).rest("queued", next_run_at=now - timedelta(hours=1))
+    numbers = inbox.counts(now)
+    assert str(numbers["stuck"]) == "99+"
+    assert str(inbox.total(numbers.values())) == "99+"
+    Session.objects.filter(pk=Session.objects.earliest("pk").pk).delete()
+    assert str(inbox.counts(now)["stuck"]) == "99"
+
+
+def test_sessions_that_failed_for_one_reason_are_one_line_that_opens_into_all_of_them(desk):
+    for number in range(10):
+        builders.failed(title=f"S{number}", created_at=minutes_ago(60 - number))
+    builders.retries_used_up(title="S20")
+    text = text_of(desk)
+    assert "All 2 Approvals 0 In doubt 0 Failed 2" in text
+    assert "10 sessions: HTTP 401 from the model Claims desk first 59 min ago · last 50 min ago" in text
+    page = desk.get("/inbox/").content.decode()
+    cause = Session.objects.get(title="S3").failure
+    assert f'href="/?queue=all&amp;failure={cause}"' in page
+    opened = desk.get(f"/?queue=all&failure={cause}").content.decode()
+    assert sorted(re.findall(r"data-row>(S\d+)<", opened)) == [f"S{number}" for number in range(10)]
+    assert f"/bulk/?queue=all&amp;failure={cause}&amp;kind=resume" in page
+    bulk = text_of(desk, f"/bulk/?queue=all&failure={cause}&kind=resume")
+    assert "10 sessions" in bulk
+
+
+def test_causes_are_found_without_reading_their_members():
+    keys = set()
+    for agent in ("claims", "letters", "shop"):
+        keys.add(builders.failed(agent_key=agent).failure)
+    found = causes.read_causes()
+    assert {cause.key for cause in found} == keys - {None}
+    assert [cause.number.number for cause in found] == [1, 1, 1]
+    assert causes.read_causes(Q(title="none")) == []
+    assert causes.read_causes(Q(pk__in=[])) == []
+
+
+def test_a_card_says_what_will_happen_why_and_until_when(desk):
+    history = builders.refunding(customer="Maria Santos")
+    history.ask(history.calls[-1], expires_at=timezone.now() + timedelta(minutes=53, seconds=30))
+    history.rest("waiting", waiting_for="approval")
+    text = text_of(desk)
+    assert "Issue refund moves money asked 9 min ago · expires in 53 min" in text
+    assert (
+        "Maria Santos “Is my windscreen covered by POL-7?” lookup_policy policy POL-7, status active" in text
+    )
+    assert "claim CLM-1042 amount 120" in text
+    assert re.search(
+        r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+">expires in',
+        desk.get("/inbox/").content.decode(),
+    )
+
+
+def test_what_is_hidden_stays_hidden_in_the_words_and_the_findings(desk, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = ["POL-[0-9]+"]
+    builders.waiting_for_approval()
+    page = desk.get("/inbox/").content.decode()
+    assert "POL-7" not in page
+    assert "covered by ••••" in page
+
+
+def test_an_approval_decided_in_the_inbox_returns_to_it_as_it_was_filtered(desk):
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get(session=session)
+    sent = {
+        "version": session.version,
+        "call_id": approval.call_id,
+        "fingerprint": shown_fingerprint(approval),
+        "back": "inbox?kind=approval&agent=claims",
+    }
+    answer = desk.post(f"/sessions/{session.pk}/approve/", sent)
+    assert answer["Location"] == "/inbox/?kind=approval&agent=claims"
+
+
+def test_rejecting_from_the_inbox_stays_in_the_inbox(desk):
+    session = builders.waiting_for_approval()
+    page = desk.get("/inbox/?kind=approval").content.decode()
+    address = re.search(rf'href="(/sessions/{session.pk}/reject/[^"]+)"', page)
+    assert address is not None
+    dialog = desk.get(address[1].replace("&amp;", "&")).content.decode()
+    back = re.search(r'name="back" value="([^"]+)"', dialog)
+    assert back is not None
+    call = ToolCall.objects.get(branch=session.branch, status="planned")
+    sent = {
+        "version": session.version,
+        "call_id": call.pk,
+        "message": "No",
+        "back": back[1].replace("&amp;", "&"),
+    }
+    answer = desk.post(f"/sessions/{session.pk}/reject/", sent)
+    assert answer["Location"] == "/inbox/?kind=approval"
+
+
+@pytest.mark.parametrize("back", ["//evil.example", "https://evil.example/", "inbox/../../x", "javascript:x"])
+def test_no_other_page_can_be_named_to_return_to(desk, back):
+    session = builders.paused()
+    sent = {"version": session.version, "reason": "x", "back": back}
+    answer = desk.post(f"/sessions/{session.pk}/resume/", sent)
+    assert answer["Location"] == f"/sessions/{session.pk}/"
+
+
+def test_like_approvals_are_edited_one_by_one_and_decided_together(desk):
+    approvals = [
+        Approval.objects.get(session=builders.waiting_for_approval(title=f"S{number}")) for number in range(3)
+    ]
+    page = desk.get("/inbox/?tool=issue_refund").content.decode()
+    names = [f"arg-{approval.pk}-amount" for approval in approvals]
+    assert all(f'name="{name}"' in page for name in names)
+    sent = {
+        "call": [f"{approval.pk}:{shown_fingerprint(approval)}" for approval in approvals],
+        "decision": "approve",
+        "tool": "issue_refund",
+        **dict.fromkeys(names, "120"),
+        names[1]: "99.5",
+    }
+    assert desk.post("/approvals/batch/", sent).status_code == 302
+    edited = list(Approval.objects.order_by("pk").values_list("decision", "edited"))
+    assert edited == [
+        ("approved", None),
+        ("approved", {"claim": "CLM-1042", "amount": 99.5}),
+        ("approved", None),
+    ]
+
+
+def test_a_wrong_argument_stops_only_its_own_call(desk):
+    approvals = [Approval.objects.get(session=builders.waiting_for_approval()) for _ in range(2)]
+    sent = {
+        "call": [f"{approval.pk}:{shown_fingerprint(approval)}" for approval in approvals],
+        "decision": "approve",
+        "tool": "issue_refund",
+        f"arg-{approvals[0].pk}-amount": "much",
+    }
+    answer = desk.post("/approvals/batch/", sent)
+    assert answer.status_code == 409
+    assert "amount must be a number, not “much”." in answer.content.decode()
+    assert list(Approval.objects.order_by("pk").values_list("decision", flat=True)) == ["", "approved"]
+
+
+@pytest.mark.parametrize(
+    "worker, sentence",
+    [
+        ({"stopped_at": 3}, "Worker host:7 stopped 3 min ago: it does nothing any more."),
+        (
+            {"beat_at": 5},
+            "Worker host:7 is offline: its last heartbeat was 5 min ago.",
+        ),
+        ({}, "Worker host:7 is online."),
+        (None, "Worker host:7 is not known any more."),
+    ],
+)
+def test_a_call_in_doubt_says_all_that_is_known_of_it(desk, worker, sentence):
+    session = builders.in_doubt(title="S1")
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    ToolCall.objects.filter(pk=call.pk).update(worker="host:7")
+    if worker is not None:
+        Worker.objects.create(name="host:7", **{field: minutes_ago(age) for field, age in worker.items()})
+    text = text_of(desk)
+    assert "In doubt Issue refund moves money" in text
+    assert "on host:7 and never reported back" in text
+    assert sentence in text
+    assert f"idempotency key {call.idempotency_key} Copy" in text
+    assert "claim CLM-1042 amount 120" in text
+    dialog = text_of(desk, f"/sessions/{session.pk}/decide/?call={call.pk}&decision=again")
+    warns = "it may still finish the call" in dialog
+    assert warns is (worker is None or "stopped_at" not in worker)
+
+
+def test_the_three_outcomes_open_the_same_dialog_with_one_chosen(desk):
+    session = builders.in_doubt()
+    call = ToolCall.objects.get(branch=session.branch, status="doubt")
+    for decision in ("result", "again", "skip"):
+        for page in ("/inbox/", f"/sessions/{session.pk}/"):
+            assert re.search(
+                rf"/sessions/{session.pk}/decide/\?call={call.pk}&amp;decision={decision}",
+                desk.get(page).content.decode(),
+            ), page
+        dialog = desk.get(
+            f"/sessions/{session.pk}/decide/?call={call.pk}&decision={decision}"
+        ).content.decode()
+        [chosen] = re.findall(r"<input[^>]*checked[^>]*>", dialog)
+        assert f'value="{decision}"' in chosen
+
+
+def test_an_open_inbox_is_sent_again_only_when_it_has_changed(desk):
+    session = builders.waiting_for_approval()
+    page = desk.get("/inbox/").content.decode()
+    poll = re.search(r'hx-get="(/inbox/[^"]+seen=[^"]+)"', page)
+    assert poll is not None
+    address = poll[1].replace("&amp;", "&")
+    assert desk.get(address, headers=HTMX).status_code == 204
+    Session.objects.filter(pk=session.pk).update(version=99)  # its forms would be refused
+    answer = desk.get(address, headers=HTMX)
+    assert answer.status_code == 200
+    assert "<html" not in answer.content.decode()
+
+
+def test_a_viewer_sees_the_inbox_and_decides_nothing(client):
+    all_kinds()
+    client.force_login(builders.user("viewer"))
+    page = client.get("/inbox/").content.decode()
+    assert "Your role does not allow this." in page
+    assert "Fingerprint" not in page
+    assert "/decide/" not in page
+    assert 'class="edit"' not in page
+
+
+def test_a_refused_dialog_comes_back_as_a_part_and_a_done_one_sends_the_browser_on(desk):
+    session = builders.paused()
+    address = f"/sessions/{session.pk}/resume/"
+    refused = desk.post(address, {"version": session.version, "reason": ""}, headers=HTMX)
+    assert refused.status_code == 400
+    assert refused.content.decode().lstrip().startswith("<form")
+    assert "Say why" in refused.content.decode()
+    done = desk.post(address, {"version": session.version, "reason": "Lunch is over"}, headers=HTMX)
+    assert (done.status_code, done["HX-Redirect"]) == (200, f"/sessions/{session.pk}/")
+
+
+def test_the_person_is_told_what_was_done_to_what_with_a_link_and_a_way_back(desk):
+    session = builders.queued(title="Roof <b>")
+    sent = {"version": session.version, "reason": "Lunch"}
+    page = desk.post(f"/sessions/{session.pk}/pause/", sent, follow=True).content.decode()
+    toast = re.search(r'<p class="toast success">(.*?)</p>', page, re.DOTALL)
+    assert toast is not None
+    assert f'<a href="/sessions/{session.pk}/">Roof &lt;b&gt;</a> · Paused.' in toast[1]
+    assert f'<a href="/sessions/{session.pk}/resume/" hx-get="/sessions/{session.pk}/resume/"' in toast[1]
