@@ -19,6 +19,7 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.registry import AsyncOnly
 from agentstate.durable.run import Options, run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
+from agentstate.journals.file import FileStore
 from tests import sample_agents
 from tests.sample_agents import effects
 from tests.test_durable_run import comparable
@@ -262,3 +263,42 @@ def test_inputs_of_a_journal_that_no_run_has_are_refused() -> None:
         MemoryJournal.open(say="Hi", inputs={"stat": {}})
     with pytest.raises(TypeError, match="by a list of their names"):
         MemoryJournal.open(say="Hi", inputs={"tools": [look_up]})
+
+
+class Died(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["after", "before"])
+def test_the_inputs_of_a_later_turn_survive_a_kill_at_any_write(
+    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_write = FileStore.write
+    schema = {"data": {"type": dict}}
+    options = {"user_prompt": "Greet {{ who }}.", "state_schema": schema, "tools": [look_up, count]}
+    inputs: dict[str, Any] = {"data": {"n": 2}, "tools": []}
+    died = 0
+    for dies_at in range(1, 9):
+        path, seen = tmp_path / f"{dies_at}.jsonl", list[Any]()
+        DurableAgent(answering(seen, **options), path).run([], who="Ann", data={"n": 1})
+        writes = iter(range(1, 100))
+
+        def write(store: FileStore, record: Any, writes: Any = writes, dies_at: int = dies_at) -> None:
+            number = next(writes)
+            if number == dies_at and not committed:
+                raise Died
+            real_write(store, record)
+            if number == dies_at:
+                raise Died
+
+        monkeypatch.setattr(FileStore, "write", write)
+        try:
+            DurableAgent(answering(seen, **options), path).run([], who="Bob", key="second", **inputs)
+        except Died:
+            died += 1
+        monkeypatch.setattr(FileStore, "write", real_write)
+        outcome = DurableAgent(answering(seen, **options), path).run([], who="Bob", key="second", **inputs)
+        asked = [message.text for message in outcome.result["messages"] if message.is_from("user")]
+        assert (asked, outcome.result["data"]) == (["Greet Ann.", "Greet Bob."], {"n": 2}), dies_at
+        assert seen[-1][1] == [], dies_at
+    assert died >= 4
