@@ -112,6 +112,8 @@ def _leave(signum: int, frame: object) -> NoReturn:
     """Unwind the main thread, once; an impatient second Ctrl-C must not interrupt the stopping."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # Not by `print`: the handler may have interrupted one.
+    os.write(1, b"\nStopping after the current step...\n")
     raise SystemExit(0)
 
 

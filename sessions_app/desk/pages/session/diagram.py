@@ -92,25 +92,25 @@ Box = tuple[int, int, int, int]
 Line = tuple[str, tuple[int, int]]
 
 _WIDE: dict[str, Box] = {
-    "idle": (16, 82, 84, 46),
-    "planning": (172, 82, 128, 46),
-    "executing": (372, 82, 128, 46),
-    "reflecting": (572, 82, 128, 46),
-    "done": (772, 82, 92, 46),
-    "error": (372, 170, 128, 40),
+    "idle": (16, 66, 84, 42),
+    "planning": (172, 66, 128, 42),
+    "executing": (372, 66, 128, 42),
+    "reflecting": (572, 66, 128, 42),
+    "done": (772, 66, 92, 42),
+    "error": (372, 137, 128, 36),
 }
 _WIDE_LINES: dict[tuple[str, str], Line] = {
-    ("idle", "planning"): ("M100 105H168", (133, 105)),
-    ("planning", "executing"): ("M300 105H368", (333, 105)),
-    ("executing", "reflecting"): ("M500 105H568", (533, 105)),
-    ("reflecting", "done"): ("M700 105H768", (733, 105)),
-    ("reflecting", "planning"): ("M636 82C626 38 246 38 236 78", (436, 48)),
-    ("planning", "done"): ("M212 82C212 4 818 4 818 78", (515, 23)),
-    ("planning", "error"): ("M276 128C276 156 330 181 368 181", (306, 164)),
-    ("executing", "error"): ("M436 128V166", (436, 147)),
-    ("reflecting", "error"): ("M636 128C636 172 560 190 504 190", (590, 176)),
-    ("error", "planning"): ("M372 200C260 220 208 196 208 132", (248, 197)),
-    ("done", "planning"): ("M818 128C818 256 186 268 186 132", (502, 229)),
+    ("idle", "planning"): ("M100 87H168", (133, 87)),
+    ("planning", "executing"): ("M300 87H368", (333, 87)),
+    ("executing", "reflecting"): ("M500 87H568", (533, 87)),
+    ("reflecting", "done"): ("M700 87H768", (733, 87)),
+    ("reflecting", "planning"): ("M636 66C626 26 246 26 236 62", (436, 36)),
+    ("planning", "done"): ("M212 66C212 -6 818 -6 818 62", (515, 12)),
+    ("planning", "error"): ("M276 108C276 132 330 147 368 147", (308, 136)),
+    ("executing", "error"): ("M436 108V133", (436, 121)),
+    ("reflecting", "error"): ("M636 108C636 146 560 154 504 154", (591, 145)),
+    ("error", "planning"): ("M372 163C260 182 208 160 208 112", (248, 163)),
+    ("done", "planning"): ("M818 108C818 204 186 214 186 112", (502, 185)),
 }
 _TALL: dict[str, Box] = {
     "idle": (88, 8, 136, 38),
@@ -134,7 +134,7 @@ _TALL_LINES: dict[tuple[str, str], Line] = {
     ("done", "planning"): ("M224 379C376 379 376 126 228 126", (338, 252)),
 }
 _LAYOUTS: list[tuple[str, int, int, dict[str, Box], dict[tuple[str, str], Line]]] = [
-    ("wide", 880, 246, _WIDE, _WIDE_LINES),
+    ("wide", 880, 195, _WIDE, _WIDE_LINES),
     ("tall", 356, 410, _TALL, _TALL_LINES),
 ]
 _SMALL = 100

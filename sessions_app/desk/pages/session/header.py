@@ -132,7 +132,7 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
             return Button(RESUME, "Do not pause", primary=True)
         case Status.RUNNING | Status.QUEUED:
-            return Button(PAUSE, PAUSE.label, primary=True)
+            return Button(PAUSE, PAUSE.label)
         case Status.CANCELLED:
             return Button(REWIND, REWIND.label, primary=True)
     return None
