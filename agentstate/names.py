@@ -22,6 +22,9 @@ MEMORY_TOOLS: Final = ("make_plan", "complete_step", "take_note")
 AGENT_GENERATOR: Final = "agent"
 """The name under which the replies of the agent's own chat generator are recorded."""
 
+SCRIPTED_MODEL: Final = "scripted demo model"
+"""The name of the model that the demo agents talk to where there is no real one."""
+
 
 class SessionStatus(StrEnum):
     """What the system does with a session."""

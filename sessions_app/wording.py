@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.utils import timezone
 
 from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
 
@@ -49,6 +51,14 @@ def time_left(until: datetime, now: datetime) -> str:
     if seconds <= 0:
         return "expired"
     return f"expires in {duration(seconds // 60 * 60 if seconds > 120 else seconds // 1)}"
+
+
+def age_or_date(at: datetime, now: datetime) -> str:
+    """How long ago; for anything older than a day the date: ``14 min``, ``18 Nov 21:10``, ``3 May 2025``."""
+    if now - at < timedelta(days=1):
+        return age(at, now)
+    local = timezone.localtime(at)
+    return f"{local:%d %b %H:%M}" if local.year == timezone.localtime(now).year else f"{local:%d %b %Y}"
 
 
 def arguments(values: Any, limit: int = 200) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from agentstate.demo import ledger, tools
 from agentstate.demo import seed as seeding
@@ -13,6 +14,7 @@ from agentstate.demo.seed import seed
 from sessions_app import actions
 from sessions_app.access.errors import Refused
 from sessions_app.access.roles import Actor
+from sessions_app.finding import stuck
 from sessions_app.models import (
     CallStatus,
     Checkpoint,
@@ -60,7 +62,7 @@ def test_an_empty_desk_is_filled_with_every_condition_and_each_can_be_carried_on
     for role in ("operator", "supervisor"):
         builders.user(role, role)
 
-    assert seed() == Session.objects.count() == 15
+    assert seed() == Session.objects.count() == 16
     assert "AGENTSTATE_DEMO_DELAY" not in os.environ
 
     conditions = Counter(Session.objects.values_list("status", "waiting_for", "phase"))
@@ -68,12 +70,14 @@ def test_an_empty_desk_is_filled_with_every_condition_and_each_can_be_carried_on
         (Status.IDLE, "", Phase.DONE): 6,
         (Status.IDLE, "", Phase.ERROR): 1,
         (Status.QUEUED, "", Phase.PLANNING): 2,
+        (Status.RUNNING, "", Phase.PLANNING): 1,
         (Status.WAITING, "approval", Phase.EXECUTING): 2,
         (Status.WAITING, "doubt", Phase.EXECUTING): 1,
         (Status.PAUSED, "", Phase.PLANNING): 1,
         (Status.PAUSED, "", Phase.REFLECTING): 1,
         (Status.CANCELLED, "", Phase.PLANNING): 1,
     }
+    assert [session.title for session in stuck.stuck(timezone.now())] == ["A worker that hangs"]
     kinds = set(Event.objects.values_list("kind", flat=True))
     assert kinds >= {"started", "message", "approved", "rejected", "rewound", "forked", "cancelled", "failed"}
     assert not Event.objects.filter(kind__in=["rewound", "forked", "paused", "cancelled"], reason="").exists()

@@ -1,7 +1,7 @@
 """The queues, the filters, and the pages for approvals, agents and workers."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -10,6 +10,7 @@ from django.utils import timezone
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
+from sessions_app.wording import age_or_date
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -369,3 +370,24 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     assert session.assignee is not None
     assert session.assignee.username == "anna"
     assert 'aria-label="Take Free"' not in desk.get("/?queue=all").content.decode()
+
+
+def test_the_demo_desk_says_what_to_type_and_a_click_fills_it_in(desk):
+    assert "Demo data." not in desk.get("/?queue=all").content.decode()
+    builders.agent("letters", model="scripted demo model", description="Sends letters to policy holders.")
+    pages = [desk.get(page).content.decode() for page in ("/?queue=all", "/start/")]
+    links = [re.findall(r'href="(/start/\?agent=letters&amp;message=[^"]+)"', text) for text in pages]
+    assert all("Demo data." in text for text in pages)
+    assert len(links[0]) == 1
+    assert links[0] == links[1]
+    form = desk.get(links[0][0].replace("&amp;", "&")).content.decode()
+    assert "Send a letter to POL-8807 saying that the roofer comes on Thursday.</textarea>" in form
+    assert '<option value="letters" selected>' in form
+    assert "Sends letters to policy holders." in form
+
+
+def test_what_changed_more_than_a_day_ago_has_its_date():
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert age_or_date(now - timedelta(minutes=14), now) == "14 min"
+    assert age_or_date(now - timedelta(days=3), now) == "18 Nov 12:00"
+    assert age_or_date(datetime(2025, 5, 3, tzinfo=UTC), now) == "03 May 2025"

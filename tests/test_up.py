@@ -133,6 +133,7 @@ def test_it_stops_within_five_seconds_and_without_a_traceback(env, signum):
         up.wait_for_output(ADDRESS)
         up.send(signum)
         assert up.wait(5) == 0
+    assert "Stopping after the current step..." in up.output
     assert "Traceback" not in up.output
 
 

@@ -19,11 +19,12 @@ from haystack.tools import flatten_tools_or_toolsets
 from agentstate.demo import intents, ledger, scripts
 from agentstate.demo import tools as demo_tools
 from agentstate.demo.request import Request, WantedCall
+from agentstate.names import SCRIPTED_MODEL
 
 if TYPE_CHECKING:
     from haystack.tools import ToolsType
 
-MODEL = "scripted demo model"
+MODEL = SCRIPTED_MODEL
 # How the model announces a call, and what stands between that and what the call is about.
 _PHRASES = {
     "look_up_claim": ("look up claim", ""),

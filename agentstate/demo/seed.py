@@ -9,10 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db.models import F
 from django.utils import timezone
 
 from agentstate.demo.agents import uses_real_model
@@ -176,6 +178,23 @@ def rush_hour() -> None:
     _run(session)
 
 
+def hanging_worker() -> None:
+    """A worker that renews its lease and does nothing: what a hanging call to a service looks like from outside."""
+    session = _start(
+        "claims", "what is my policy status", "A worker that hangs", "Noor Haddad", "POL-8803", tags=("car",)
+    )
+    now = timezone.now()
+    Session.objects.filter(pk=session.pk, status=Status.QUEUED).update(
+        status=Status.RUNNING,
+        worker="claims-2",
+        epoch=F("epoch") + 1,
+        attempt=1,
+        next_run_at=None,
+        lease_expires_at=now + timedelta(days=365),
+        updated_at=now - timedelta(minutes=47),
+    )
+
+
 def research() -> None:
     _start(
         "research", "Research the storm damage of the year", "Storm damage of the year", tags=("research",)
@@ -196,6 +215,7 @@ SCENES: list[Callable[[], None]] = [
     letter_in_doubt,
     another_refund_to_approve,
     refund_to_approve,
+    hanging_worker,
     rush_hour,
     research,
 ]

@@ -32,7 +32,7 @@ from sessions_app.desk.context import (
 from sessions_app.desk.forms import form_of, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
-from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages import approvals, demo
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
@@ -50,7 +50,8 @@ def start(request: Request) -> HttpResponse:
         form = StartForm(initial=request.POST.dict(), typed=request.POST)
     else:
         form = StartForm(
-            request.POST if request.method == "POST" else None, initial={"agent": request.GET.get("agent")}
+            request.POST if request.method == "POST" else None,
+            initial={name: request.GET.get(name) for name in ("agent", "message")},
         )
     status = 200
     if request.method == "POST" and not chooses:
@@ -59,7 +60,12 @@ def start(request: Request) -> HttpResponse:
             messages.success(request, "Started. A worker takes it in a moment.")
             return redirect("session", submission.result.pk)
         status = submission.status
-    context = {"form": form, "agents": form.agents, "why_not": WhyNot(actor)}
+    context = {
+        "form": form,
+        "agents": form.agents,
+        "demo": demo.suggestions((agent.key, agent.model) for agent in form.agents),
+        "why_not": WhyNot(actor),
+    }
     template = "desk/start.html#form" if chooses and wants_part(request) else "desk/start.html"
     return render_page(request, template, context, status=status)
 

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET
 from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
 from sessions_app.desk.context import Request, page_context, queue_of, render_page, staff_page, wants_part
+from sessions_app.desk.pages import demo
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.counting import digest
@@ -16,7 +17,7 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.finding.saved_views import views_for
 from sessions_app.models import RegisteredAgent, Session
-from sessions_app.wording import age, status_label
+from sessions_app.wording import age, age_or_date, status_label
 
 # How often a live list polls.
 SECONDS = 5
@@ -46,7 +47,7 @@ class SessionRow:
             agent=titles.get(session.agent, session.agent),
             why=stuck.why_not_moving(session, context.now) or session.why or session.error,
             since=age(session.phase_since, context.now),
-            changed=age(session.updated_at, context.now),
+            changed=age_or_date(session.updated_at, context.now),
         )
 
 
@@ -81,7 +82,8 @@ def sessions_page(request: Request) -> HttpResponse:
     if request.GET.get("seen") == mark:
         return HttpResponse(status=204)
     sessions = context.mask.rows(page.sessions)
-    titles = dict(RegisteredAgent.objects.values_list("key", "title"))
+    agents = list(RegisteredAgent.objects.values_list("key", "title", "model"))
+    titles = {agent: title for agent, title, _ in agents}
     listed = next((count.number for count in counts if count.queue.key == key), None)
     filtered = request.GET.copy()
     for name in ("seen", "after", "queue"):
@@ -97,6 +99,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "after": after,
         "filter": session_filter,
         "oldest_first": oldest_first,
+        "demo": demo.suggestions((agent, model) for agent, _, model in agents),
         "results": listed if session_filter.is_on else None,
         "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,
