@@ -20,14 +20,14 @@ from haystack.hooks import hook
 from haystack.tools import Tool
 
 import agentstate
-from agentstate import DurableAgent, ToolPolicy, Waiting
+from agentstate import AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting
 from agentstate.durable.agent import make_durable
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.run import Options, run_async
 from agentstate.journals import MemoryJournal
 from tests import sample_agents
 from tests.sample_agents import Awaited, effect, effects, scripted
-from tests.test_durable_run import ALL_KINDS
+from tests.test_durable_run import ALL_KINDS, comparable
 from tools import processes
 
 SECONDS = 5.0
@@ -127,6 +127,72 @@ def test_a_cancelled_run_ends_when_the_tool_in_its_thread_has_and_keeps_its_resu
 
     asyncio.run(cancelled())
     assert [call.result for call in journal.store.calls.values()] == ["blocked"]
+
+
+class CancellingJournal(MemoryJournal):
+    """Its run is cancelled while the n-th write is made."""
+
+    cancel: Callable[[], None]
+    cancels_at = 0
+    writes = 0
+
+    def _write(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        self.writes += 1
+        if self.writes == self.cancels_at:
+            self.cancel()
+        return getattr(MemoryJournal, method)(self, *args, **kwargs)
+
+    def checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        return self._write("checkpoint", *args, **kwargs)
+
+    def reply(self, *args: Any, **kwargs: Any) -> Any:
+        return self._write("reply", *args, **kwargs)
+
+    def start_call(self, *args: Any, **kwargs: Any) -> Any:
+        return self._write("start_call", *args, **kwargs)
+
+    def finish_call(self, *args: Any, **kwargs: Any) -> Any:
+        return self._write("finish_call", *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["awaited_nested", *(pytest.param(n, marks=pytest.mark.slow) for n in ("awaited", "everything, async"))],
+)
+def test_cancelled_at_any_write_it_writes_nothing_more_and_ends_the_same_when_it_is_resumed(
+    name: str,
+) -> None:
+    kind = ALL_KINDS[name]
+    plain = kind.plainly()
+    durable = kind.durable()
+
+    async def cancelled_at(number: int) -> tuple[bool, CancellingJournal]:
+        journal = CancellingJournal.open(say="hi", inputs={"state": kind.inputs})
+        assert isinstance(journal, CancellingJournal)
+        running = asyncio.create_task(run_async(durable, journal))
+        loop = asyncio.get_running_loop()
+        journal.cancels_at = number
+        journal.cancel = lambda: (loop.call_soon_threadsafe(running.cancel), None)[1]
+        done, _ = await asyncio.wait([running])
+        assert done
+        writes = journal.writes
+        for _ in range(5):  # what is still in the event loop has its turn
+            await asyncio.sleep(0.001)
+        assert journal.writes == writes, f"write {number}"
+        return running.cancelled(), journal
+
+    number, was_cancelled = 0, True
+    while was_cancelled:
+        number += 1
+        effects.clear()
+        was_cancelled, journal = asyncio.run(cancelled_at(number))
+        if journal.store.checkpoints[-1]["kind"] != "end":
+            outcome = kind.run(durable, again(journal))
+            assert outcome.result is not None, f"write {number}: {outcome.why}"
+            assert comparable(outcome.result) == plain.result, f"write {number}"
+        models = Counter(what for what in effects if what.startswith("model"))
+        assert models == Counter(what for what in plain.effects.elements() if what.startswith("model"))
+    assert number > 5
 
 
 class SlowJournal(MemoryJournal):
@@ -463,7 +529,7 @@ SCRIPT = """
 import asyncio, json, os, signal, sys
 from agentstate import DurableAgent
 from tests import sample_agents
-from tests.test_durable_run import ALL_KINDS
+from tests.test_durable_run import ALL_KINDS, comparable
 
 if len(sys.argv) > 2:
     sample_agents.effect = lambda what: what == "later(same)" and os.kill(os.getpid(), signal.SIGKILL)
@@ -493,3 +559,15 @@ def test_every_kind_of_sample_that_is_async_only_is_known_as_such() -> None:
         "the tool 'later' of the agent in the tool 'helper'",
         "the tool 'later'",
     )
+
+
+def test_a_breakpoint_stops_an_asynchronous_run_and_resume_async_goes_on() -> None:
+    async def script() -> str:
+        session = DurableAgent(sample_agents.awaited_nested(), MemoryJournal.open())
+        outcome = await session.run_async("hi", break_point=Breakpoint(tool="later"))
+        assert isinstance(outcome, AtBreakpoint)
+        assert [call.tool for call in outcome.pending] == ["later"]
+        assert "later(outer)" not in effects
+        return (await session.resume_async()).text
+
+    assert asyncio.run(script()) == "Outer done."

@@ -180,9 +180,13 @@ TURNS: dict[str, tuple[dict[str, Any], list[Turn]]] = {
 }
 
 
-@pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize(
+    "in_file, is_async", [(False, False), (True, False), (True, True)], ids=["memory", "file", "async"]
+)
 @pytest.mark.parametrize("case", TURNS)
-def test_each_turn_is_given_what_a_plain_run_is_given(case: str, in_file: bool, tmp_path: Path) -> None:
+def test_each_turn_is_given_what_a_plain_run_is_given(
+    case: str, in_file: bool, is_async: bool, tmp_path: Path
+) -> None:
     options, turns = TURNS[case]
     by_plain: list[Any] = []
     by_durable: list[Any] = []
@@ -190,12 +194,18 @@ def test_each_turn_is_given_what_a_plain_run_is_given(case: str, in_file: bool, 
     results = []
     earlier: list[ChatMessage] = []
     for messages, inputs in turns:
-        results.append(plain.run([*earlier, *messages], **inputs))
+        asked = [*earlier, *messages]
+        results.append(
+            asyncio.run(plain.run_async(asked, **inputs)) if is_async else plain.run(asked, **inputs)
+        )
         earlier = [message for message in results[-1]["messages"] if not message.is_from("system")]
     durable = DurableAgent(
         answering(by_durable, **options), tmp_path / "session.jsonl" if in_file else MemoryJournal.open()
     )
-    outcomes = [durable.run(messages, **inputs) for messages, inputs in turns]
+    outcomes = [
+        asyncio.run(durable.run_async(messages, **inputs)) if is_async else durable.run(messages, **inputs)
+        for messages, inputs in turns
+    ]
     assert [comparable(outcome.result) for outcome in outcomes] == [comparable(result) for result in results]
     assert by_durable == by_plain
 
