@@ -124,7 +124,7 @@ POSTS = {
     ),
     "breakpoint": Post(
         builders.running,
-        lambda _: {"tool": "", "comparison": "="},
+        lambda _: {"tool": ":model", "comparison": "="},
         builders.cancelled,
         role="operator",
         may_not="viewer",

@@ -1,5 +1,6 @@
 """`DurableAgent`: a script is killed anywhere and run again, and says and does everything once."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,7 +16,18 @@ import pytest
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ToolCall
 
-from agentstate import Answered, DurableAgent, Failed, RetryAt, ToolPolicy, TurnUnfinished, Waiting, agent
+from agentstate import (
+    Answered,
+    AtBreakpoint,
+    Breakpoint,
+    DurableAgent,
+    Failed,
+    RetryAt,
+    ToolPolicy,
+    TurnUnfinished,
+    Waiting,
+    agent,
+)
 from agentstate.durable.agent import make_durable
 from agentstate.durable.registry import AgentNotRegistered
 from agentstate.durable.run import run
@@ -115,6 +127,36 @@ def test_a_run_without_a_message_is_refused(journal: Any) -> None:
 def test_a_journal_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="needs a journal or the path of its file, not a int"):
         DurableAgent(sample_agents.plain_talk(), 7)  # type: ignore[arg-type]
+
+
+# Breakpoints, and going back
+
+
+def test_it_stops_at_a_breakpoint_goes_on_and_goes_back_on_every_journal(journal: Any) -> None:
+    before_second = Breakpoint("fast", when=("q", "=", "q1"))
+    stopped = long_run(journal).run("hi", break_point=before_second)
+    assert isinstance(stopped, AtBreakpoint)
+    assert [call.arguments for call in stopped.pending] == [{"q": "q1"}]
+    assert long_run(journal).resume(break_point=before_second).text == "Long done."
+    starts = long_run(journal).checkpoints()
+    assert [start.step for start in starts] == [0, 1, 2]
+    effects.clear()
+    assert long_run(journal).resume(at=starts[1]).text == "Long done."
+    assert effects == ["model(1)", "fast(q1)", "model(2)"]
+    assert len(long_run(journal).history()) == 6
+
+
+async def _stops(journal: Any) -> None:
+    stopped = await long_run(journal).run_async("hi", break_point=Breakpoint("fast"))
+    assert isinstance(stopped, AtBreakpoint)
+    assert effects == ["model(0)"]
+    stopped = await long_run(journal).resume_async(break_point=Breakpoint("fast"))
+    assert isinstance(stopped, AtBreakpoint)
+    assert effects == ["model(0)", "fast(q0)", "model(1)"]
+
+
+def test_an_asynchronous_run_stops_at_the_same_breakpoints(tmp_path: Path) -> None:
+    asyncio.run(_stops(tmp_path / "anna.jsonl"))
 
 
 # Keys

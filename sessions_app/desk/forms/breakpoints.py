@@ -20,11 +20,11 @@ from sessions_app.desk.pages.session.breakpoints import breakpoints_of
 from sessions_app.desk.pages.summary import tool_of
 from sessions_app.models import Session, ToolCall
 
-MODEL = ("", "the model")
+MODEL = ":model"  # which no tool is called
 
 
 class BreakpointForm(ActionForm):
-    tool = forms.ChoiceField(required=False, label="Stop before")
+    tool = forms.TypedChoiceField(label="Stop before", coerce=lambda name: "" if name == MODEL else name)
     argument = forms.CharField(
         required=False,
         max_length=200,
@@ -48,7 +48,8 @@ class BreakpointForm(ActionForm):
         super().__init__(*args, **kwargs)
         agent = self.session.registered_agent
         names = [str(tool["name"]) for tool in (agent.tools if agent else [])]
-        self.fields["tool"].choices = [MODEL, *((name, name) for name in names)]  # type: ignore[attr-defined]
+        choices = [(MODEL, "the model"), *((name, name) for name in names)]
+        self.fields["tool"].choices = choices  # type: ignore[attr-defined]
 
     def perform(self, **arguments: Any) -> Session:
         argument, comparison, text = (arguments.pop(name) for name in ("argument", "comparison", "value"))
