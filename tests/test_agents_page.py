@@ -86,9 +86,12 @@ def test_what_changed_in_an_agent_is_shown_part_by_part(operator: Client, state:
     assert WHAT_CHANGED in text_of(operator.get(page.format(session.pk, call and call.pk)))
 
 
-@pytest.mark.parametrize("page", ["/approvals/", "/sessions/{}/"])
-def test_where_an_agent_has_changed_a_link_leads_to_what_changed(operator: Client, page: str) -> None:
-    session = builders.waiting_for_approval()
+@pytest.mark.parametrize("state", ["waiting_for_approval", "in_doubt"])
+@pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
+def test_where_an_agent_has_changed_a_link_leads_to_what_changed(
+    operator: Client, page: str, state: str
+) -> None:
+    session = builders.STATES[state]()
     change_agent()
     address = f"/sessions/{session.pk}/definition-changes/"
     assert f'href="{address}"' in operator.get(page.format(session.pk)).content.decode()
