@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from sessions_app.models import Approval, Checkpoint, Session
+from sessions_app.models import Approval, Checkpoint, ModelCall, Session
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -224,6 +224,7 @@ def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, sc
     )
     page = log_in(context)
     first = Checkpoint.objects.filter(branch__session=rewound).earliest("position").pk
+    model_call = ModelCall.objects.filter(branch__session=rewound).earliest("position").pk
     for address in (
         "/?queue=all",
         "/start/",
@@ -235,6 +236,7 @@ def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, sc
         f"/sessions/{doubt.pk}/",
         f"/sessions/{rewound.pk}/",
         f"/sessions/{rewound.pk}/branches/1/",
+        f"/sessions/{rewound.pk}/model-calls/{model_call}/",
         f"/sessions/{rewound.pk}/rewind/",
         f"/sessions/{rewound.pk}/rewind/?checkpoint={first}",
         f"/sessions/{rewound.pk}/checkpoints/",
