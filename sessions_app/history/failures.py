@@ -50,12 +50,13 @@ def failure_of(session: Session, tool: str | None = None) -> UUID | None:
             return cause_key(session.agent, "", session.why)
         case Status.IDLE if session.phase == Phase.ERROR:
             return cause_key(
-                session.agent, _tool_of_last_failure(session) if tool is None else tool, session.error
+                session.agent, tool_that_failed(session) if tool is None else tool, session.error
             )
     return None
 
 
-def _tool_of_last_failure(session: Session) -> str:
-    failures = Event.objects.filter(session=session, kind=EventKind.FAILED).order_by("-position")
+def tool_that_failed(session: Session) -> str:
+    """The tool whose failure ended the turn of a failed session, "" if none did. One query."""
+    failures = Event.objects.filter(session=session.pk, kind=EventKind.FAILED).order_by("-position")
     data = failures.values_list("data", flat=True).first()
     return str(data.get("tool") or "") if isinstance(data, dict) else ""

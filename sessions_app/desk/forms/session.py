@@ -27,8 +27,9 @@ from sessions_app.action_list import (
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
+from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.session import checkpoints, consequences, discarded
-from sessions_app.models import CallStatus, Checkpoint, Session, Status, ToolCall
+from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, ToolCall
 
 
 class ResumeForm(ContinuingForm, ReasonForm):
@@ -40,6 +41,9 @@ class ResumeForm(ContinuingForm, ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.doubts: list[ToolCall] = []
+        if self.session.status == Status.IDLE and self.session.phase == Phase.ERROR:
+            self.heading = TRY_AGAIN
+            self.button = self.button if self.session.new_definition else TRY_AGAIN
         if self.session.status in (Status.WAITING, Status.PAUSED):
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
             calls = calls.select_related("approval").defer("result", "state").order_by("position")

@@ -8,8 +8,10 @@ from django.db.models import Q
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
+from sessions_app.desk.pages.advice import TRY_AGAIN, Advice, advice
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.history.failures import tool_that_failed
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -61,8 +63,9 @@ class Header:
 
 
 def header(context: SessionContext) -> Header:
-    """Two queries: the agent, and the calls that need a person."""
+    """Two queries: the agent, and the calls that need a person. For a failed session one more."""
     session, now = context.session, context.now
+    failure_advice = advice(session, tool_that_failed(session) if _has_failed(session) else "")
     tone, label = status_label(session, now)
     agent = session.registered_agent
     open_calls = context.mask.rows(
@@ -77,8 +80,8 @@ def header(context: SessionContext) -> Header:
         label=label,
         since=age(session.phase_since, now),
         agent=agent,
-        banner=_banner(session, open_calls, now),
-        buttons=_buttons(context, open_calls),
+        banner=_banner(session, open_calls, now, failure_advice),
+        buttons=_buttons(context, open_calls, failure_advice),
         open_calls=open_calls,
         new_definition=session.new_definition,
         agent_problem=agent_cannot_run(session),
@@ -86,7 +89,9 @@ def header(context: SessionContext) -> Header:
     )
 
 
-def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button]:
+def _buttons(
+    context: SessionContext, open_calls: list[ToolCall], failure_advice: Advice | None
+) -> list[Button]:
     session, why_not = context.session, context.why_not
     buttons = []
     for action in ACTIONS.values():
@@ -96,8 +101,9 @@ def _buttons(context: SessionContext, open_calls: list[ToolCall]) -> list[Button
         # Resuming while calls are in doubt decides them.
         decides = action is RESUME and _in_doubt(session, open_calls)
         reason = (why_not.of(DECIDE) or agent_cannot_run(session)) if decides else why_not.of(action)
-        buttons.append(Button(action, action.label, reason))
-    primary = _primary(session, open_calls, context.now)
+        label = TRY_AGAIN if action is RESUME and _has_failed(session) else action.label
+        buttons.append(Button(action, label, reason))
+    primary = _primary(session, open_calls, context.now, failure_advice)
     if primary is None:
         return buttons
     if primary.action is RESUME and session.new_definition and session.status != Status.RUNNING:
@@ -115,7 +121,9 @@ def _in_doubt(session: Session, open_calls: list[ToolCall]) -> bool:
     return stopped and any(call.status == CallStatus.DOUBT for call in open_calls)
 
 
-def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> Button | None:
+def _primary(
+    session: Session, open_calls: list[ToolCall], now: datetime, failure_advice: Advice | None
+) -> Button | None:
     """The button for what a person most likely does next."""
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
         label = "Decide the call" if open_calls[0].status == CallStatus.DOUBT else "Review approval"
@@ -124,7 +132,9 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
         case Status.PAUSED | Status.WAITING:
             return Button(RESUME, RESUME.label, primary=True)
         case Status.IDLE if session.phase == Phase.ERROR:
-            return Button(RESUME, "Try again", primary=True)
+            if failure_advice is None or failure_advice.action is RESUME:
+                return Button(RESUME, TRY_AGAIN, primary=True)
+            return Button(failure_advice.action, failure_advice.label, primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
             return Button(None, MESSAGE.title, anchor="say", primary=True)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
@@ -138,7 +148,13 @@ def _primary(session: Session, open_calls: list[ToolCall], now: datetime) -> But
     return None
 
 
-def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner | None:
+def _has_failed(session: Session) -> bool:
+    return session.status == Status.IDLE and session.phase == Phase.ERROR
+
+
+def _banner(
+    session: Session, open_calls: list[ToolCall], now: datetime, failure_advice: Advice | None
+) -> Banner | None:
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
         return _about_call(session, open_calls, now)
     match session.status:
@@ -169,7 +185,12 @@ def _banner(session: Session, open_calls: list[ToolCall], now: datetime) -> Bann
             "paused", f"Asked to {session.stop_request}.", "It stops as soon as the current call has ended."
         )
     if session.phase == Phase.ERROR:
-        return Banner("error", "It failed.", session.error)
+        # The error itself stands at its step, once.
+        return (
+            Banner("error", f"Failed: {failure_advice.what}.", failure_advice.text)
+            if failure_advice is not None
+            else None
+        )
     return None
 
 

@@ -1,0 +1,78 @@
+"""What helps against a failure: said once, with the button that does it; another attempt only where it can help."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app.desk.pages.advice import advice
+from sessions_app.models import RegisteredAgent, Session
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+def failed(error: str) -> Session:
+    history = builders.looked_up()
+    history.model_fails(error)
+    history.enter("error")
+    history.event("failed", reason=error)
+    return history.rest("idle", error=error)
+
+
+@pytest.mark.parametrize(
+    "error, what, text, label",
+    [
+        (
+            "BadRequestError: Error code: 400 - no",
+            "HTTP 400 from the model",
+            "HTTP 400 will not go away by itself",
+            "Rewind",
+        ),
+        ("BadRequestError: maximum context length is 8192", "BadRequestError", "does not fit into", "Rewind"),
+        (
+            "AuthenticationError: 401 Invalid",
+            "HTTP 401 from the model",
+            "refuses the workers' credentials",
+            "Try again",
+        ),
+        ("APIError: Error code: 503", "HTTP 503 from the model", "may pass by itself", "Try again"),
+        ("ValueError: no such claim", "ValueError", "fails again unless its cause is gone", "Try again"),
+    ],
+)
+def test_the_advice_fits_the_failure(error, what, text, label):
+    given = advice(failed(error))
+    assert given is not None
+    assert given.what.startswith(what)
+    assert text in given.text
+    assert given.label == label
+
+
+def test_a_changed_agent_makes_another_attempt_worth_it():
+    session = failed("BadRequestError: Error code: 400 - no")
+    RegisteredAgent.objects.update(definition="e" * 64)
+    given = advice(Session.objects.get(pk=session.pk))
+    assert given is not None
+    assert given.label == "Try again"
+
+
+def test_a_session_that_has_not_failed_gets_none():
+    assert advice(builders.paused()) is None
+
+
+@pytest.mark.parametrize(
+    "error, primary",
+    [
+        ("BadRequestError: Error code: 400 - wrong field", "Rewind"),
+        ("APIError: Error code: 503 - busy", "Try again"),
+    ],
+)
+def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client, error, primary):
+    client.force_login(builders.user("operator"))
+    session = failed(error)
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert page.count(error) == 1
+    [first] = re.findall(r'<a class="button first"[^>]*>([^<]+)…</a>', page)
+    assert first == primary
+    assert "Try again…" in page
+    assert "Try again</h1>" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
