@@ -1,6 +1,7 @@
 """Sessions are found by the text of their history, a few seconds later, and no search text is an error."""
 
 import threading
+from functools import partial
 
 import pytest
 from django.core.management import call_command
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from agentstate.domain.words import words_of
 from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
-from sessions_app.finding import search, search_index
+from sessions_app.finding import filters, search, search_index
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Checkpoint, Message, Session, ToolCall
 from tests import builders
@@ -372,3 +373,23 @@ def test_after_a_flush_the_old_index_does_not_match_new_rows():
     assert search_index.update() is False
     assert found("windscreen") == set()
     assert found("roof") == {history.session}
+
+
+def test_a_word_that_very_many_messages_have_finds_the_newest_and_beside_a_filter_all(index, monkeypatch):
+    monkeypatch.setattr(filters, "newest_sessions", partial(search.newest_sessions, limit=2))
+    supervisor = builders.user("supervisor")
+    sessions = []
+    for number in range(3):
+        history = builders.asked()
+        history.user(f"The roof of house {number}")
+        sessions.append(history.session)
+    index()
+
+    def listed(*, complete=False, **query):
+        session_filter = SessionFilter(query, user=supervisor)
+        return set(Session.objects.filter(session_filter.where(complete=complete)))
+
+    assert listed(q="roof") == set(sessions[1:])
+    assert listed(q="roof", agent="claims") == set(sessions)
+    assert listed(q="roof", complete=True) == set(sessions)
+    assert listed(q="cellar", complete=True) == set()

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
-from sessions_app.finding.search import history_contains
-from sessions_app.models import BulkItem, Phase, RegisteredAgent, Status
+from sessions_app.finding.hidden import MOST, contains, is_tagged, may_know_hidden
+from sessions_app.finding.search import history_contains, newest_sessions
+from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
@@ -71,10 +71,13 @@ class SessionFilter(forms.Form):
             *people[:200],
         ]
 
-    def where(self) -> Q:
+    def where(self, *, complete: bool = False) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most two queries, and none where nothing is hidden from the person.
+        At most three queries; two of them are the search's.
+
+        :param complete: Whether a word that very many sessions contain finds all of them, instead of those that have it
+            in a new message. It takes seconds. With another filter beside it a search is always complete.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
@@ -107,7 +110,7 @@ class SessionFilter(forms.Form):
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
         if "q" in values:
-            where &= _search(values["q"], whole)
+            where &= _search(values["q"], whole, complete or self.narrows)
         return where
 
     @property
@@ -122,11 +125,25 @@ class SessionFilter(forms.Form):
         return any(value for name, value in self.cleaned_data.items() if name != "q")
 
 
-def _search(text: str, whole: bool) -> Q:
-    """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it."""
-    condition = history_contains(text, whole=whole) | contains(text, "title", "customer", whole=whole)
-    condition |= Q(agent=text)
+def _search(text: str, whole: bool, complete: bool) -> Q:
+    """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it.
+
+    Each is looked for by an index of its own, so what is found are keys. At most two queries.
+
+    :param complete: Also the sessions of old messages that contain a word which very many do.
+    """
+    named = Q(agent=text)
     digits = text.replace("-", "").lower()
     if digits and len(digits) <= 32 and all(digit in "0123456789abcdef" for digit in digits):
-        condition |= Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))
-    return condition
+        named |= Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))
+    keys, more = newest_sessions(text, whole=whole)
+    if more and complete:
+        return history_contains(text, whole=whole) | contains(text, "title", "customer", whole=whole) | named
+    if not whole:
+        return Q(pk__in=keys) | contains(text, "title", "customer", whole=False) | named
+    rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
+    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: MOST + 1]
+    titled = list(newest)
+    if len(titled) > MOST and complete:
+        return Q(pk__in=keys) | contains(text, "title", "customer", whole=True) | named
+    return Q(pk__in={*keys, *titled})

@@ -33,6 +33,8 @@ from sessions_app.wording import changes
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
 MOST_WORDS = 30
+# So many messages, and so many calls, a search looks at: the newest that match.
+NEWEST = 2_000
 # Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
 # Characters shown on each side of a match.
@@ -75,20 +77,46 @@ def history_contains(text: str, *, whole: bool) -> Q:
     phrases = _phrases(text)
     if not phrases:
         return Q(pk__in=[])
-    matches = [rows.order_by().values("branch_id", "position").query for rows in _matching(phrases, whole)]
+    sql, params = _sessions(phrases, whole)
+    return Q(pk__in=RawSQL(f"SELECT session_id FROM ({sql}) AS sought", params))  # noqa: S608, S611 - words are parameters
+
+
+def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
+    """The sessions whose history contains the text, by the newest ``limit`` messages and calls that do. One query.
+
+    :returns: Their keys, and whether there may be more.
+    """
+    phrases = _phrases(text)
+    if not phrases:
+        return [], False
+    sql, params = _sessions(phrases, whole, limit)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows = cursor.fetchall()
+    keys = [row[0] if isinstance(row[0], UUID) else UUID(row[0]) for row in rows]
+    return keys, any(number >= limit for _, number in rows)
+
+
+def _sessions(phrases: "list[_Phrase]", whole: bool, limit: int | None = None) -> tuple[str, tuple[Any, ...]]:
+    """Selects the key of each session whose history matches, and how many messages and calls did."""
+    matching = _matching(phrases, whole, limit)
+    matches = [rows.order_by().values("branch_id", "position").query for rows in matching]
     (messages, first), (calls, second) = (query.sql_with_params() for query in matches)
-    branches = Branch._meta.db_table
+    branches, sessions = Branch._meta.db_table, Session._meta.db_table
     sql = f"""
-        WITH hit AS (
-            SELECT branch_id, MIN(position) AS place FROM ({messages} UNION ALL {calls}) AS found GROUP BY branch_id
-        )
-        SELECT session_id FROM {branches} WHERE id IN (SELECT branch_id FROM hit)
+        WITH matching AS ({messages} UNION ALL {calls}),
+        hit AS (SELECT branch_id, MIN(position) AS place FROM matching GROUP BY branch_id),
+        number AS (SELECT COUNT(*) AS hits FROM matching)
+        SELECT session_id, (SELECT hits FROM number) FROM {branches} WHERE id IN (SELECT branch_id FROM hit)
         UNION
-        SELECT fork.session_id FROM {branches} fork CROSS JOIN {_each_segment()}
-        JOIN hit ON hit.branch_id = {_item(0)} AND hit.place <= {_item(1)}
-        WHERE fork.number = 1 AND fork.parent_id IS NOT NULL
+        SELECT fork.session_id, (SELECT hits FROM number) FROM hit
+        JOIN {branches} origin ON origin.id = hit.branch_id
+        JOIN {sessions} source ON source.id = origin.session_id AND source.line IS NOT NULL
+        JOIN {sessions} member ON member.line = source.line
+        JOIN {branches} fork ON fork.session_id = member.id AND fork.number = 1 CROSS JOIN {_each_segment()}
+        WHERE hit.branch_id = {_item(0)} AND hit.place <= {_item(1)}
     """  # noqa: S608 - names of our own tables; the words are parameters
-    return Q(pk__in=RawSQL(sql, (*first, *second)))  # noqa: S611
+    return sql, (*first, *second)
 
 
 def hits(session: Session, text: str, *, mask: Mask, whole: bool, limit: int = 20) -> list[Hit]:
@@ -175,6 +203,10 @@ def call_text(call: ToolCall, mask: Mask) -> str:
     return " ".join(filter(None, [call.tool, *map(plain, values)]))
 
 
+# A key that is selected, its condition, the order from the newest on, and the parameters.
+_Way = tuple[str, str, str, list[str | int]]
+
+
 @dataclass(frozen=True, slots=True)
 class _Phrase:
     """Words that follow each other. ``beginning``: the last of them is only the beginning of a word."""
@@ -208,25 +240,34 @@ def _phrases(text: str) -> list[_Phrase]:
     ]
 
 
-def _matching(phrases: list[_Phrase], whole: bool) -> tuple[QuerySet[Message], QuerySet[ToolCall]]:
+def _matching(
+    phrases: list[_Phrase], whole: bool, limit: int | None = None
+) -> tuple[QuerySet[Message], QuerySet[ToolCall]]:
     if connection.vendor == "sqlite":
         query, tables = " AND ".join(phrase.fts5 for phrase in phrases), [CALLS, OPEN_CALLS]
     else:
         query, tables = " & ".join(phrase.tsquery for phrase in phrases), [CALLS]
-    messages = Message.objects.filter(pk__in=_keys([MESSAGES], query, whole))
-    return messages, ToolCall.objects.filter(pk__in=_keys(tables, query, whole))
+    messages = Message.objects.filter(pk__in=_keys([MESSAGES], query, whole, limit))
+    return messages, ToolCall.objects.filter(pk__in=_keys(tables, query, whole, limit))
 
 
-def _keys(tables: list[str], query: str, whole: bool) -> RawSQL:
-    """The keys of the rows that match; the whole text of a row stands under its negative key."""
+def _keys(tables: list[str], query: str, whole: bool, limit: int | None) -> RawSQL:
+    """The keys of the rows that match, or only the newest; the whole text of a row stands under its negative key."""
     match = "{0} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
-    key, condition = ("ABS(rowid)", "") if whole else ("rowid", f" AND rowid > 0 AND {IS_PRESENT}")
-    select = " UNION ALL ".join(
-        f"SELECT {key} FROM {table} WHERE {match.format(table)}{condition}"  # noqa: S608
-        for table in tables
-    )
-    params: list[str | int] = [query] if whole else [query, present()]
-    return RawSQL(select, params * len(tables))  # noqa: S611 - our own tables; the query is a parameter
+    masked: _Way = ("rowid", f"rowid > 0 AND {IS_PRESENT}", "rowid DESC", [query, present()])
+    ways: list[_Way] = [
+        ("rowid", "rowid > 0", "rowid DESC", [query]),
+        ("-rowid", "rowid < 0", "rowid", [query]),
+    ]
+    selects, params = [], list[str | int]()
+    for table in tables:
+        for key, condition, order, values in ways if whole else [masked]:
+            select = f"SELECT {key} AS key FROM {table} WHERE {match.format(table)} AND {condition}"  # noqa: S608
+            if limit is not None:
+                select = f"SELECT key FROM ({select} ORDER BY {order} LIMIT {limit:d}) AS newest"  # noqa: S608
+            selects.append(select)
+            params += values
+    return RawSQL(" UNION ALL ".join(selects), params)  # noqa: S611 - our own tables; the query is a parameter
 
 
 def _each_segment() -> str:
@@ -235,9 +276,8 @@ def _each_segment() -> str:
 
 
 def _item(index: int) -> str:
-    if connection.vendor == "sqlite":
-        return f"json_extract(segment.value, '$[{index}]')"
-    return f"(segment.value ->> {index})::bigint"
+    sqlite, postgres = f"json_extract(segment.value, '$[{index}]')", f"(segment.value ->> {index})::bigint"
+    return sqlite if connection.vendor == "sqlite" else postgres
 
 
 def _hit(

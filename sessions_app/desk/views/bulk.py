@@ -44,7 +44,8 @@ def begin(request: Request) -> HttpResponse:
     action = choices.get(request.GET.get("kind", ""), FITTING.get(queue_of(request), PAUSE))
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    sessions = queues.select(queue_of(request) or "all", context.now, session_filter.where())
+    where = session_filter.where(complete=True)
+    sessions = queues.select(queue_of(request) or "all", context.now, where)
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():

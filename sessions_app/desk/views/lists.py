@@ -67,7 +67,7 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("The address names no page of this list. Open the list again.")
-    where = session_filter.where()
+    where = session_filter.where(complete=key != "all")
     oldest_first = {"oldest": True, "newest": False}.get(
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
