@@ -17,10 +17,13 @@ from sessions_app.wake import send_advance, wake, wake_bulk
 @shared_task
 def advance(session_id: str) -> None:
     """Drive a session for a slice of time. If there is more to do, other sessions have their turn first."""
-    from sessions_app.runtime.worker import drive
+    from sessions_app.runtime.worker import compare_with_others, drive
 
-    if drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat()) == "queued":
+    became = drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat())
+    if became == "queued":
         wake(UUID(session_id))
+    elif became not in ("busy", "lost"):
+        compare_with_others(UUID(session_id))
 
 
 @shared_task

@@ -83,6 +83,8 @@ UNPLANTED = {
     "memoryentry.agent": NAME_IN_CODE,
     "memoryentry.key": MACHINERY,
     "memoryentry.embedder": NAME_IN_CODE,
+    "sessiondigest.embedder": NAME_IN_CODE,
+    "sessionword.word": "a word of a masked text: see tests/test_similar_sessions.py",
     "message.author": NAME_OF_STAFF,
     "modelcall.name": NAME_IN_CODE,
     "modelcall.model": NAME_IN_CODE,

@@ -24,6 +24,7 @@ from sessions_app.models.session import (
     WaitingFor,
     resting_fields,
 )
+from sessions_app.models.similar import SessionDigest, SessionWord, SimilarSession
 from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
@@ -50,7 +51,10 @@ __all__ = [
     "Role",
     "SavedView",
     "Session",
+    "SessionDigest",
     "SessionTag",
+    "SessionWord",
+    "SimilarSession",
     "StaffPermission",
     "StateValue",
     "Status",

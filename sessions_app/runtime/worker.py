@@ -21,7 +21,7 @@ from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run, run_async
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session
-from sessions_app.runtime import leases
+from sessions_app.runtime import leases, similar
 from sessions_app.runtime.agents import publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
@@ -101,3 +101,11 @@ def load(key: str) -> WrappedAgent:
     """
     registry.load(settings.AGENTSTATE_AGENTS)
     return build(registry.get(key))
+
+
+def compare_with_others(session_id: UUID) -> None:
+    """Find the sessions like this one, which has come to rest. Never fails: the list is for showing only."""
+    try:
+        similar.compare(session_id)
+    except Exception:
+        logger.exception("The session %s could not be compared with others.", session_id)

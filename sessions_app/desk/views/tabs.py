@@ -23,6 +23,7 @@ from sessions_app.desk.pages.session import (
     model_call,
     repairs,
     revealed,
+    similar,
     state,
 )
 from sessions_app.desk.pages.session.calls import CallItem
@@ -92,7 +93,12 @@ def memories_tab(request: Request, session_id: UUID) -> HttpResponse:
         sought=sought,
         whole=may_know_hidden(request.user),
     )
-    values = {"tab": "memories", "page": page, "sought": sought}
+    values = {
+        "tab": "memories",
+        "page": page,
+        "sought": sought,
+        "similar": similar.similar_sessions(context),
+    }
     return render_page(request, "session/memories.html", session_frame(context) | values)
 
 

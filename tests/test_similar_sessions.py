@@ -1,0 +1,107 @@
+"""Each session shows the sessions most like it: by words or by meaning, without a word of what is hidden."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.conf import LazySettings
+from django.core.management import call_command
+from django.test import Client
+from haystack.components.agents import Agent
+
+from sessions_app import tasks
+from sessions_app.models import Session, SessionDigest, SessionWord, SimilarSession
+from sessions_app.runtime import similar
+from tests import builders, driving, sample_agents
+from tests.test_long_term_memory import Topics
+
+pytestmark = pytest.mark.django_db
+
+
+def session(text: str, title: str = "x", agent: str = "claims") -> Session:
+    history = builders.History(title=title, customer="Ada", agent_key=agent)
+    history.user(text)
+    return history.rest("paused")
+
+
+def nearest(row: Session) -> list[str]:
+    similar.compare(row.pk)
+    return [found.other.title for found in SimilarSession.objects.filter(session=row).select_related("other")]
+
+
+@pytest.fixture
+def embedding_agent() -> Iterator[str]:
+    with driving.desk() as desk:
+        desk.agent(lambda: Agent(chat_generator=sample_agents.scripted("Done.")), embedder=Topics)
+        yield driving.KEY
+
+
+def test_sessions_are_compared_by_their_words_and_the_nearest_ten_are_stored() -> None:
+    for number in range(12):
+        similar.compare(session("my windscreen is broken", f"glass {number}").pk)
+    similar.compare(session("hail on the roof", "hail").pk)
+    similar.compare(session("the invoice is wrong", "invoice").pk)
+    asked = session("Windscreen broken by hail on the motorway", "new")
+    found = nearest(asked)
+    assert len(found) == 10
+    assert found[0] == "hail"
+    assert set(found[1:]) <= {f"glass {number}" for number in range(12)}
+    assert nearest(asked) == found
+
+
+def test_with_an_embedder_sessions_are_compared_by_meaning(embedding_agent: str) -> None:
+    for title, text in {"a": "please phone about this matter", "b": "my vehicle about this matter"}.items():
+        similar.compare(session(text, title, embedding_agent).pk)
+    asked = session("a car, about this matter", "new", embedding_agent)
+    assert nearest(asked) == ["b"]
+    assert SimilarSession.objects.get(session=asked).by_meaning
+
+
+def test_two_sessions_that_share_only_a_hidden_value_are_not_found_like_each_other(
+    settings: LazySettings,
+) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    similar.compare(session("DE123", "secret").pk)
+    assert nearest(session("DE123", "guess")) == []
+    assert not SessionWord.objects.filter(word__startswith="de1").exists()
+
+
+def test_the_page_shows_them_masked_in_one_query_and_none_of_another_masking(
+    client: Client, settings: LazySettings
+) -> None:
+    client.force_login(builders.user("viewer"))
+    similar.compare(session("my windscreen is broken", "Glass of DE123").pk)
+    asked = session("windscreen", "new")
+    similar.compare(asked.pk)
+    address = f"/sessions/{asked.pk}/memories/"
+    assert "Glass of DE123" in client.get(address).content.decode()
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    assert "Sessions like this one" not in client.get(address).content.decode()
+    call_command("rebuild_similar")
+    page = client.get(address).content.decode()
+    assert "Glass of ••••" in page
+    assert "DE123" not in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_compares_a_session_that_has_come_to_rest(
+    embedding_agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "heartbeat", lambda: None)  # it would outlive the test
+    desk = driving.Desk()
+    other = desk.start("my windscreen is broken", title="first", customer="Ada")
+    tasks.advance(str(other.pk))
+    started = desk.start("the windscreen", title="second", customer="Bob")
+    tasks.advance(str(started.pk))
+    assert [row.other for row in SimilarSession.objects.filter(session=started)] == [other]
+
+
+def test_what_is_known_of_a_deleted_session_is_deleted() -> None:
+    first, second = session("windscreen", "a"), session("windscreen", "b")
+    for row in (first, second, first):
+        similar.compare(row.pk)
+    assert SimilarSession.objects.count() == 2
+    Session.objects.filter(pk=first.pk).update(branch=None)
+    Session.objects.get(pk=first.pk).delete()
+    assert not SimilarSession.objects.exists()
+    assert [digest.session_id for digest in SessionDigest.objects.all()] == [second.pk]
+    similar.compare(first.pk)
