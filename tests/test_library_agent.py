@@ -238,7 +238,7 @@ def test_a_script_of_keyed_messages_that_is_killed_anywhere_and_run_again_is_exa
         models = Counter(effect for effect in effects if effect.startswith("model"))
         # At most the one reply that was lost with the process is asked for again.
         assert sum((models - undisturbed).values()) <= 1, path
-    assert killed >= 40
+    assert killed >= 36
 
 
 def test_without_keys_a_killed_turn_is_resumed_by_equal_messages(

@@ -10,6 +10,7 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
 
+from agentstate import ToolPolicy
 from agentstate.durable.failures import MAX_DELAY, beginning, is_transient, retry_delay
 from sessions_app import actions
 from sessions_app.models import Phase, Session, Status, WaitingFor
@@ -258,11 +259,12 @@ def test_failures_with_progress_between_them_do_not_add_up(desk: Desk) -> None:
 
 def test_a_tool_that_ended_is_progress_too(desk: Desk) -> None:
     """A worker that comes after lost ones and gets a tool's call done is not blamed for their attempts."""
-    desk.agent(failing(None, TimeoutError("slow")))
+    idempotent = {name: ToolPolicy(idempotent=True) for name in ("fast", "refund")}
+    desk.agent(failing(None, TimeoutError("slow")), policies=idempotent)
     session = desk.start()
     # Two workers were lost in the tool before this one.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sessions_app.runtime.journal.OrmJournal.start_call", _lost)
+        patch.setattr("sessions_app.runtime.journal.OrmJournal.finish_call", _lost)
         with pytest.raises(_Lost):
             desk.drive(session)
     Session.objects.filter(pk=session.pk).update(attempt=2, lease_expires_at=timezone.now() - timedelta(1))

@@ -66,6 +66,7 @@ class WrappedAgent:
     policies: Policies
     definition: str
     may_defer_checkpoints: bool = False
+    may_start_calls: bool = False
     async_only: tuple[str, ...] = ()
     runs_async: bool = False
 
@@ -173,6 +174,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         policies=policies,
         definition=definition,
         may_defer_checkpoints=not hooks.get("before_llm") and not hooks.get("after_tool"),
+        may_start_calls=not hooks.get("before_tool"),
         async_only=async_only,
         runs_async=bool(async_only) if wishes_async is None else wishes_async,
     )

@@ -222,7 +222,9 @@ def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
     doubts = [
         record
         for record in pending
-        if record.status in (CallState.STARTED, CallState.DOUBT) and not run.policy(record.tool).idempotent
+        if record.status in (CallState.STARTED, CallState.DOUBT)
+        and record.position not in run.started_calls
+        and not run.policy(record.tool).idempotent
     ]
     if doubts:
         names = ", ".join(sorted({record.tool for record in doubts}))

@@ -11,11 +11,12 @@ from haystack.dataclasses import ChatMessage
 from agentstate.durable import run_context
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
+from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
 from agentstate.durable.steps import Rule, complete, complete_async
-from agentstate.names import AGENT_GENERATOR
+from agentstate.names import AGENT_GENERATOR, CallState
 
 
 @component
@@ -158,6 +159,7 @@ class ReplayChatGenerator:
                 calls=[
                     NewCall(call.id or "", call.tool_name, encode_lossy(call.arguments)[0]) for call in calls
                 ],
+                start_calls=bool(calls) and may_start_with_reply(run, calls, options.get("tools")),
                 model=str(replies[-1].meta.get("model") or "") if replies else "",
                 prompt_tokens=prompt_tokens,
                 completion_tokens=completion_tokens,
@@ -171,6 +173,7 @@ class ReplayChatGenerator:
             for reply, position in zip(replies, committed.positions, strict=True):
                 run.conversation.stored(reply, position)
             run.calls.update({record.call_id: record for record in committed.calls})
+            run.started_calls = {r.position for r in committed.calls if r.status == CallState.STARTED}
         return replies
 
 

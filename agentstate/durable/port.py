@@ -53,7 +53,11 @@ class Journal(Protocol):
         """Commit a checkpoint with its messages, answered calls and, if it has one, the end of the run."""
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
-        """Commit a model's reply with its calls as planned and, before it, the deferred checkpoint of its step."""
+        """Commit a model's reply with its calls as planned and, before it, the deferred checkpoint of its step.
+
+        With `NewReply.start_calls` the calls are recorded as started at once, unless the same commit finds a stop
+        request or breakpoints, or `earlier_effects` could find any effect of this session.
+        """
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
         """Commit calls that a hook added to the model's."""

@@ -221,6 +221,7 @@ class NewReply:
     """A model's reply, and the calls that it asks for.
 
     `side_call` is set for a generator other than the agent's own: its messages are not part of the conversation.
+    `start_calls` says that nothing stands between the reply and its calls: see `Journal.reply`.
     """
 
     name: str
@@ -231,6 +232,7 @@ class NewReply:
     progress: Progress
     side_call: bool = False
     calls: Sequence[NewCall] = ()
+    start_calls: bool = False
     model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0

@@ -158,6 +158,8 @@ def _run(
         slice_is_over=options.slice_is_over,
         has_system_prompt=durable.agent.system_prompt is not None,
         may_defer_checkpoints=durable.may_defer_checkpoints,
+        may_start_calls=durable.may_start_calls,
+        concurrency_limit=durable.agent.tool_concurrency_limit,
         tool_items=tool_items(durable.agent),
         breakpoints=options.breakpoints,
         journal_thread=thread,

@@ -77,6 +77,8 @@ class RunContext:
     """
     :param slice_is_over: Asked at each step boundary; True ends the run there.
     :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
+    :param may_start_calls: Whether calls may be recorded as started together with it, see `prompt_start`.
+    :param concurrency_limit: How many tools run at the same time.
     :param tool_items: The agent's tools and toolsets, as it was given them.
     :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
     :param journal_thread: Where an asynchronous run has its commits.
@@ -95,6 +97,8 @@ class RunContext:
         slice_is_over: Callable[[], bool],
         has_system_prompt: bool = False,
         may_defer_checkpoints: bool = False,
+        may_start_calls: bool = False,
+        concurrency_limit: int = 1,
         tool_items: Sequence[Tool | Toolset] = (),
         breakpoints: Sequence[Breakpoint] = (),
         journal_thread: JournalThread | None = None,
@@ -108,6 +112,8 @@ class RunContext:
         self.slice_is_over = slice_is_over
         self.has_system_prompt = has_system_prompt
         self.may_defer_checkpoints = may_defer_checkpoints
+        self.may_start_calls = may_start_calls
+        self.concurrency_limit = concurrency_limit
         self.tool_items = tool_items
         self.journal_thread = journal_thread or JournalThread()
         self.open_calls = OpenCalls()
@@ -143,6 +149,8 @@ class RunContext:
         self._replies = {(reply.name, reply.seq): reply for reply in snapshot.replies}
         self._next_seq: dict[str, int] = {}
         self.calls: dict[str, CallRecord] = {}
+        # The positions of the calls of this step that the commit of the reply has started in this run.
+        self.started_calls: set[int] = set()
         # The ids of calls that failed and ended their turn, and that a person lets be tried again.
         self.new_attempts: set[str] = set()
         for call in snapshot.calls:

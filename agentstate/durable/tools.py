@@ -161,13 +161,14 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         return decode(hit["result"])
 
     started = run.now()
-    try:
-        run.signals = run.journal.start_call(
-            record.position, sent=record.sent, at=started, scope=policy.effect_scope
-        )
-    except EffectElsewhere as elsewhere:
-        raise effects.suspended_for(run, record, elsewhere.earlier) from None
-    record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
+    if record.position not in run.started_calls:
+        try:
+            run.signals = run.journal.start_call(
+                record.position, sent=record.sent, at=started, scope=policy.effect_scope
+            )
+        except EffectElsewhere as elsewhere:
+            raise effects.suspended_for(run, record, elsewhere.earlier) from None
+        record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
     try:
         result = yield policy.timeout

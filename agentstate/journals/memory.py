@@ -191,6 +191,8 @@ class MemoryJournal:
             first = (before["position"] if before else self.store.position) + 1
             messages = [{"position": first + i, "body": body} for i, body in enumerate(new.messages)]
             calls = self._planned(new.calls, first + len(messages))
+            if new.start_calls and not self.store.discarded_calls():
+                calls = [{**call, "status": CallState.STARTED, "attempt": 1} for call in calls]
             self.store.write(
                 {
                     "op": "reply",

@@ -158,6 +158,7 @@ class Store:
     def _apply_plan(self, record: Record) -> None:
         for call in record["calls"]:
             self.calls[call["position"]] = CallRecord(**call)
+            self.is_at_breakpoint &= call.get("status") != CallState.STARTED
 
     def _apply_call(self, record: Record) -> None:
         changes = dict(record["changes"])

@@ -122,7 +122,10 @@ class OrmJournal:
             step_rows.model_call(self._branch, first, new, replies=len(messages))
             positions = tuple(range(first + 1, first + 1 + len(messages)))
             self._insert([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
-            calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at)
+            starts = new.start_calls and not (
+                fence.stop_request or fence.breakpoints or self._guard.may_find_effects
+            )
+            calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at, starts=starts)
         self._remember_calls(calls)
         return CommittedReply(positions, calls, fence.signals(), committed)
 
@@ -270,7 +273,9 @@ class OrmJournal:
             row.delete()
         return read
 
-    def _plan(self, calls: Sequence[NewCall], first: int, at: datetime) -> tuple[CallRecord, ...]:
+    def _plan(
+        self, calls: Sequence[NewCall], first: int, at: datetime, *, starts: bool = False
+    ) -> tuple[CallRecord, ...]:
         records = tuple(
             CallRecord(
                 position=first + i,
@@ -278,6 +283,8 @@ class OrmJournal:
                 tool=call.tool,
                 arguments=call.arguments,
                 idempotency_key=f"{self.claim.session_id}-{first + i}",
+                status=CallState.STARTED if starts else CallState.PLANNED,
+                attempt=int(starts),
             )
             for i, call in enumerate(calls)
         )

@@ -79,10 +79,11 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "error": "",
                 "lossy": False,
                 "cached": False,
-                "attempt": 0,
+                "attempt": record.attempt,
                 "idempotency_key": record.idempotency_key,
                 "decided_by": "",
                 "asked_at": at,
+                "started_at": at if record.attempt else None,
             }
             for record in records
         ],
