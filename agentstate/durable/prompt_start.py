@@ -22,7 +22,7 @@ def may_start_with_reply(run: "RunContext", calls: Sequence[ToolCall], offered: 
     :param calls: All calls that the reply asks for.
     :param offered: The tools as the model was given them.
     """
-    if not run.may_start_calls or run.own_breakpoints or run.calls or len(calls) > run.concurrency_limit:
+    if len(calls) > run.starts_at_once or run.own_breakpoints or run.calls:
         return False
     tools = {tool.name: tool for tool in flatten_tools_or_toolsets(offered)}
     return all(

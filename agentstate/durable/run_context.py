@@ -77,8 +77,7 @@ class RunContext:
     """
     :param slice_is_over: Asked at each step boundary; True ends the run there.
     :param may_defer_checkpoints: Whether the checkpoint of a step may be committed together with the model's reply.
-    :param may_start_calls: Whether calls may be recorded as started together with it, see `prompt_start`.
-    :param concurrency_limit: How many tools run at the same time.
+    :param starts_at_once: How many calls may be recorded as started together with it, see `prompt_start`.
     :param tool_items: The agent's tools and toolsets, as it was given them.
     :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
     :param journal_thread: Where an asynchronous run has its commits.
@@ -97,8 +96,7 @@ class RunContext:
         slice_is_over: Callable[[], bool],
         has_system_prompt: bool = False,
         may_defer_checkpoints: bool = False,
-        may_start_calls: bool = False,
-        concurrency_limit: int = 1,
+        starts_at_once: int = 0,
         tool_items: Sequence[Tool | Toolset] = (),
         breakpoints: Sequence[Breakpoint] = (),
         journal_thread: JournalThread | None = None,
@@ -112,8 +110,7 @@ class RunContext:
         self.slice_is_over = slice_is_over
         self.has_system_prompt = has_system_prompt
         self.may_defer_checkpoints = may_defer_checkpoints
-        self.may_start_calls = may_start_calls
-        self.concurrency_limit = concurrency_limit
+        self.starts_at_once = starts_at_once
         self.tool_items = tool_items
         self.journal_thread = journal_thread or JournalThread()
         self.open_calls = OpenCalls()
