@@ -288,7 +288,7 @@ class OrmJournal:
             )
             for i, call in enumerate(calls)
         )
-        step_rows.planned_calls(self._branch, records, at)
+        step_rows.planned_calls(self._branch, records, at, self.claim.worker)
         return records
 
     def _insert(self, messages: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:

@@ -65,7 +65,8 @@ def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) ->
     )
 
 
-def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -> None:
+def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, worker: str) -> None:
+    """The calls of a reply. Those that start with it are started by the worker."""
     statements.insert(
         ToolCall,
         [
@@ -84,6 +85,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime) -
                 "decided_by": "",
                 "asked_at": at,
                 "started_at": at if record.attempt else None,
+                "worker": worker[:200] if record.attempt else "",
             }
             for record in records
         ],
