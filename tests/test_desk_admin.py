@@ -3,8 +3,11 @@
 import pytest
 from django.apps import apps
 from django.contrib import admin
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from sessions_app.admin.base import UncountedPaginator
 from sessions_app.models import Event, Session
 from tests import builders
 
@@ -196,3 +199,23 @@ def test_the_admin_says_what_was_done_as_the_desk_does(client):
         page = client.get(address).content.decode()
         assert "Gave up after repeated attempts" in page
         assert "gave_up" not in page
+
+
+def test_the_admin_finds_a_session_by_the_beginning_of_its_id_with_and_without_dashes(supervisor):
+    session, other = builders.done(), builders.failed()
+    beginning = str(session.pk)
+    for text in (beginning, beginning.replace("-", ""), beginning[:30].upper()):
+        page = supervisor.get(LIST, {"q": text}).content.decode()
+        assert f"{session.pk}/change/" in page
+        assert f"{other.pk}/change/" not in page
+
+
+def test_a_list_of_the_admin_is_counted_by_the_database_and_up_to_a_limit(supervisor, monkeypatch):
+    monkeypatch.setattr(UncountedPaginator, "MOST", 2)
+    for _ in range(3):
+        builders.done()
+    with CaptureQueriesContext(connection) as queries:
+        page = supervisor.get(LIST).content.decode()
+    assert "2 sessions" in page
+    counts = [query["sql"] for query in queries if query["sql"].startswith("SELECT COUNT(*)")]
+    assert any("LIMIT 2)" in sql for sql in counts)

@@ -38,7 +38,7 @@ class UncountedPaginator(_Paginator):
     @cached_property
     def count(self) -> int:
         rows: Any = self.object_list
-        return len(rows.values_list("pk")[: self.MOST])
+        return int(rows.order_by().values("pk")[: self.MOST].count())
 
 
 class ReadOnly(_ModelAdmin):

@@ -132,10 +132,7 @@ def _search(text: str, whole: bool, complete: bool) -> Q:
 
     :param complete: Also the sessions of old messages that contain a word which very many do.
     """
-    named = Q(agent=text)
-    digits = text.replace("-", "").lower()
-    if digits and len(digits) <= 32 and all(digit in "0123456789abcdef" for digit in digits):
-        named |= Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))
+    named = Q(agent=text) | id_begins_with(text)
     keys, more = newest_sessions(text, whole=whole)
     if more and complete:
         return history_contains(text, whole=whole) | contains(text, "title", "customer", whole=whole) | named
@@ -147,3 +144,11 @@ def _search(text: str, whole: bool, complete: bool) -> Q:
     if len(titled) > MOST and complete:
         return Q(pk__in=keys) | contains(text, "title", "customer", whole=True) | named
     return Q(pk__in={*keys, *titled})
+
+
+def id_begins_with(text: str) -> Q:
+    """Sessions whose id begins with the text, with or without its dashes: by the index of the keys."""
+    digits = text.strip().replace("-", "").lower()
+    if not digits or len(digits) > 32 or not set(digits) <= set("0123456789abcdef"):
+        return Q(pk__in=[])
+    return Q(pk__gte=uuid.UUID(digits.ljust(32, "0")), pk__lte=uuid.UUID(digits.ljust(32, "f")))
