@@ -38,7 +38,7 @@ from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
-from agentstate.durable.run_context import RunContext, Suspended, as_message
+from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind, Decision
@@ -62,7 +62,7 @@ class RestoreCheckpoint(DurableHook):
         checkpoint = run.checkpoint
         if checkpoint is None or run.begins_turn:
             return
-        messages = [as_message(stored) for stored in checkpoint.context]
+        messages = run.restored_messages
         state.set("messages", messages, handler_override=replace_values)
         run.conversation.start_from(messages, [stored.position for stored in checkpoint.context])
         for key, value in run.keys.start_from(checkpoint.state).items():

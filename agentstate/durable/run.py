@@ -234,6 +234,7 @@ def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
     checkpoint = snapshot.checkpoint
     before = [as_message(stored) for stored in checkpoint.context] if checkpoint else []
     if not context.begins_turn:
+        context.restored_messages = before
         return {**arguments, "messages": before}
     if checkpoint is not None:
         stored = context.keys.start_from(checkpoint.state)
