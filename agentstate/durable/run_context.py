@@ -125,7 +125,7 @@ class RunContext:
         self.own_breakpoints = tuple(breakpoints)
         self.passed = snapshot.passed
         self._deferred: _Draft | None = None
-        self.restored_messages: list[ChatMessage] = []  # of the checkpoint: a long context takes seconds to build
+        self.restored_messages: list[ChatMessage] = []  # built once: it may be long
         self.checkpoint = checkpoint = snapshot.checkpoint
         self.begins_turn = checkpoint is None or checkpoint.kind == CheckpointKind.END
         self.step = checkpoint.step if checkpoint else 0
