@@ -71,6 +71,16 @@ def stopped_before_refund() -> Session:
     return history.rest("paused", breakpoint_hit=hit)
 
 
+def knowing() -> Session:
+    session = builders.done(customer="Ada")
+    builders.memory_entry(session, "She wants e-mails.")
+    return session
+
+
+def entry_of(session: Session) -> int:
+    return session.memory_entries.get().pk
+
+
 def of_the_message(session: Session) -> Fields:
     return {"position": builders.branch_of(session).messages.get(role="user").position, "text": "Roof?"}
 
@@ -149,6 +159,13 @@ POSTS = {
         reason=False,
         event="arguments_changed",
     ),
+    "edit-entry": Post(
+        knowing,
+        lambda s: {"entry": entry_of(s), "text": "She wants letters."},
+        None,
+        event="memory_edited",
+    ),
+    "erase-entry": Post(knowing, lambda s: {"entry": entry_of(s)}, None, event="memory_erased"),
     "note": Post(
         builders.running,
         lambda _: {"text": "She called"},

@@ -95,9 +95,8 @@ def address(route: str, user: User) -> Address:
     call = ToolCall.objects.filter(branch__session=session).order_by("position").last()
     values: dict[str, Any] = {"session_id": session.pk, "branch_number": 1, "key": "claims"}
     values["call_id"] = call.pk if call is not None else 1
-    values["model_call_id"] = ModelCall.objects.filter(branch__session=session).values_list("pk", flat=True)[
-        0
-    ]
+    model_call = ModelCall.objects.filter(branch__session=session).first()
+    values["model_call_id"] = model_call.pk if model_call is not None else 1
     if "view_id" in route:
         view = actions.save_view(actor=Actor.of(user), name="Mine", query="queue=all")
         values["view_id"] = view.pk

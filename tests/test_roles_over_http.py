@@ -24,7 +24,8 @@ MAY: dict[str | None, set[str]] = {
 }
 # They need a row that not every state has: a checkpoint, a call in doubt, an open approval, a working memory.
 NEEDS_ROW = {
-    *("rewind", "fork", "approve", "reject", "reuse", "decide", "withdraw", "edit-entry", "erase-entry")
+    *("rewind", "fork", "approve", "reject", "reuse", "decide", "withdraw"),
+    *("remove-breakpoint", "arguments", "edit-entry", "erase-entry"),
 } | {key for key, permission in PERMISSIONS.items() if permission == "repair_session" and key != "release"}
 # The form decides the calls in doubt first.
 RESUMES_WITH_DECISIONS = "in_doubt"
@@ -59,6 +60,10 @@ def filled_in(session: Session) -> dict[str, Any]:
         "goal": "Pay",
         "key": "limit",
         "value": "1",
+        "argument": "amount",
+        "comparison": "=",
+        "number": 1,
+        "entry": 1,
         "answer": "result",
         **{f"decision-{call.pk}": "skip" for call in calls},
         **{f"text-{call.pk}": "Rain" for call in calls},

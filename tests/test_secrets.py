@@ -134,6 +134,7 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "number": [1],
         "choose": ["1"],
         "entry": [*MemoryEntry.objects.values_list("pk", flat=True)[:2]],
+        "bulk": [*BulkAction.objects.values_list("pk", flat=True)[:2]],
         "phase": ["executing"],
         "edge": ["planning-executing"],
         "kind": [*(action.key for action in ACTIONS.values() if action.bulk), *KINDS],

@@ -7,7 +7,7 @@ from django.http import Http404
 
 from agentstate.durable.breakpoints import Comparison
 from sessions_app import actions
-from sessions_app.access.errors import Invalid, NotFound
+from sessions_app.access.errors import Invalid
 from sessions_app.access.typed import read_json, whole_number
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT, Action
 from sessions_app.desk.forms.base import ActionForm
@@ -93,9 +93,8 @@ class ArgumentsForm(TypedArguments, CallForm):
     def perform(self, **arguments: Any) -> Session:
         calls = ToolCall.objects.select_related("approval").filter(branch__session=self.session)
         call = calls.filter(pk=arguments["call_id"]).first()
-        if call is None:
-            raise NotFound("This session has no such call.")
-        edited, retyped = self.typed_arguments(call.tool, call.ran_with)
+        # For a call that the session does not have the action says what is wrong, after whether the person may.
+        edited, retyped = self.typed_arguments(call.tool, call.ran_with) if call is not None else ({}, set())
         return actions.change_arguments(arguments=edited, retyped=retyped, **arguments)
 
 
