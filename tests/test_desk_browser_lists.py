@@ -61,7 +61,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
     page = log_in(context)
     page.goto("/?queue=all")
-    page.get_by_role("link", name="Bulk actions…").click()
+    page.get_by_role("link", name="Bulk actions on all of these…").click()
     expect(page.locator(".outcome")).to_contain_text("3 of 4 sessions")
     page.get_by_label("Reason").fill("The provider is down")
     page.get_by_role("button", name="Pause (3)").click()

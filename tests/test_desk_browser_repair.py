@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect
 
 from sessions_app.history import restore
-from sessions_app.models import Session
+from sessions_app.models import Approval, Session
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -71,7 +71,7 @@ def test_fork_with_other_words_and_compare_with_the_source(browser, live_server,
     page.get_by_label("New message").fill("Is my roof covered by POL-8?")
     page.get_by_label("Reason").fill("She meant the roof")
     page.get_by_role("button", name="Fork", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("(fork)")
+    expect(page.locator("main h1")).to_contain_text("(fork)")
     expect(page.locator("#session-head .pill")).to_have_text("Queued")
     fork = Session.objects.exclude(pk=session.pk).get()
     assert read_by_the_model(fork)[1:] == ["Is my roof covered by POL-8?"]
@@ -89,7 +89,7 @@ def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
     page.locator("header.session").get_by_role("button", name="Resume…").click()
     dialog = page.locator("form.dialog")
     expect(dialog).to_contain_text("What will happen")
-    dialog.get_by_label("It ran: enter its result").check()
+    dialog.get_by_label("It took effect, with this result").check()
     dialog.get_by_label("Result of issue_refund, or message to the agent").fill("refunded 120 EUR")
     dialog.get_by_label("Reason").fill("Seen on the account")
     dialog.get_by_role("button", name="Decide and resume").click()
@@ -109,5 +109,10 @@ def test_approve_several_like_calls_at_once(browser, live_server, javascript):
         page.get_by_label(f"Tick Refund {number}").check()
     page.get_by_role("button", name="Approve the ticked ones").click()
     expect(page.locator(".toast")).to_have_text("Approved: 2 calls.")
-    expect(page.locator("article.approval")).to_have_count(1)
+    expect(page.locator(".item")).to_have_count(1)
+    expect(page.locator(".item")).to_contain_text("Refund 1")
+    assert set(Approval.objects.filter(decision="approved").values_list("session__title", flat=True)) == {
+        "Refund 0",
+        "Refund 2",
+    }
     page.context.close()
