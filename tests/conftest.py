@@ -78,9 +78,12 @@ def chromium_path() -> str:
         return services.chromium()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator["Browser"]:
-    """A headless Chromium driven by Playwright; make a context of your own in it."""
+    """A headless Chromium driven by Playwright; make a context of your own in it.
+
+    One for each module: while it is open, the event loop of Playwright runs in this thread, and no other can.
+    """
     from playwright.sync_api import sync_playwright
 
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
