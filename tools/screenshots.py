@@ -27,7 +27,7 @@ SHORTEST, TALLEST = 420, 2100
 
 
 def needs_attention(page: Page) -> None:
-    page.goto("/")
+    page.goto("/inbox/")
     expect(page.get_by_role("link", name="Refund after a rear-end collision")).to_be_visible()
 
 
@@ -50,7 +50,7 @@ def in_doubt(page: Page) -> None:
 
 
 def approvals(page: Page) -> None:
-    page.goto("/inbox/")
+    page.goto("/inbox/?kind=approval")
 
 
 def compare(page: Page) -> None:
@@ -150,7 +150,7 @@ def _log_in(browser: Browser, address: str) -> StorageState:
     page.get_by_label("Name").fill("supervisor")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
-    expect(page.locator("h1")).to_have_text("Desk")
+    expect(page.locator("h1")).to_have_text("Inbox")
     state = context.storage_state()
     context.close()
     return state
