@@ -60,6 +60,7 @@ UNPLANTED = {
     "toolcall.tool": NAME_IN_CODE,
     "toolcall.idempotency_key": MACHINERY,
     "toolcall.decided_by": NAME_OF_STAFF,
+    "toolcall.worker": NAME_OF_STAFF,
     "approval.earlier": NUMBERS,
     "approval.fingerprint": "shown by no page: see tests/test_desk_dialogs.py",
     "approval.decided_by": NAME_OF_STAFF,

@@ -142,6 +142,8 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "queue": ["all", "attention"],
         "q": ["windscreen", "planted", "account"],
         "agent": ["claims"],
+        "order": ["oldest", "newest"],
+        "pick": ["", session.pk],
         "status": ["waiting"],
         "assignee": ["nobody"],
         "tag": ["glass"],
