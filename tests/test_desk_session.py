@@ -199,6 +199,13 @@ def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     assert "Step 132<" not in text
 
 
+def test_the_part_of_earlier_steps_answers_for_a_call_in_doubt(desk):
+    session = builders.STATES["in_doubt"]()
+    answer = desk.get(f"/sessions/{session.pk}/earlier/", headers={"HX-Request": "true"})
+    assert answer.status_code == 200
+    assert "issue_refund" in answer.content.decode()
+
+
 @pytest.mark.slow
 def test_a_deep_link_opens_the_page_that_shows_its_place(desk):
     history = builders.asked()

@@ -142,6 +142,7 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "queue": ["all", "attention"],
         "q": ["windscreen", "planted", "account"],
         "agent": ["claims"],
+        "message": ["Hello"],
         "order": ["oldest", "newest"],
         "pick": ["", session.pk],
         "status": ["waiting"],

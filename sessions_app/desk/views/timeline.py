@@ -68,7 +68,9 @@ def earlier_steps(request: Request, session_id: UUID) -> HttpResponse:
         "queue": context.queue,
         "why_not": context.why_not,
         "repair_from": repairs.newest_checkpoint_position(context.branch),
-        "cards": {},  # open approvals belong to the newest step
+        # Open approvals and calls in doubt belong to the newest step, which is not among earlier ones.
+        "cards": {},
+        "doubts": {},
     }
     return render_page(request, "session/timeline.html#earlier", values)
 
