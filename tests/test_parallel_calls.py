@@ -52,7 +52,7 @@ def test_calls_that_wait_for_each_other_meet() -> None:
     assert results(journal) == ["Ann was met", "Bob was met"]
 
 
-@pytest.mark.parametrize("write", [1, 2, 3])
+@pytest.mark.parametrize("write", [1, 2])
 def test_they_meet_after_a_kill_before_any_of_them_has_ended(write: int) -> None:
     durable = make_durable(meeting(threading.Barrier(2)), policies={"meet": ToolPolicy(idempotent=True)})
     died, outcome = killed_at(write, True, durable, {})
@@ -116,7 +116,7 @@ def test_no_more_calls_run_at_once_than_the_limit_allows_also_after_a_kill(
     assert texts == [f"counted {n}" for n in range(6)]
 
 
-@pytest.mark.parametrize("write", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("write", [None, 1, 2, 3, 4])
 def test_two_equal_calls_in_two_threads_are_two_calls_each_with_its_key(write: int | None) -> None:
     keys: list[str] = []
     barrier = threading.Barrier(2)
@@ -145,7 +145,7 @@ def test_a_call_that_waits_for_one_that_had_ended_is_ended_by_its_time_limit() -
     barrier = threading.Barrier(2)
     policy = ToolPolicy(idempotent=True, timeout=0.05)
     durable = make_durable(meeting(barrier), policies={"meet": policy})
-    died, outcome = killed_at(4, True, durable, {})  # the first of the two calls to end was committed
+    died, outcome = killed_at(3, True, durable, {})  # the first of the two calls to end was committed
     assert died
     assert outcome.result is not None
     texts = [result.result for message in outcome.result["messages"] for result in message.tool_call_results]
