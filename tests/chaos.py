@@ -235,7 +235,7 @@ def see_through(
     person: Person,
     *meanwhile: Callable[[], object],
     at_once: int = 24,
-    seconds: float = 150,
+    seconds: float = 300,
 ) -> dict[UUID, str]:
     """Start the sessions that are wanted, some at once, and decide what waits, until each has ended.
 

@@ -23,7 +23,8 @@ from tests.chaos_moments import VARIABLE, moments
 from tools.processes import MANAGE
 
 UP = (*MANAGE, "up", "--port", "0", "--no-demo")
-pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+# Each waits for its sessions by itself, on a machine that has other work too.
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(420)]
 
 
 @pytest.fixture(autouse=True)

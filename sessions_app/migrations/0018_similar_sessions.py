@@ -38,7 +38,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('rank', models.PositiveSmallIntegerField()),
                 ('by_meaning', models.BooleanField(default=False)),
-                ('other', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.session')),
+                ('other', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.session')),
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='similar', to='sessions_app.session')),
             ],
             options={
