@@ -42,8 +42,8 @@ class SimilarSession(models.Model):
     """``other`` is one of the ten sessions that are most like ``session``; ``rank`` 1 is the nearest."""
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="similar", db_index=False)
-    # Without a constraint in the database: it would lock the rows of all ten sessions when they are stored, in no order,
-    # and two sessions that come to rest together could wait for each other.
+    # Without a constraint in the database: it would lock the rows of all ten sessions when they are stored, in no
+    # order, and two sessions that come to rest together could wait for each other.
     other = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+", db_constraint=False)
     rank = models.PositiveSmallIntegerField()
     by_meaning = models.BooleanField(default=False)
