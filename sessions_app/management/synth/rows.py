@@ -111,9 +111,13 @@ def _defaults(model: type[Model]) -> Values:
     return {field.attname: field.get_default() for field in _fields(model)}
 
 
-@cache
 def _encoders(model: type[Model]) -> tuple[tuple[str, Encoder], ...]:
-    encode = _for_copy if connection.vendor == "postgresql" else _for_sqlite
+    return _encoders_for(model, connection.vendor)
+
+
+@cache
+def _encoders_for(model: type[Model], vendor: str) -> tuple[tuple[str, Encoder], ...]:
+    encode = _for_copy if vendor == "postgresql" else _for_sqlite
     return tuple((field.attname, encode(field)) for field in _fields(model))
 
 
