@@ -1,0 +1,153 @@
+"""What one step writes, as exact numbers: a statement, a commit or a field that is added to every step shows here."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from django.db import connection
+from haystack.components.agents import Agent
+from haystack.components.agents.state import State
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.hooks import hook
+
+from agentstate.durable.agent import make_durable
+from agentstate.durable.run import run
+from tests import sample_agents
+from tests.adapters import OrmAdapter
+from tests.sample_agents import fast, scripted, slow
+
+pytestmark = pytest.mark.django_db
+STEPS = 5
+TABLES = r'"sessions_app_(\w+)"'
+TIME = re.compile(r"\d{4}-\d\d-\d\d[ T][\d:.]+(\+00:00)?")
+KEY = re.compile(r"[0-9a-f-]{32,}")
+NUMBER = re.compile(r"\d+(\.\d+)?(e-\d+)?")
+
+
+def calling(*names: str, **options: Any) -> Agent:
+    """Each step calls these tools; all steps are alike."""
+    replies: list[str | list[ToolCall]] = [
+        [ToolCall(name, {"q": f"{step}{number}"}, id=f"c{step}{number}") for number, name in enumerate(names)]
+        for step in range(STEPS)
+    ]
+    return Agent(chat_generator=scripted(*replies, "Done."), tools=[fast, slow], **options)
+
+
+class Statements:
+    """The statements of a run on its connection, and the size of their values, by the step in which they were sent."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[tuple[str, int]]] = [[]]
+
+    def __call__(
+        self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        self.steps[-1].append((sql, sum(map(size, params or ()))))
+        return execute(sql, params, many, context)
+
+    def step_begins(self) -> None:
+        self.steps.append([])
+
+
+def size(value: Any) -> int:
+    """The bytes of a value as text. Times, keys and numbers count as one each: their length is not always the same."""
+    if hasattr(value, "dumps"):  # psycopg's wrapper of JSON
+        value = value.dumps(value.obj)
+    text = str(value)
+    for varies in (TIME, KEY, NUMBER):
+        text = varies.sub("0", text)
+    return len(text.encode())
+
+
+def third_step(agent: Agent) -> list[tuple[str, int]]:
+    """The statements from the model's third reply to its fourth, in a run of steps that are alike."""
+    statements = Statements()
+    model = agent.chat_generator
+    reply = model.response_fn  # type: ignore[attr-defined]
+
+    def answer(messages: list[ChatMessage], tools: Any = None) -> Any:
+        statements.step_begins()
+        return reply(messages)
+
+    model.response_fn = answer  # type: ignore[attr-defined]
+    sample_agents.effects.clear()
+    with connection.execute_wrapper(statements):
+        assert run(make_durable(agent), OrmAdapter().open(say="hi")).status == "idle"
+    sample_agents.effects.clear()
+    assert [len(step) for step in statements.steps[2:-1]] == [len(statements.steps[3])] * (STEPS - 1)
+    return statements.steps[3]
+
+
+def commits(statements: Sequence[tuple[str, int]]) -> int:
+    """The transactions: in a test each is a savepoint in the transaction of the test."""
+    return sum(sql.startswith("SAVEPOINT") for sql, _ in statements)
+
+
+def written(statements: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """How many rows each kind of statement writes or reads, by its verb and its table."""
+    rows: Counter[str] = Counter()
+    for sql, _ in statements:
+        verb = sql.split()[0]
+        if verb not in ("SAVEPOINT", "RELEASE"):
+            [table, *_] = re.findall(TABLES, sql)
+            rows[f"{verb} {table}"] += sql.count("), (") + 1
+    return dict(rows)
+
+
+def bytes_by_table(statements: Sequence[tuple[str, int]]) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for sql, values in statements:
+        if tables := re.findall(TABLES, sql):
+            sizes[tables[0]] += values
+    return dict(sizes)
+
+
+def test_a_step_with_one_call_is_two_commits_and_eight_statements() -> None:
+    step = third_step(calling("fast"))
+    assert commits(step) == 2
+    assert written(step) == {
+        "UPDATE session": 2,
+        "INSERT checkpoint": 1,
+        "INSERT message": 2,
+        "INSERT modelcall": 1,
+        "INSERT toolcall": 1,
+        "UPDATE toolcall": 1,
+    }
+    assert len(step) == 2 * commits(step) + 8
+
+
+def test_the_values_that_a_step_writes_have_this_size() -> None:
+    """A number that falls is an improvement: write it here. One that grows is paid by each step of every session."""
+    assert bytes_by_table(third_step(calling("fast"))) == {
+        "session": 728,
+        "checkpoint": 536,
+        "message": 523,
+        "modelcall": 27,
+        "toolcall": 73,
+    }
+
+
+def test_a_step_with_two_calls_adds_one_commit_for_the_end_of_the_second() -> None:
+    step = third_step(calling("fast", "slow"))
+    assert commits(step) == 3
+    assert written(step) == {
+        "UPDATE session": 3,
+        "INSERT checkpoint": 1,
+        "INSERT message": 3,
+        "INSERT modelcall": 1,
+        "INSERT toolcall": 2,
+        "UPDATE toolcall": 2,
+    }
+    assert len(step) == 2 * commits(step) + 10
+
+
+def test_a_hook_before_the_tools_costs_one_commit_for_the_start_of_the_call() -> None:
+    @hook
+    def look(state: State) -> None:
+        """Only looks."""
+
+    step = third_step(calling("fast", hooks={"before_tool": [look]}))
+    assert commits(step) == 3
+    assert written(step)["UPDATE toolcall"] == 2
