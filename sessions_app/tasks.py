@@ -9,9 +9,9 @@ from agentstate.celery import SWEEP_QUEUE
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
 from sessions_app.mirror import live as mirror
-from sessions_app.runtime import leases, tool_cache
+from sessions_app.runtime import recovery, tool_cache
 from sessions_app.runtime.process import heartbeat, worker_name
-from sessions_app.wake import send_advance, wake, wake_bulk
+from sessions_app.wake import send_advances, wake, wake_bulk
 
 
 @shared_task
@@ -32,9 +32,8 @@ def sweep() -> None:
 
     Sent every AGENTSTATE_SWEEP_SECONDS.
     """
-    for session_id in leases.sweep():
-        # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
-        send_advance(session_id, expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
+    # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
+    send_advances(recovery.sweep(), expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
     mirror.find_lost()

@@ -6,6 +6,7 @@ called inside a transaction: the message is sent once that is committed. No func
 """
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,7 @@ BULK_BATCH = "sessions_app.tasks.bulk_batch"
 
 def wake(session_id: UUID) -> None:
     """Tell the workers, once the present transaction is committed, that the session is due."""
-    transaction.on_commit(lambda: send_advance(session_id))
+    transaction.on_commit(lambda: send_advances([session_id]))
 
 
 def wake_bulk(bulk_id: int) -> None:
@@ -29,13 +30,21 @@ def wake_bulk(bulk_id: int) -> None:
     transaction.on_commit(lambda: _send(BULK_BATCH, bulk_id, what=f"bulk action {bulk_id}"))
 
 
-def send_advance(session_id: UUID, **options: Any) -> None:
-    """Send the wake-up of a session at once. ``options`` are those of Celery's ``send_task``: expires, queue."""
-    _send(ADVANCE, str(session_id), what=f"session {session_id}", **options)
+def send_advances(session_ids: Iterable[UUID], **options: Any) -> None:
+    """Send the wake-ups of the sessions at once. ``options`` are those of Celery's ``send_task``: expires, queue.
+
+    Where the broker is unavailable, it is not tried again for each of them.
+    """
+    for session_id in session_ids:
+        if not _send(ADVANCE, str(session_id), what=f"session {session_id}", **options):
+            return
 
 
-def _send(task: str, argument: str | int, *, what: str, **options: Any) -> None:
+def _send(task: str, argument: str | int, *, what: str, **options: Any) -> bool:
+    """:returns: Whether the broker took the message."""
     try:
         current_app.send_task(task, (argument,), **options)
     except (OperationalError, OSError) as error:
         logger.warning("The wake-up of %s was not sent: %s. The next sweep sends it again.", what, error)
+        return False
+    return True

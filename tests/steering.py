@@ -43,7 +43,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.runtime import journal, leases
+from sessions_app.runtime import journal, leases, recovery
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.worker import drive
 from tests import driving
@@ -540,7 +540,7 @@ class Steering(RuleBasedStateMachine):
         """The lease of a dead worker expires, and the sweep finds its session."""
         before = fresh(pk)
         self._expire(pk)
-        leases.sweep()
+        recovery.sweep()
         if before.status == Status.RUNNING:
             after = fresh(pk)
             stopped = {"pause": Status.PAUSED, "cancel": Status.CANCELLED}

@@ -1,14 +1,16 @@
 """One writer per session: claims, heartbeats, and the sweep that recovers sessions that lost their worker."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, connection, connections
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
 from agentstate.celery import SWEEP_QUEUE, app
@@ -16,7 +18,7 @@ from sessions_app import actions, tasks
 from sessions_app.access.errors import Moved
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
-from sessions_app.runtime import leases
+from sessions_app.runtime import leases, recovery
 from tests import builders
 from tools.services import wait_for
 
@@ -261,9 +263,9 @@ def test_the_heartbeat_runs_by_itself_until_its_block_ends(
 def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:
     first, second, later = builders.queued(), builders.queued(), builders.retrying()
     Session.objects.filter(pk=second.pk).update(next_run_at=NOW - timedelta(hours=2))
-    assert leases.sweep(NOW) == [second.pk, first.pk]
+    assert recovery.sweep(NOW) == [second.pk, first.pk]
     assert later.next_run_at is not None
-    assert leases.sweep(later.next_run_at)[-1] == later.pk
+    assert recovery.sweep(later.next_run_at)[-1] == later.pk
 
 
 def test_the_sweep_changes_nothing_where_all_is_well() -> None:
@@ -271,15 +273,15 @@ def test_the_sweep_changes_nothing_where_all_is_well() -> None:
         if build is not builders.lost:
             build()
     before = list(Session.objects.order_by("pk").values())
-    leases.sweep(timezone.now())
+    recovery.sweep(timezone.now())
     assert list(Session.objects.order_by("pk").values()) == before
 
 
 def test_the_sweep_lets_a_lost_session_run_again_and_fences_its_worker() -> None:
     session, claim = claimed()
-    assert leases.sweep(NOW + timedelta(seconds=11)) == []
+    assert recovery.sweep(NOW + timedelta(seconds=11)) == []
     at = NOW + timedelta(seconds=13)
-    assert leases.sweep(at) == [session.pk]
+    assert recovery.sweep(at) == [session.pk]
     after = fresh(session)
     assert (after.status, after.next_run_at, after.worker, after.attempt) == (Status.QUEUED, at, "", 1)
     assert after.version == session.version + 1
@@ -297,7 +299,7 @@ def test_the_sweep_gives_up_after_too_many_attempts_without_progress() -> None:
     for _ in range(3):
         assert leases.claim(session.pk, "host:1", at) is not None
         at += timedelta(minutes=1)
-        woken = leases.sweep(at)
+        woken = recovery.sweep(at)
     assert woken == []
     after = fresh(session)
     assert (after.status, after.waiting_for) == (Status.WAITING, WaitingFor.RETRIES)
@@ -317,24 +319,31 @@ def test_the_sweep_stops_a_lost_session_that_was_asked_to(
     session, _ = claimed()
     action(actor=builders.SYSTEM, session_id=session.pk, reason="lunch")
     Session.objects.filter(pk=session.pk).update(attempt=3)
-    assert leases.sweep(NOW + timedelta(seconds=13)) == []
+    assert recovery.sweep(NOW + timedelta(seconds=13)) == []
     after = fresh(session)
     assert (after.status, after.why, after.stop_request) == (status, "lunch", "")
     event = last_event(session)
     assert (event.kind, event.reason) == (status.value, "lunch")
 
 
+def between_look_and_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Something happens after the sweep has found the lost sessions, and before it locks them."""
+    in_batches = recovery._in_batches
+
+    def late(keys: Iterable[Any], change: Any, now: datetime) -> None:
+        keys = list(keys)
+        if keys:
+            act()
+        in_batches(keys, change, now)
+
+    monkeypatch.setattr(recovery, "_in_batches", late)
+
+
 def test_a_session_renewed_in_the_meantime_is_not_taken_by_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     session, claim = claimed()
     at = NOW + timedelta(seconds=13)
-    recover = leases._recover
-
-    def just_in_time(found: Session, now: datetime) -> None:
-        leases.renew([claim], at)
-        recover(found, now)
-
-    monkeypatch.setattr(leases, "_recover", just_in_time)
-    assert leases.sweep(at) == []
+    between_look_and_lock(monkeypatch, lambda: leases.renew([claim], at))
+    assert recovery.sweep(at) == []
     assert fresh(session).status == Status.RUNNING
     assert last_event(session).kind != "lost"
 
@@ -343,19 +352,48 @@ def test_a_stop_request_that_comes_during_the_sweep_is_not_overlooked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session, _ = claimed()
-    at = NOW + timedelta(seconds=13)
-    recover = leases._recover
 
-    def just_before(found: Session, now: datetime) -> None:
+    def cancel() -> None:
         actions.cancel(actor=builders.SYSTEM, session_id=session.pk, reason="no longer needed")
-        recover(found, now)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(leases, "_recover", just_before)
-        leases.sweep(at)
-    assert fresh(session).status == Status.RUNNING
-    leases.sweep(at)
-    assert fresh(session).status == Status.CANCELLED
+    between_look_and_lock(monkeypatch, cancel)
+    assert recovery.sweep(NOW + timedelta(seconds=13)) == []
+    after = fresh(session)
+    assert (after.status, after.why) == (Status.CANCELLED, "no longer needed")
+
+
+def lost_and_expired(number: int) -> list[Session]:
+    """So many lost sessions, so many of them out of attempts, and so many whose approval request has expired."""
+    lost = [builders.lost() for _ in range(number)]
+    worn_out = [builders.lost() for _ in range(number)]
+    Session.objects.filter(pk__in=[session.pk for session in worn_out]).update(attempt=3)
+    waiting = [builders.waiting_for_approval() for _ in range(number)]
+    Approval.objects.filter(decision="").update(expires_at=NOW)
+    return [*lost, *worn_out, *waiting]
+
+
+def test_a_sweep_makes_as_many_queries_for_many_sessions_as_for_few() -> None:
+    # Three that look for what there is to do; for the requests that have expired a lock, a read and three writes; for
+    # the lost sessions a lock, a write for each of two kinds, and their events.
+    for number in (1, 12):
+        sessions = lost_and_expired(number)
+        with CaptureQueriesContext(connection) as captured:
+            recovery.sweep(LATER)
+        statements = [q["sql"] for q in captured.captured_queries if "SAVEPOINT" not in q["sql"]]
+        assert len(statements) == 12, "\n".join(statements)
+        for session in sessions:
+            after = fresh(session)
+            event = last_event(session)
+            assert after.version == session.version + 1
+            assert (event.actor_name, event.position) == ("sweep", after.position)
+        kinds = [last_event(session).kind for session in sessions]
+        assert kinds == ["lost"] * number + ["gave_up"] * number + ["expired"] * number
+
+
+def test_a_sweep_works_through_more_sessions_than_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "BATCH", 2)
+    sessions = [builders.lost() for _ in range(5)]
+    assert set(recovery.sweep(LATER)) == {session.pk for session in sessions}
 
 
 # Approval requests that expire
@@ -364,15 +402,15 @@ def test_a_stop_request_that_comes_during_the_sweep_is_not_overlooked(
 def test_an_approval_that_is_not_given_in_time_expires_and_the_session_goes_on() -> None:
     session = builders.waiting_for_approval()
     Approval.objects.update(expires_at=NOW)
-    assert leases.sweep(NOW - timedelta(seconds=1)) == []
-    assert leases.sweep(NOW) == [session.pk]
+    assert recovery.sweep(NOW - timedelta(seconds=1)) == []
+    assert recovery.sweep(NOW) == [session.pk]
     approval, after = Approval.objects.get(), fresh(session)
-    assert (approval.decision, approval.decided_at, approval.message) == ("expired", NOW, leases.EXPIRED)
+    assert (approval.decision, approval.decided_at, approval.message) == ("expired", NOW, recovery.EXPIRED)
     assert (after.status, after.waiting_for, after.why, after.attempt) == (Status.QUEUED, "", "", 0)
     assert after.version == session.version + 1
     event = last_event(session)
     assert (event.kind, event.data["tool"], event.position) == ("expired", "issue_refund", after.position)
-    assert leases.sweep(NOW) == [session.pk]
+    assert recovery.sweep(NOW) == [session.pk]
     assert session.events.filter(kind="expired").count() == 1
 
 
@@ -384,7 +422,7 @@ def test_a_session_waits_on_while_another_approval_is_open() -> None:
     history.ask(history.calls[0], expires_at=NOW)
     history.ask(history.calls[1])
     session = history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="Two calls.")
-    assert leases.sweep(NOW) == []
+    assert recovery.sweep(NOW) == []
     assert sorted(Approval.objects.values_list("decision", flat=True)) == ["", "expired"]
     assert fresh(session).status == Status.WAITING
 
@@ -398,10 +436,10 @@ def test_an_approval_request_on_a_discarded_branch_does_not_expire() -> None:
         checkpoint_id=Checkpoint.objects.filter(branch=session.branch)[0].pk,
         reason="another way",
     )
-    assert leases.sweep(NOW) == []
+    assert recovery.sweep(NOW) == []
     assert Approval.objects.get().decision == ""
     actions.undo(actor=builders.SYSTEM, session_id=session.pk, reason="it was right")
-    assert leases.sweep(NOW) == [session.pk]
+    assert recovery.sweep(NOW) == [session.pk]
 
 
 # Tasks
@@ -414,3 +452,19 @@ def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, setti
     session = builders.queued()
     tasks.sweep()
     assert sent == [((str(session.pk),), {"expires": 7, "queue": SWEEP_QUEUE})]
+
+
+def test_an_unavailable_broker_is_tried_once_by_a_sweep(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[Any] = []
+
+    def refuse(task: str, args: Any, **options: Any) -> None:
+        tries.append(args)
+        raise OperationalError("away")
+
+    monkeypatch.setattr(app, "send_task", refuse)
+    builders.queued(), builders.queued()
+    tasks.sweep()
+    assert len(tries) == 1
+    assert caplog.text.count("was not sent") == 1

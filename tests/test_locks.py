@@ -19,7 +19,7 @@ from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
 from sessions_app.models import Approval, Event, Message, ModelCall, RegisteredAgent, Session, Status
-from sessions_app.runtime import leases, step_rows
+from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
 from tests.chaos import database
@@ -287,11 +287,11 @@ def test_the_sweep_and_claims_leave_a_lost_session_that_is_locked_until_it_is_fr
     held, free, late = builders.lost(), builders.lost(), builders.waiting_for_approval()
     Approval.objects.filter(session=late).update(expires_at=timezone.now())
     with locked_elsewhere(held, late):
-        assert leases.sweep() == [free.pk]
+        assert recovery.sweep() == [free.pk]
         assert leases.claim(held.pk, "host:2") is None
         assert fresh(held).status == Status.RUNNING
         assert fresh(late).status == Status.WAITING
-    assert set(leases.sweep()) == {held.pk, free.pk, late.pk}
+    assert set(recovery.sweep()) == {held.pk, free.pk, late.pk}
 
 
 @on_postgres

@@ -21,7 +21,7 @@ from agentstate.journals import MemoryJournal
 from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.models import Approval, CallStatus, Phase, Session, Status, ToolCall, ToolResult, WaitingFor
-from sessions_app.runtime import leases
+from sessions_app.runtime import recovery
 from tests import driving, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
@@ -250,11 +250,11 @@ def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:
 
 def test_an_approval_that_is_not_given_in_time_expires_and_the_model_is_told(desk: Desk) -> None:
     session = asking(desk)
-    assert leases.sweep(timezone.now() + timedelta(hours=2)) == [session.pk]
+    assert recovery.sweep(timezone.now() + timedelta(hours=2)) == [session.pk]
     session = desk.run(desk.due(session))
     assert session.phase == Phase.DONE
     assert did() == ["fast(look)"]
-    assert sum(leases.EXPIRED in text for text in tool_messages(desk, session)) == 2
+    assert sum(recovery.EXPIRED in text for text in tool_messages(desk, session)) == 2
     assert {call.status for call in desk.calls(session) if call.tool == "refund"} == {CallStatus.REJECTED}
 
 

@@ -11,7 +11,7 @@ from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
 from sessions_app.models.enums import EventKind, Role, StaffPermission
-from sessions_app.models.event import Event, record_event, record_next_event
+from sessions_app.models.event import Event, insert_events, record_event, record_next_event, unsaved_event
 from sessions_app.models.memory import MemoryEntry
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
@@ -63,7 +63,9 @@ __all__ = [
     "ToolResult",
     "WaitingFor",
     "Worker",
+    "insert_events",
     "record_event",
     "record_next_event",
     "resting_fields",
+    "unsaved_event",
 ]

@@ -1,5 +1,6 @@
 """The audit trail: what a person or the system did to a session, when and why. Only ever inserted."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Required, TypedDict, Unpack
 
@@ -101,17 +102,17 @@ class EventDetails(TypedDict, total=False):
     at: datetime
 
 
-def record_event(
+def unsaved_event(
     session: Session, kind: EventKind, *, position: int, **details: Unpack[EventDetails]
 ) -> Event:
-    """Add an event to the session's audit trail. Every event is recorded by this function.
+    """An event for the session's audit trail. Every event is made by this function.
 
     Only the keys of the session are read: it need not be up to date.
 
     :param position: The next of the session's positions. The caller has locked the session's row and counts it up in
         the same transaction.
     """
-    return Event.objects.create(
+    return Event(
         session=session,
         branch_id=session.branch_id,
         position=position,
@@ -122,6 +123,20 @@ def record_event(
         data=details.get("data") or {},
         created_at=details.get("at") or timezone.now(),
     )
+
+
+def record_event(
+    session: Session, kind: EventKind, *, position: int, **details: Unpack[EventDetails]
+) -> Event:
+    """Add an event of `unsaved_event` to the session's audit trail."""
+    event = unsaved_event(session, kind, position=position, **details)
+    event.save(force_insert=True)
+    return event
+
+
+def insert_events(events: Sequence[Event]) -> None:
+    """Add the events, each of `unsaved_event`, to the audit trails of their sessions by one statement."""
+    Event.objects.bulk_create(events)
 
 
 def record_next_event(session: Session, kind: EventKind, **details: Unpack[EventDetails]) -> Event:

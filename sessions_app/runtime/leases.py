@@ -1,13 +1,12 @@
-"""Leases: which worker may run a session, until when, and what becomes of a session whose worker is lost.
+"""Leases: which worker may run a session, and until when.
 
 A session has one writer. A claim gives it a new epoch, and every write of the run carries that epoch; a write with an
 old one changes nothing. The lease only says when another worker may take the session over: its worker renews it with
 each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
-A claim or a renewal is one conditional UPDATE whose row count says who was first; the sweep locks a session before it
-changes it. No lock outlasts a transaction. A process that stops in the middle of a commit may lock the row for long:
-nothing here waits for that. What is locked is left to the next sweep, the next wake-up or the next heartbeat. `now` can
-be given everywhere, so that no test has to wait.
+A claim or a renewal is one conditional UPDATE whose row count says who was first. No lock outlasts a transaction. A
+process that stops in the middle of a commit may lock the row for long: nothing here waits for that. What is locked is
+left to the next wake-up or the next heartbeat. `now` can be given everywhere, so that no test has to wait.
 """
 
 import logging
@@ -26,28 +25,14 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from sessions_app import locks
-from sessions_app.history.failures import failure_of
 from sessions_app.mirror.live import session_changed
-from sessions_app.models import (
-    Approval,
-    EventKind,
-    Session,
-    Status,
-    StopRequest,
-    WaitingFor,
-    Worker,
-    record_next_event,
-)
+from sessions_app.models import Session, Status, Worker
+from sessions_app.runtime.recovery import recover
 
 logger = logging.getLogger(__name__)
 
-# How many due sessions one sweep wakes, oldest first: enough to keep workers busy until the next.
-SWEEP_LIMIT = 500
-SWEEP = "sweep"
 # How long a claim waits for the row's lock: longer than a commit takes. The sweep wakes the session again.
 CLAIM_WAIT_SECONDS = 1.0
-# What the model is told of a call whose approval request has expired.
-EXPIRED = "Nobody approved this call in time, so it was not run."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +65,8 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
 
 
 def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
-    for session in Session.objects.lost(now).filter(pk=session_id):
-        # By the rules of the sweep: stop requests and the limit of attempts apply here too.
-        _recover(session, now)
+    # By the rules of the sweep: stop requests and the limit of attempts apply here too.
+    recover(Session.objects.lost(now).filter(pk=session_id), now)
     before = Session.objects.due(now).filter(pk=session_id).values("epoch", "attempt").first()
     if before is None:
         return None
@@ -136,26 +120,6 @@ def _renew_one(sessions: QuerySet[Session], session_id: UUID, lease_end: datetim
         if not locks.is_timeout(error):
             raise
         logger.warning("Session %s is locked, so its lease was not renewed.", session_id)
-
-
-def sweep(now: datetime | None = None) -> list[UUID]:
-    """Recover lost sessions and expire approval requests, except of sessions that are locked.
-
-    :returns: The sessions that are due, longest first.
-    """
-    now = now or timezone.now()
-    expired = Approval.objects.filter(
-        decision="",
-        expires_at__lte=now,
-        session__branch=F("call__branch"),
-        session__status__in=(Status.WAITING, Status.PAUSED),
-    )
-    for session_id in expired.order_by().values_list("session", flat=True).distinct():
-        _expire(session_id, now)
-    for session in Session.objects.lost(now):
-        _recover(session, now)
-    due = Session.objects.due(now).order_by("next_run_at")
-    return list(due.values_list("pk", flat=True)[:SWEEP_LIMIT])
 
 
 def sign_off(worker: str, now: datetime | None = None) -> None:
@@ -236,58 +200,3 @@ class Heartbeat:
 
 def _lease_end(now: datetime) -> datetime:
     return now + timedelta(seconds=settings.AGENTSTATE_LEASE_SECONDS)
-
-
-def _recover(session: Session, now: datetime) -> None:
-    """Release a lost session, unless it has changed since it was read or is locked."""
-    # The version too: a stop request that came since must not be overlooked.
-    unchanged = Session.objects.lost(now).filter(pk=session.pk, epoch=session.epoch, version=session.version)
-    with transaction.atomic():
-        locked = unchanged.select_for_update(skip_locked=True).first()
-        if locked is not None:
-            _release_lost(locked, now)
-
-
-def _release_lost(session: Session, now: datetime) -> None:
-    """Stop the locked session if that was requested; give up after too many attempts; otherwise queue it."""
-    data = {"worker": session.worker, "attempt": session.attempt}
-    reason = ""
-    if session.stop_request:
-        request = StopRequest(session.stop_request)
-        kind, reason = request.event, session.why
-        session.rest(request.status, now=now)
-    elif session.attempt >= settings.AGENTSTATE_MAX_ATTEMPTS:
-        kind = EventKind.GAVE_UP
-        why = f"Its worker was lost {session.attempt} times in a row without getting any further."
-        session.rest(Status.WAITING, now=now, why=why, waiting_for=WaitingFor.RETRIES)
-        session.failure = failure_of(session)
-    else:
-        kind = EventKind.LOST
-        session.rest(Status.QUEUED, now=now, keep_attempts=True)
-    # The lost worker may only be slow: from here on it cannot write.
-    session.epoch += 1
-    session.outdate_pages(now)
-    record_next_event(session, kind, actor_name=SWEEP, reason=reason, data=data, at=now)
-    session.save()
-
-
-def _expire(session_id: UUID, now: datetime) -> None:
-    """Reject the calls whose approval requests have expired; the session continues when no request is open any more."""
-    with transaction.atomic():
-        session = Session.objects.select_for_update(skip_locked=True).filter(pk=session_id).first()
-        if session is None or session.status not in (Status.WAITING, Status.PAUSED):
-            return
-        still_open = Approval.objects.filter(call__branch=session.branch_id, decision="")
-        expired = list(still_open.filter(expires_at__lte=now).select_related("call"))
-        if not expired:
-            return
-        for approval in expired:
-            approval.decision, approval.message = Approval.Decision.EXPIRED, EXPIRED
-            approval.decided_at = now
-            approval.save()
-            data = approval.call.reference()
-            record_next_event(session, EventKind.EXPIRED, actor_name=SWEEP, data=data, at=now)
-        if session.waiting_for == WaitingFor.APPROVAL and not still_open.exists():
-            session.rest(Status.QUEUED, now=now, why="")
-        session.outdate_pages(now)
-        session.save()

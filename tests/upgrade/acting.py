@@ -23,7 +23,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.runtime import leases
+from sessions_app.runtime import recovery
 from sessions_app.runtime.worker import drive
 
 PERSON = Actor.system("after the upgrade")
@@ -112,7 +112,7 @@ def _drive(session: Session) -> None:
 def _answer_approvals(session: Session) -> None:
     asked = Approval.objects.filter(call__branch=session.branch, decision="").order_by("call__position")
     if asked.filter(expires_at__lte=timezone.now()).exists():
-        leases.sweep()
+        recovery.sweep()
         return
     for approval in asked.select_related("call", "repeats"):
         how: dict[str, Any] = {"actor": PERSON, "session_id": session.pk, "call_id": approval.call.pk}

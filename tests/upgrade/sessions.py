@@ -27,7 +27,7 @@ from sessions_app.models import (
     Status,
     ToolCall,
 )
-from sessions_app.runtime import leases
+from sessions_app.runtime import leases, recovery
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.leases import Heartbeat
 from sessions_app.runtime.worker import drive
@@ -278,7 +278,7 @@ def approvals() -> None:
 
 def expired() -> None:
     session = expire_approvals(start_session("Approval expired", "lend H1 10; look after"))
-    leases.sweep()
+    recovery.sweep()
     drive_to_rest(session)
 
 
@@ -318,7 +318,7 @@ def failures() -> None:
     session = start_session("Lost too often", "read a", run=False)
     for _ in range(5):
         lose_in(session, "read")
-        leases.sweep()
+        recovery.sweep()
     assert fresh(session).waiting_for == "retries"
 
 
@@ -380,7 +380,7 @@ def swept() -> None:
     expire_lease(
         cancel(kill_in(start_session("Cancelled by the sweep", "look a; read b", run=False), "read"))
     )
-    leases.sweep()
+    recovery.sweep()
 
 
 def not_swept() -> None:
