@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.forms.models import model_to_dict
 from django.test.utils import CaptureQueriesContext
@@ -13,6 +14,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
 from sessions_app.access.masking import Mask
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.session import state
 from sessions_app.history import restore
 from sessions_app.models import (
@@ -619,6 +621,45 @@ def test_a_result_that_lies_in_the_ledger_only_is_replaced_too():
     replace_message(session, position=told.position, text="lapsed")
     assert seen(session)[-1] == "lapsed"
     assert ToolCall.objects.get(branch=session.branch).result == "active"
+
+
+def test_a_corrected_result_is_where_the_session_runs_on_from_and_one_undo_returns():
+    history = builders.looked_up()
+    first_checkpoint = history.last_checkpoint
+    history.lookup("POL-9")
+    history.reply("Both are covered.")
+    session = history.end("Both are covered.")
+    told = Message.objects.filter(branch=session.branch, role="tool").earliest("position")
+    before = seen(session)
+    replace_message(session, position=told.position, text="It has lapsed.", rewind=True)
+    rewound = fresh(session)
+    assert (rewound.status, rewound.final_answer) == ("queued", "")
+    assert seen(session)[-1] == "It has lapsed."
+    assert len(seen(session)) == len(before) - 3
+    branch, checkpoint = present(session)
+    assert (branch.left_at, checkpoint.kind, checkpoint.step) == (first_checkpoint.position, "step", 1)
+    assert calls(session) == []
+    event = rewound.events.last()
+    assert event is not None
+    assert event.description == "replaced the result of lookup_policy, rewound to there and resumed it"
+    actions.undo(actor=SYSTEM, session_id=session.pk, reason="It was right")
+    assert (fresh(session).status, fresh(session).final_answer) == ("idle", "Both are covered.")
+    assert seen(session) == before
+
+
+def test_a_correction_that_rewinds_needs_the_permission_for_both_and_a_step_that_read_the_message():
+    session = builders.done()
+    told = Message.objects.get(branch=session.branch, role="tool")
+    person = builders.user("supervisor")
+    give = Permission.objects.filter(codename__in=["view_session", "repair_session"])
+    person.groups.clear()
+    person.user_permissions.set(give)
+    repairer = Actor.of(User.objects.get(pk=person.pk))
+    with pytest.raises(Forbidden, match="rewind"):
+        replace_message(session, position=told.position, rewind=True, actor=repairer)
+    said = Message.objects.filter(branch=session.branch, role="assistant").latest("position")
+    with pytest.raises(Invalid, match="No step has started since then"):
+        replace_message(session, position=said.position, rewind=True)
 
 
 def test_a_reply_without_words_is_given_some_and_keeps_its_calls():

@@ -11,7 +11,17 @@ from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.models import Allowance, Approval, Branch, Checkpoint, Event, Session, StateValue, ToolCall
+from sessions_app.models import (
+    Allowance,
+    Approval,
+    Branch,
+    Checkpoint,
+    Event,
+    Message,
+    Session,
+    StateValue,
+    ToolCall,
+)
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -112,6 +122,44 @@ def test_a_message_is_replaced_for_the_model(supervisor):
     message.refresh_from_db()
     assert message.text == "Is my windscreen covered by POL-7?"
     assert "Is POL-8 covered?" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
+
+
+def test_a_correction_that_rewinds_says_what_it_discards_and_is_compared_and_undone_from_there(supervisor):
+    history = builders.looked_up()
+    told = Message.objects.get(branch=history.branch, role="tool")
+    history.reply(calls=[("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    history.finish(history.calls[0], "paid")
+    history.checkpoint("step")
+    history.reply("Paid.")
+    session = history.end("Paid.")
+    address = f"/sessions/{session.pk}/message-text/?position={told.position}"
+    form = " ".join(supervisor.get(address).content.decode().split())
+    assert "2 steps of the current history will be discarded." in form
+    assert "Not undone:" in form
+    assert "issue_refund" in form
+    answer = send(
+        supervisor, session, "message-text", position=told.position, text="It has lapsed.", second="on"
+    )
+    assert answer.status_code == 302
+    assert Session.objects.get(pk=session.pk).status == "queued"
+    page = supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert f'<a href="/sessions/{session.pk}/branches/1/compare/">Compare</a>' in page
+    comparison = supervisor.get(f"/sessions/{session.pk}/branches/1/compare/", follow=True).content.decode()
+    assert f'href="/sessions/{session.pk}/undo/"' in comparison
+
+
+def test_two_checkpoints_of_the_current_history_offer_no_undo(supervisor):
+    session = builders.rewound()
+    first = Checkpoint.objects.filter(branch__session=session).earliest("position")
+    comparison = supervisor.get(f"/compare/?a={first.pk}&b={first.pk}").content.decode()
+    assert f"/sessions/{session.pk}/undo/" not in comparison
+
+
+def test_a_message_that_no_step_has_read_yet_is_corrected_without_rewinding(supervisor):
+    session = builders.done()
+    said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
+    form = supervisor.get(f"/sessions/{session.pk}/message-text/?position={said.position}").content.decode()
+    assert "Save, rewind and resume" not in form
 
 
 def test_a_person_answers_for_a_tool(supervisor):

@@ -84,7 +84,7 @@ def rewind(
     check(session, REWIND, checkpoint=checkpoint)
     now = timezone.now()
     data = go_back(session, checkpoint, parent, actor, reason, now)
-    _set_status_at(session, checkpoint, run=run, why=reason, now=now)
+    set_status_at(session, checkpoint, run=run, why=reason, now=now)
     return commit(session, REWIND.event, actor, reason, data)
 
 
@@ -107,7 +107,7 @@ def go_back(
         created_by=actor.user,
         reason=reason,
     )
-    _move_to(session, checkpoint, now)
+    move_to(session, checkpoint, now)
     return {
         "checkpoint": checkpoint.pk,
         "position": checkpoint.position,
@@ -193,8 +193,8 @@ def fork(
         _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
     elif message:
         InboxMessage.objects.create(session=fork, text=message, author=actor.user)
-    _move_to(fork, checkpoint, now)
-    _set_status_at(fork, checkpoint, run=run or bool(message), why=reason, now=now)
+    move_to(fork, checkpoint, now)
+    set_status_at(fork, checkpoint, run=run or bool(message), why=reason, now=now)
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
     commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
     return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
@@ -288,7 +288,7 @@ def leave(session: Session) -> Branch:
     return branch
 
 
-def _move_to(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
+def move_to(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
     """Set the session's fields as they were at the checkpoint."""
     outcome = checkpoint.outcome or {}
     session.phase, session.previous_phase, session.phase_since = checkpoint.phase, "", now
@@ -299,7 +299,7 @@ def _move_to(session: Session, checkpoint: Checkpoint, now: datetime) -> None:
     session.attempt = 0
 
 
-def _set_status_at(session: Session, checkpoint: Checkpoint, *, run: bool, why: str, now: datetime) -> None:
+def set_status_at(session: Session, checkpoint: Checkpoint, *, run: bool, why: str, now: datetime) -> None:
     """Pause at the checkpoint, or continue from it; the end of a turn needs an unread message to continue."""
     over = checkpoint.kind == Checkpoint.Kind.END
     if over and not session.inbox.exists():
@@ -335,5 +335,5 @@ def _drop_turn_without_message(session: Session, branch: Branch) -> None:
         return
     tip = restore.last_visible(Checkpoint, branch)
     if tip is not None and tip.kind == Checkpoint.Kind.END:
-        _move_to(session, tip, timezone.now())
+        move_to(session, tip, timezone.now())
         set_status(session, Status.IDLE)

@@ -13,7 +13,14 @@ from agentstate.durable.state.tags import is_well_formed, shape, tagged_values
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ANSWER_CALL, ANSWER_STEP, EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE
+from sessions_app.action_list import (
+    ANSWER_CALL,
+    ANSWER_STEP,
+    EDIT_MEMORY,
+    EDIT_STATE,
+    REPLACE_MESSAGE,
+    REWIND,
+)
 from sessions_app.actions import repair_branch
 from sessions_app.actions.base import in_one_transaction, json_object, require, required_result, required_text
 from sessions_app.history import restore
@@ -98,26 +105,36 @@ def replace_message(
     position: int,
     text: str,
     reason: str,
+    rewind: bool = False,
     expected_version: int | None = None,
 ) -> Session:
     """Let the model read another text in place of a message's text or a tool's result.
 
+    :param rewind: Discard what came after the message was read for the first time, and run on from there.
     :raises NotFound: if the model does not see a message at this position.
     """
     require(actor, REPLACE_MESSAGE.permission)
+    if rewind:
+        require(actor, REWIND.permission)
     text = required_text("The text", text)
-    draft = repair_branch.begin(REPLACE_MESSAGE, actor, session_id, reason, expected_version)
+    draft = repair_branch.begin(
+        REPLACE_MESSAGE, actor, session_id, reason, expected_version, step_after=position if rewind else None
+    )
     context = restore.context_of(draft.repaired, draft.checkpoint)
     message = next(
         (message for message in fill_texts(draft.repaired, context) if message.position == position), None
     )
     if message is None:
-        raise NotFound(f"The model sees no message {position} at the last checkpoint.")
+        raise NotFound(
+            f"The model sees no message {position} at {'this' if rewind else 'the last'} checkpoint."
+        )
     if message.text == text:
         raise Invalid("Nothing was changed.")
     replacement = draft.add_message(message, text)
     draft.context = [replacement.position if row.position == position else row.position for row in context]
-    data = {"position": position, "by": replacement.position, "role": message.role}
+    data: dict[str, Json] = {"position": position, "by": replacement.position, "role": message.role}
+    if rewind:
+        data["rewound"] = True
     if call := restore.call_answered_by(draft.repaired, message):
         data |= {"call": call.pk, "tool": call.tool, "call_position": call.position}
     return draft.commit("message", data)

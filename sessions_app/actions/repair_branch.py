@@ -1,7 +1,8 @@
 """The branch that a repair makes: a checkpoint of its own that holds what was changed, and the unfinished step's work.
 
 The new branch leaves the present one at its last checkpoint. What the unfinished step has done already (the model's
-reply, its calls and approvals) is copied to it, so that nothing is asked or run again. The session's row is locked by
+reply, its calls and approvals) is copied to it, so that nothing is asked or run again. A repair that also rewinds
+leaves the present branch at an earlier checkpoint, and the session runs on from there. The session's row is locked by
 `begin`, inside the action's transaction.
 """
 
@@ -18,7 +19,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, lock, required_text, set_status
-from sessions_app.actions.history import leave, next_number
+from sessions_app.actions.history import leave, move_to, next_number, set_status_at
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF, pack
 from sessions_app.models import (
@@ -44,7 +45,8 @@ class RepairDraft:
     """A repair until it is committed: the branch that is repaired, the new one, and what changes on it.
 
     ``context`` are the positions that the model sees; ``answers`` are by the position of a call on the repaired branch.
-    Without ``copies_step`` the unfinished step begins again.
+    Without ``copies_step`` the unfinished step begins again. With ``rewinds``, the session runs on from the checkpoint,
+    and what came after it is discarded.
     """
 
     action: Action
@@ -59,6 +61,7 @@ class RepairDraft:
     context: list[int] | None = None
     answers: dict[int, tuple[CallStatus, str]] = field(default_factory=dict)
     copies_step: bool = True
+    rewinds: bool = False
 
     def next_position(self) -> int:
         self.session.position += 1
@@ -93,17 +96,24 @@ class RepairDraft:
         """Write the new checkpoint, copy the unfinished step, and move the session to the new branch."""
         session = self.session
         checkpoint = _write_checkpoint(self)
-        if self.copies_step:
+        if self.copies_step and not self.rewinds:
             _copy_unfinished_step(self)
         session.branch = self.new_branch
+        if self.rewinds:
+            move_to(session, checkpoint, self.now)
+            set_status_at(session, checkpoint, run=True, why=self.reason, now=self.now)
+            return self._commit(what, data, checkpoint)
         turn_over = self.checkpoint.kind == Checkpoint.Kind.END and session.phase == Phase.DONE
         if turn_over and not session.inbox.exists():
             set_status(session, Status.IDLE)
         else:
             _set_status_of_step(self)
+        return self._commit(what, data, checkpoint)
+
+    def _commit(self, what: str, data: dict[str, Json], checkpoint: Checkpoint) -> Session:
         branches = {"from_branch": self.repaired.number, "to_branch": self.new_branch.number}
         return commit(
-            session,
+            self.session,
             self.action.event,
             self.actor,
             self.reason,
@@ -112,11 +122,19 @@ class RepairDraft:
 
 
 def begin(
-    action: Action, actor: Actor, session_id: UUID | str, reason: str, expected_version: int | None
+    action: Action,
+    actor: Actor,
+    session_id: UUID | str,
+    reason: str,
+    expected_version: int | None,
+    *,
+    step_after: int | None = None,
 ) -> RepairDraft:
     """Lock the session, check that it can be repaired, and make the new branch.
 
-    :raises Invalid: for a session that has no checkpoint yet.
+    :param step_after: Rewind to the start of the first step after this position, instead of repairing the last
+        checkpoint.
+    :raises Invalid: for a session that has no checkpoint yet, and where no step started after that position.
     """
     reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
@@ -125,6 +143,10 @@ def begin(
     checkpoint = restore.last_visible(Checkpoint, repaired)
     if checkpoint is None:
         raise Invalid("It has not started yet, so there is nothing to repair.")
+    if step_after is not None:
+        checkpoint = restore.step_after(repaired, step_after)
+        if checkpoint is None:
+            raise Invalid("No step has started since then: save the correction, then resume.")
     now = timezone.now()
     new_branch = Branch.objects.create(
         session=session,
@@ -137,7 +159,8 @@ def begin(
         created_by=actor.user,
         reason=reason,
     )
-    return RepairDraft(action, actor, reason, session, repaired, new_branch, checkpoint, now)
+    rewinds = step_after is not None
+    return RepairDraft(action, actor, reason, session, repaired, new_branch, checkpoint, now, rewinds=rewinds)
 
 
 def _write_checkpoint(draft: RepairDraft) -> Checkpoint:

@@ -36,8 +36,16 @@ def tell(request: HttpRequest, form: ActionForm, session: Session) -> None:
         form.subject,
         form.action.told(session),
     ]
-    parts += [_way_back(form, session)]
+    parts += [_comparison(form, session), _way_back(form, session)]
     messages.success(request, format_html_join(" · ", "{}", ([part] for part in parts if part)))
+
+
+def _comparison(form: ActionForm, session: Session) -> SafeString | str:
+    """A link that compares the branch which the action left with the present one."""
+    left_branch = session.current_branch.undo_to if TAKEN_BACK_BY.get(form.action) is UNDO else None
+    if left_branch is None:
+        return ""
+    return format_html('<a href="{}">Compare</a>', address("compare-branch", session.pk, left_branch.number))
 
 
 def _way_back(form: ActionForm, session: Session) -> SafeString | str:

@@ -16,7 +16,7 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.names import CallState, CheckpointKind
+from agentstate.names import STEP_KINDS, CallState, CheckpointKind
 from sessions_app.history.message_rows import RESULT_OF, results_of, unpack
 from sessions_app.models import (
     Branch,
@@ -89,6 +89,12 @@ def last_visible(
         if row is not None:
             return row
     return None
+
+
+def step_after(branch: Branch, position: int) -> Checkpoint | None:
+    """The start of the first step after the position; None if none has started since. One query."""
+    starts = Checkpoint.objects.visible_on(branch, after=position).filter(kind__in=STEP_KINDS)
+    return starts.order_by("position").first()
 
 
 def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = ()) -> list[Message]:

@@ -156,10 +156,9 @@ def _describe_repair(data: dict[str, Any]) -> str:
             return f"changed {', '.join(first)} and {last}" if first else f"changed {last}"
         case "value":
             return "wrote its conversation and working memory"
-        case "message" if data.get("tool"):
-            return f"replaced the result of {data['tool']}"
         case "message":
-            return "replaced a message"
+            replaced = f"replaced the result of {data['tool']}" if data.get("tool") else "replaced a message"
+            return f"{replaced}, rewound to there and resumed it" if data.get("rewound") else replaced
         case "call":
             return f"answered for {data.get('tool')}"
         case "step":

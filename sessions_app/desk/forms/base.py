@@ -15,16 +15,20 @@ from sessions_app.models import Session
 
 # What an action may be about besides the session: the names of `Action.impossible`.
 TARGETS = ("checkpoint", "call", "approval")
+# The parameter of the form's second button.
+SECOND = "second"
 
 
 class ActionForm(forms.Form):
     """An action on one session, as the person sees it. ``version`` is that of the session as the page showed it.
 
     ``details`` is the template of what the dialog shows above the fields: the values that `read_details` returns.
-    ``heading`` and ``button`` may be others than the action's where the form does more.
+    ``heading`` and ``button`` may be others than the action's where the form does more. ``second_button`` is the label
+    of another button, which sends the form with the parameter `SECOND`; "" for none.
     """
 
     details = ""
+    second_button = ""
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
 
     version = Key()

@@ -9,20 +9,25 @@ from typing import Any, ClassVar
 from django import forms
 
 from sessions_app import actions, wording
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
+from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
     ANSWER_CALL,
     ANSWER_STEP,
     EDIT_MEMORY,
     EDIT_STATE,
     REPLACE_MESSAGE,
+    REWIND,
     Action,
 )
 from sessions_app.actions.repair import value_type
-from sessions_app.desk.forms.base import ActionForm, ReasonForm
+from sessions_app.desk.forms.base import SECOND, ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
 from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo, restored_text
-from sessions_app.desk.pages.session import repairs, state
+from sessions_app.desk.pages.session import consequences, repairs, state
+from sessions_app.desk.pages.why_not import WhyNot
+from sessions_app.history import restore
 from sessions_app.models import Session
 
 NAME_IS_HIDDEN = "A part of the name of this key is hidden, so its value cannot be changed here."
@@ -106,11 +111,27 @@ class StateForm(ReasonForm):
 
 
 class MessageTextForm(ReasonForm):
+    """With the second button, the session also rewinds to the step that read the message first, and runs on there."""
+
+    details = "session/_dialog_correction.html"
+
     position = Key(error_messages={"required": "Choose a message that the model reads."})
     text = LongText(label="What the model reads instead")
     field_order = ("version", "position", "text", "reason")
 
+    def read_details(self) -> dict[str, Any]:
+        """What is discarded where the session also rewinds to where the message was first read, if it can."""
+        position = whole_number(str(self["position"].value() or ""))
+        checkpoint = None
+        if position is not None and not WhyNot(self.context.actor).of(REWIND):
+            checkpoint = restore.step_after(self.context.branch, position)
+        if checkpoint is None or agent_cannot_run(self.session):
+            return {}
+        self.second_button = "Save, rewind and resume"
+        return {"checkpoint": checkpoint, "consequences": consequences.of_rewind(self.context, checkpoint)}
+
     def perform(self, **arguments: Any) -> Session:
+        arguments["rewind"] = SECOND in self.data
         current_text = repairs.message_text(self.session.current_branch, arguments["position"])
         arguments["text"] = restored_text(self.context.mask, arguments["text"], current_text)
         return actions.replace_message(**arguments)

@@ -6,6 +6,9 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET
 
+from sessions_app.access.availability import shows
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import UNDO
 from sessions_app.addresses import address
 from sessions_app.desk.context import Request, number, page_context, render_page, session_context, staff_page
 from sessions_app.desk.pages import compare
@@ -19,20 +22,29 @@ from sessions_app.models import Branch, Checkpoint
 def compare_page(request: Request) -> HttpResponse:
     """Two checkpoints beside each other, of one session or of two."""
     keys = [number(request, name) for name in ("a", "b")]
-    checkpoints = Checkpoint.objects.select_related("branch__session").in_bulk(
+    checkpoints = Checkpoint.objects.select_related("branch__session__branch").in_bulk(
         [key for key in keys if key is not None]
     )
     if any(key not in checkpoints for key in keys):
         raise Http404("There is no such checkpoint.")
     left, right = (checkpoints[key] for key in keys if key is not None)
-    mask = page_context(request).mask
-    comparison = compare.compare(left, right, mask, whole=may_know_hidden(request.user))
+    context = page_context(request)
+    comparison = compare.compare(left, right, context.mask, whole=may_know_hidden(request.user))
     only_differences = request.GET.get("show") == "differences"
     values = {
         "comparison": comparison.differences() if only_differences else comparison,
         "only_differences": only_differences,
+        "offers_undo": _offers_undo(left, right, context.actor),
     }
     return render_page(request, "desk/compare.html", values)
+
+
+def _offers_undo(left: Checkpoint, right: Checkpoint, actor: Actor) -> bool:
+    """Whether they show what the last rewind or repair of one session discarded, and this person can undo that."""
+    session = right.branch.session
+    if left.branch.session_id != session.pk or UNDO.why_not(session, actor):
+        return False
+    return not all(shows(session.current_branch, checkpoint) for checkpoint in (left, right))
 
 
 @staff_page
