@@ -7,6 +7,7 @@ from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.idempotency import idempotency_key
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AsyncOnly, agent
+from agentstate.durable.semantic_cache import SemanticCache
 from agentstate.library import (
     Answered,
     AtBreakpoint,
@@ -27,6 +28,7 @@ __all__ = [
     "Failed",
     "PendingCall",
     "RetryAt",
+    "SemanticCache",
     "ToolPolicy",
     "TurnUnfinished",
     "Waiting",

@@ -9,6 +9,7 @@ from agentstate.celery import SWEEP_QUEUE
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
 from sessions_app.mirror import live as mirror
+from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
 from sessions_app.runtime.process import heartbeat, worker_name
 from sessions_app.wake import send_advances, wake, wake_bulk
@@ -39,6 +40,7 @@ def sweep() -> None:
     mirror.find_lost()
     search_index.update()
     tool_cache.forget_expired()
+    ReusableReply.forget_expired()
 
 
 @shared_task

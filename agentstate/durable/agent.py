@@ -47,6 +47,7 @@ from agentstate.durable.registry import (
     describe_code_error,
     registration_of,
 )
+from agentstate.durable.semantic_cache import SemanticCache
 from agentstate.durable.state.encoding import clean_text
 
 
@@ -59,6 +60,7 @@ class WrappedAgent:
         no hook of the user's runs between the two.
     :param async_only: The parts that only `run_async` can use, named for people.
     :param runs_async: Workers run it by `run_async`.
+    :param semantic_cache: The policy of its registration.
     """
 
     agent: Agent
@@ -69,6 +71,7 @@ class WrappedAgent:
     may_start_calls: bool = False
     async_only: tuple[str, ...] = ()
     runs_async: bool = False
+    semantic_cache: SemanticCache | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Description:
 
     :param tools_pending: A toolset lists its tools only once it is warmed up.
     :param parts: See `agentstate.durable.description.definition_parts`; for `inputs`, `run_inputs`.
+    :param options: How workers run it: see `run_options`.
     """
 
     definition: str = ""
@@ -84,6 +88,7 @@ class Description:
     tools: list[dict[str, Any]] = field(default_factory=list)
     tools_pending: bool = False
     inputs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
 
@@ -129,6 +134,7 @@ def describe(registration: Registration) -> Description:
             tools=tools,
             tools_pending=lists_tools_later(durable.agent),
             inputs=run_inputs(durable.agent),
+            options=run_options(durable),
             parts=definition_parts(durable.agent),
         )
     except AgentBuildFailed as error:
@@ -136,6 +142,12 @@ def describe(registration: Registration) -> Description:
     except Exception as error:  # its toolsets may fail in any way
         why = f"The agent {registration.key!r} cannot be described: {type(error).__name__}: {error}"
         return Description(problem=clean_text(why))
+
+
+def run_options(durable: WrappedAgent) -> dict[str, Any]:
+    """How workers run the agent, as plain JSON: whether by `run_async`, and its semantic cache, if it has one."""
+    cache = durable.semantic_cache
+    return {"run_async": durable.runs_async, **({"semantic_cache": cache.to_dict()} if cache else {})}
 
 
 def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = None) -> WrappedAgent:
@@ -177,6 +189,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         may_start_calls=not hooks.get("before_tool"),
         async_only=async_only,
         runs_async=bool(async_only) if wishes_async is None else wishes_async,
+        semantic_cache=registered.semantic_cache if registered else None,
     )
 
 

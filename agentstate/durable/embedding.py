@@ -25,7 +25,7 @@ MOST_CHARACTERS = 8_000
 
 
 class Embedder:
-    """A Haystack text embedder that never fails: what it cannot embed is compared by words instead."""
+    """A Haystack text embedder that never fails: what it cannot embed is compared by words, or not at all."""
 
     def __init__(self, component: Any) -> None:
         self._component = component
@@ -42,7 +42,9 @@ class Embedder:
                 self._is_warm = True
             return stored_vector(self._component.run(text=text[:MOST_CHARACTERS])["embedding"])
         except Exception:
-            logger.warning("A text cannot be embedded, so it is compared by its words.", exc_info=True)
+            logger.warning(
+                "A text cannot be embedded, so it is compared by its words or not at all.", exc_info=True
+            )
             return None
 
 

@@ -70,7 +70,8 @@ class ReplayChatGenerator:
             result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
             return result
         replies = complete(
-            self._replies(run, options), lambda _: self.chat_generator.run(messages=messages, **options)
+            self._replies(run, messages, options),
+            lambda _: self.chat_generator.run(messages=messages, **options),
         )
         return {"replies": replies}
 
@@ -89,7 +90,9 @@ class ReplayChatGenerator:
         if run is None:
             return await self._ask_async(messages, options)
         replies = await complete_async(
-            self._replies(run, options), lambda _: self._ask_async(messages, options), run.journal_thread
+            self._replies(run, messages, options),
+            lambda _: self._ask_async(messages, options),
+            run.journal_thread,
         )
         return {"replies": replies}
 
@@ -101,15 +104,17 @@ class ReplayChatGenerator:
             result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
         return result
 
-    def _replies(self, run: RunContext, options: dict[str, Any]) -> Rule[None, Any, list[ChatMessage]]:
-        """The replies on record, or else those of the model, which this yields for."""
+    def _replies(
+        self, run: RunContext, messages: list[ChatMessage], options: dict[str, Any]
+    ) -> Rule[None, Any, list[ChatMessage]]:
+        """The replies on record, or else from the semantic cache, or else those of the model, which this yields for."""
         if self.name == AGENT_GENERATOR:
             run.commit_prepared_context()
         seq = run.next_seq(self.name)
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:
             return self._replay(run, recorded, options)
-        return (yield from self._call_model(run, seq, options))
+        return (yield from self._new_replies(run, seq, messages, options))
 
     def _replay(self, run: RunContext, recorded: ReplyRecord, options: dict[str, Any]) -> list[ChatMessage]:
         replies = [message_from(stored.body) for stored in recorded.messages]
@@ -121,30 +126,30 @@ class ReplayChatGenerator:
                 run.to_executing()
         return replies
 
-    def _call_model(
-        self, run: RunContext, seq: int, options: dict[str, Any]
+    def _new_replies(
+        self, run: RunContext, seq: int, messages: list[ChatMessage], options: dict[str, Any]
     ) -> Rule[None, Any, list[ChatMessage]]:
-        """Call the model, and commit its reply before anything is done with it.
+        """Call the model, or find a reply in the semantic cache, and commit it before anything is done with it.
 
         :raises ModelFailed: for the agent's own generator, whatever it raises.
         """
         started = run.now()
         is_own = self.name == AGENT_GENERATOR
-        try:
-            replies = _check_replies((yield))
-        except Exception as error:
-            if not is_own:
-                raise  # a hook's generator: the hook decides what its failure means
-            raise ModelFailed(self.name, seq, error, started, run.now()) from error
-        replies = [_with_call_ids(reply) for reply in replies]
+        cache = run.semantic_cache if is_own else None
+        hit = cache.find(messages, options) if cache is not None else None
+        if hit is not None:
+            replies = [hit.message]
+        else:
+            replies = yield from self._call_model(run, seq)
         calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
         ended = run.now()
         prompt_tokens, completion_tokens = _tokens(replies)
         with run.lock:
-            run.meter.add("model_calls", 1)
+            run.meter.add("model_calls" if hit is None else "cached_replies", 1)
             run.meter.add("prompt_tokens", prompt_tokens)
             run.meter.add("completion_tokens", completion_tokens)
-            run.meter.add("model_seconds", max(0.0, (ended - started).total_seconds()))
+            if hit is None:
+                run.meter.add("model_seconds", max(0.0, (ended - started).total_seconds()))
         if calls and options.get("tools"):
             run.to_executing()
         committed = run.journal.reply(
@@ -163,6 +168,8 @@ class ReplayChatGenerator:
                 model=str(replies[-1].meta.get("model") or "") if replies else "",
                 prompt_tokens=prompt_tokens,
                 completion_tokens=completion_tokens,
+                source=hit.session if hit is not None else "",
+                similarity=hit.similarity if hit is not None else None,
             ),
             run.deferred_checkpoint,
         )
@@ -174,7 +181,19 @@ class ReplayChatGenerator:
                 run.conversation.stored(reply, position)
             run.calls.update({record.call_id: record for record in committed.calls})
             run.started_calls = {r.position for r in committed.calls if r.status == CallState.STARTED}
+        if cache is not None and hit is None:
+            cache.store(replies, committed.positions)
         return replies
+
+    def _call_model(self, run: RunContext, seq: int) -> Rule[None, Any, list[ChatMessage]]:
+        started = run.now()
+        try:
+            replies = _check_replies((yield))
+        except Exception as error:
+            if self.name != AGENT_GENERATOR:
+                raise  # a hook's generator: the hook decides what its failure means
+            raise ModelFailed(self.name, seq, error, started, run.now()) from error
+        return [_with_call_ids(reply) for reply in replies]
 
 
 def _given(**options: Any) -> dict[str, Any]:

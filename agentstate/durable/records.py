@@ -221,7 +221,8 @@ class NewReply:
     """A model's reply, and the calls that it asks for.
 
     `side_call` is set for a generator other than the agent's own: its messages are not part of the conversation.
-    `start_calls` says that nothing stands between the reply and its calls: see `Journal.reply`.
+    `start_calls` says that nothing stands between the reply and its calls: see `Journal.reply`. A reply from the
+    semantic cache has a `source`, the id of the session that it comes from, and the `similarity` of the two questions.
     """
 
     name: str
@@ -236,6 +237,8 @@ class NewReply:
     model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    source: str = ""
+    similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from agentstate.durable.policy import DEFAULT, ToolPolicy
+from agentstate.durable.semantic_cache import SemanticCache
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
 # A key is a part of the address of the agent's page.
@@ -59,9 +60,12 @@ class Registration:
     description: str = ""
     run_async: bool | None = None
     embedder: Callable[[], Any] | None = None
+    semantic_cache: SemanticCache | None = None
 
     def __post_init__(self) -> None:
-        """:raises ValueError: for a key that could not stand in an address."""
+        """:raises ValueError: for a key that could not stand in an address, or a semantic cache without an embedder."""
+        if self.semantic_cache is not None and self.embedder is None:
+            raise ValueError(f"The agent {self.key!r} has a semantic_cache, which needs an embedder too.")
         if not _KEY.fullmatch(self.key):
             raise ValueError(
                 f"The agent key {self.key!r} is invalid: use at most 100 letters, digits, '_', '-' and '.', "
@@ -163,6 +167,7 @@ def agent(
     description: str = "",
     run_async: bool | None = None,
     embedder: Callable[[], Any] | None = None,
+    semantic_cache: SemanticCache | None = None,
 ) -> Callable[[Factory], Factory]:
     """Register the decorated factory as the agent `key`.
 
@@ -172,7 +177,10 @@ def agent(
 
     :param embedder: Makes the Haystack text embedder by which the agent's long-term memory and its sessions are
         compared by meaning; without one they are compared by words. Called in workers only.
-    :raises ValueError: for an invalid key, or one that another function has.
+    :param semantic_cache: On the desk, questions that mean the same as an earlier one of the same customer are answered
+        by its reply, without asking the model. None: never.
+    :raises ValueError: for an invalid key, or one that another function has, and for a semantic cache without an
+        embedder.
     """
 
     def register(factory: Factory) -> Factory:
@@ -191,6 +199,7 @@ def agent(
             description=description or (factory.__doc__ or "").strip(),
             run_async=run_async,
             embedder=embedder,
+            semantic_cache=semantic_cache,
         )
         registry.add(registration)
         return cast(Factory, build)

@@ -39,6 +39,8 @@ from agentstate.durable.run_end import (
     RetryLater,
     RunEnd,
 )
+from agentstate.durable.semantic_cache import ReplyStore
+from agentstate.durable.semantic_questions import SemanticLookup
 from agentstate.durable.state.encoding import clean_text, decode
 from agentstate.durable.steps import JournalThread, Rule, complete, complete_async
 
@@ -59,6 +61,7 @@ class Options:
     :param streaming_callback: As for `Agent.run`. A reply that is replayed is not streamed again.
     :param breakpoints: Where this run stops, besides the breakpoints of the session.
     :param hook_context: As for `Agent.run`: live objects for the hooks of this run. Nothing of it is stored.
+    :param replies: The semantic cache, for an agent whose registration has one.
     """
 
     cache: ToolCache | None = None
@@ -70,6 +73,7 @@ class Options:
     streaming_callback: StreamingCallbackT | None = None
     hook_context: dict[str, Any] | None = None
     breakpoints: tuple[Breakpoint, ...] = ()
+    replies: ReplyStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,10 @@ def _run(
     """The run, except for the agent's own loop, which this yields for."""
     if options.cache is None and any(policy.cache_ttl for policy in durable.policies.values()):
         logger.warning("The agent %s has tools with a cache_ttl, and runs without a cache.", durable.key)
+    if options.replies is None and durable.semantic_cache is not None:
+        logger.warning(
+            "The agent %s has a semantic_cache, and runs without a store for its replies.", durable.key
+        )
     snapshot = journal.load()
     context = RunContext(
         journal=journal,
@@ -162,6 +170,7 @@ def _run(
         tool_items=tool_items(durable.agent),
         breakpoints=options.breakpoints,
         journal_thread=thread,
+        semantic_cache=SemanticLookup(options.replies, durable.definition) if options.replies else None,
     )
     end = _end_before_start(context, snapshot, durable)
     if end is not None:

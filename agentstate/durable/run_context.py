@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from haystack.components.agents.state import State
 
     from agentstate.durable.call_ends import WithheldEnd
+    from agentstate.durable.semantic_questions import SemanticLookup
 
 current_run: ContextVar["RunContext | None"] = ContextVar("agentstate_run", default=None)
 
@@ -100,6 +101,7 @@ class RunContext:
         tool_items: Sequence[Tool | Toolset] = (),
         breakpoints: Sequence[Breakpoint] = (),
         journal_thread: JournalThread | None = None,
+        semantic_cache: "SemanticLookup | None" = None,
     ) -> None:
         self.journal = journal
         self.agent_key = agent_key
@@ -113,6 +115,7 @@ class RunContext:
         self.starts_at_once = starts_at_once
         self.tool_items = tool_items
         self.journal_thread = journal_thread or JournalThread()
+        self.semantic_cache = semantic_cache
         self.open_calls = OpenCalls()
         self.search_tools = {found_tools.search_tool_name(item) for item in tool_items} - {None}
         self.allowed = snapshot.allowed
@@ -131,14 +134,12 @@ class RunContext:
         self.step = checkpoint.step if checkpoint else 0
         # Of the step that comes next, or is in progress: is its first checkpoint committed, is what the hooks before
         # the model made of the context committed, and has the model replied?
-        self.step_is_committed = not self.begins_turn
-        self.turn_is_committed = not self.begins_turn
+        self.step_is_committed = self.turn_is_committed = not self.begins_turn
         # The live State of the step, if hooks before the model may change what it sees.
         self.prepared_state: State | None = None
         self.context_is_committed = checkpoint is not None and checkpoint.kind == CheckpointKind.PREPARED
         self.has_reply = bool(snapshot.replies)
         self.has_unread = not self.begins_turn and bool(snapshot.unread)
-
         self.progressed = False
         self.end: RunEnd | None = None
         self.status = "running"  # that of the session, once the run has ended
@@ -184,8 +185,7 @@ class RunContext:
 
     def update_call(self, record: CallRecord, **changes: Any) -> CallRecord:
         with self.lock:
-            record = replace(record, **changes)
-            self.calls[record.call_id] = record
+            record = self.calls[record.call_id] = replace(record, **changes)
             return record
 
     def note_failure(self, record: CallRecord, error: BaseException) -> None:

@@ -151,6 +151,7 @@ def _model_call(row: ModelCall) -> Json:
         "model": row.model,
         "prompt_tokens": row.prompt_tokens,
         "completion_tokens": row.completion_tokens,
+        "cached": row.cached,
         "at": _plain(row.started_at),
         "seconds": row.seconds,
         "error": row.error,

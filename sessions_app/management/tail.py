@@ -145,6 +145,8 @@ def _reply(record: Json) -> tuple[str, str]:
     name = " ".join(filter(None, (record["model"], "" if record["name"] == "agent" else record["name"])))
     if record["error"]:
         return "model", f"{name} failed: {record['error']}"
+    if record["cached"]:
+        return "model", f"{name} answered from the semantic cache"
     return "model", f"{name} {record['prompt_tokens']} + {record['completion_tokens']} tokens"
 
 

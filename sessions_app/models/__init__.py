@@ -15,6 +15,7 @@ from sessions_app.models.event import Event, insert_events, record_event, record
 from sessions_app.models.memory import MemoryEntry
 from sessions_app.models.message import InboxMessage, Message
 from sessions_app.models.modelcall import ModelCall
+from sessions_app.models.semantic import ReusableReply
 from sessions_app.models.session import (
     Phase,
     Session,
@@ -48,6 +49,7 @@ __all__ = [
     "ModelCall",
     "Phase",
     "RegisteredAgent",
+    "ReusableReply",
     "Role",
     "SavedView",
     "Session",

@@ -11,7 +11,7 @@ class RegisteredAgent(models.Model):
     """``tools`` is ``[{"name", "description", "parameters": JSON schema, "policy": {...}}]``.
 
     ``inputs`` is what a run can be given beside its messages, see `agentstate.durable.description.run_inputs`; {} where
-    that is not known.
+    that is not known. ``options`` is how workers run it, as `agentstate.durable.agent.run_options`.
     """
 
     key = models.CharField(max_length=100, primary_key=True)
@@ -28,6 +28,7 @@ class RegisteredAgent(models.Model):
         default=False, help_text="A toolset lists its tools only once a worker has warmed it up."
     )
     inputs = models.JSONField(default=dict, blank=True)
+    options = models.JSONField(null=True, blank=True)
     module = models.CharField(
         max_length=300, blank=True, default="", help_text="The module that registers it."
     )

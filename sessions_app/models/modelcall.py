@@ -28,6 +28,14 @@ class ModelCall(BranchRow):
     model = models.CharField(max_length=200, blank=True, default="")
     prompt_tokens = models.PositiveBigIntegerField(default=0)
     completion_tokens = models.PositiveBigIntegerField(default=0)
+    source = models.UUIDField(
+        null=True,
+        blank=True,
+        help_text="From the semantic cache: the session whose reply it is, if it is there.",
+    )
+    similarity = models.FloatField(
+        null=True, blank=True, help_text="From the semantic cache: how similar the two questions are."
+    )
     error = models.TextField(blank=True, default="")
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
@@ -47,6 +55,18 @@ class ModelCall(BranchRow):
 
     def __str__(self) -> str:
         return f"{self.name} {self.position}"
+
+    @property
+    def cached(self) -> bool:
+        """Whether the reply is from the semantic cache: the model was not asked."""
+        return self.similarity is not None
+
+    @property
+    def shown_as(self) -> str:
+        """What it is called on pages."""
+        if self.cached:
+            return "cached reply"
+        return "failed model call" if self.error else "model call"
 
     @property
     def seconds(self) -> float:

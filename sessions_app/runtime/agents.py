@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _NOT_REGISTERED = "It is not registered any more: add its module to AGENTSTATE_AGENTS."
 _PUBLISHED = (
-    *("title", "description", "model", "definition", "tools", "tools_pending", "inputs", "module"),
-    *("problem", "published_at"),
+    *("title", "description", "model", "definition", "tools", "tools_pending", "inputs", "options"),
+    *("module", "problem", "published_at"),
 )
 # The names of the tools that this process has published last of agents whose toolsets list them later.
 _listed: dict[str, tuple[str, ...]] = {}
@@ -113,6 +113,7 @@ def _row(
         tools=tools,
         tools_pending=pending,
         inputs=description.inputs,
+        options=description.options,
         module=registration.module[:300],
         problem=description.problem,
         published_at=timezone.now(),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
 from sessions_app.history.message_rows import pack
@@ -40,29 +41,27 @@ def messages(
 
 
 def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) -> None:
-    """A model call that replied.
+    """A model call that replied, or a reply from the semantic cache.
 
     :param replies: The number of messages of the conversation that follow it.
     """
-    statements.insert(
-        ModelCall,
-        [
-            {
-                "branch_id": branch.pk,
-                "position": position,
-                "name": new.name,
-                "seq": new.seq,
-                "replies": replies,
-                "side_replies": list(new.messages) if new.side_call else None,
-                "model": new.model[:200],
-                "prompt_tokens": new.prompt_tokens,
-                "completion_tokens": new.completion_tokens,
-                "error": "",
-                "started_at": new.started_at,
-                "ended_at": max(new.started_at, new.ended_at),
-            }
-        ],
-    )
+    values = {
+        "branch_id": branch.pk,
+        "position": position,
+        "name": new.name,
+        "seq": new.seq,
+        "replies": replies,
+        "side_replies": list(new.messages) if new.side_call else None,
+        "model": new.model[:200],
+        "prompt_tokens": new.prompt_tokens,
+        "completion_tokens": new.completion_tokens,
+        "error": "",
+        "started_at": new.started_at,
+        "ended_at": max(new.started_at, new.ended_at),
+    }
+    if new.similarity is not None:
+        values |= {"source": UUID(new.source), "similarity": new.similarity}
+    statements.insert(ModelCall, [values])
 
 
 def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, worker: str) -> None:

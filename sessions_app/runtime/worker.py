@@ -15,7 +15,7 @@ from django.conf import settings
 
 from agentstate.durable import long_term
 from agentstate.durable.agent import WrappedAgent, build
-from agentstate.durable.embedding import embedder_of
+from agentstate.durable.embedding import Embedder, embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import AgentError, registry
 from agentstate.durable.run import Options, run, run_async
@@ -26,6 +26,7 @@ from sessions_app.runtime.agents import publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.long_term import OrmMemory
+from sessions_app.runtime.semantic_cache import OrmReplyStore
 from sessions_app.runtime.tool_cache import tool_cache
 
 logger = logging.getLogger(__name__)
@@ -74,14 +75,20 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         journal.end_run(AgentChanged(why))
         return "waiting"
     until = time.monotonic() + slice_seconds
+
+    def embedder() -> Embedder | None:
+        return embedder_of(registry.get(durable.key))
+
+    policy = durable.semantic_cache
     options = Options(
         cache=tool_cache(journal.connection),
         slice_is_over=lambda: stopping.is_set() or time.monotonic() >= until,
         attempt=claim.attempt,
         max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
         retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
+        replies=OrmReplyStore(journal.connection, claim, policy, embedder) if policy else None,
     )
-    memory = OrmMemory(journal.connection, claim, lambda: embedder_of(registry.get(durable.key)))
+    memory = OrmMemory(journal.connection, claim, embedder)
     with long_term.using(memory):
         if durable.runs_async:
             run_on_loop(run_async(durable, journal, options))

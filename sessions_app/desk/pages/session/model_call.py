@@ -17,7 +17,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
-from sessions_app.models import AgentDefinition, Branch, Checkpoint, Message, ModelCall
+from sessions_app.models import AgentDefinition, Branch, Checkpoint, Message, ModelCall, Session
 
 Json = Any
 MOST_MESSAGES = 50
@@ -53,6 +53,7 @@ class ModelCallPage:
     :param options: How the model was called, as far as it is on record.
     :param side_replies: What the generator of a hook replied.
     :param cost: "" where no price is set for the model.
+    :param source: The session whose reply it is, if it is from the semantic cache and that session is there.
     """
 
     call: ModelCall
@@ -65,10 +66,11 @@ class ModelCallPage:
     output: list[ShownMessage]
     side_replies: ReadableValue | None
     cost: str
+    source: Session | None
 
 
 def read_page(context: SessionContext, call_id: int) -> ModelCallPage | None:
-    """None if the session has no such call, on the present or a discarded branch. At most nine queries."""
+    """None if the session has no such call, on the present or a discarded branch. At most ten queries."""
     call = ModelCall.objects.select_related("branch").filter(pk=call_id).first()
     if call is None or not (call.branch.session_id == context.session.pk or shows(context.branch, call)):
         return None
@@ -90,6 +92,7 @@ def read_page(context: SessionContext, call_id: int) -> ModelCallPage | None:
     output = list(written.order_by("position")) if call.replies else []
     price = price_of(call.model, settings.AGENTSTATE_PRICES)
     masked = context.mask.row(call)
+    source = Session.objects.filter(pk=call.source).first() if call.source else None
     return ModelCallPage(
         call=masked,
         rebuilt=checkpoint is not None,
@@ -101,6 +104,7 @@ def read_page(context: SessionContext, call_id: int) -> ModelCallPage | None:
         output=_shown(context, branch, output),
         side_replies=readable(masked.side_replies) if masked.side_replies is not None else None,
         cost=_money(price.of(call.prompt_tokens, call.completion_tokens)) if price is not None else "",
+        source=context.mask.row(source) if source is not None else None,
     )
 
 

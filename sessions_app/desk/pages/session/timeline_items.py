@@ -126,6 +126,11 @@ class StepItem:
         return sum(call.prompt_tokens + call.completion_tokens for call in self.model_calls)
 
     @property
+    def cached(self) -> bool:
+        """Whether its reply is from the semantic cache: the model was not asked."""
+        return any(call.cached for call in self.model_calls)
+
+    @property
     def models(self) -> list[str]:
         return list(dict.fromkeys(call.model for call in self.model_calls if call.model))
 
