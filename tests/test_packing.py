@@ -40,7 +40,7 @@ messages = st.one_of(
 )
 
 
-def row(message: ChatMessage, results: dict[str, tuple[int, str]] | None = None) -> Message:
+def row(message: ChatMessage, results: dict[str, tuple[int, Any]] | None = None) -> Message:
     role, text, rest = pack(message_body(message), results)
     return Message(role=role, text=text, body=json.loads(json.dumps(rest)))
 
@@ -95,6 +95,37 @@ def test_a_result_that_is_stored_with_its_call_is_not_stored_again() -> None:
     assert "long" not in json.dumps(packed.body)
     assert row(message, {"c1": (7, "another result")}).text == "a long result"
     assert row(message, {"c2": (7, "a long result")}).text == "a long result"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"total": 3, "text": "a long result"},
+        {"$type": "ordered", "keys": ["total", "text"], "value": {"total": 3, "text": "a long result"}},
+    ],
+    ids=["plain", "ordered"],
+)
+def test_one_value_of_a_result_that_the_model_was_shown_is_not_stored_again(result: dict[str, Any]) -> None:
+    message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
+    packed = row(message, {"c1": (7, result)})
+    assert (packed.text, packed.body["result_of"], packed.body["result_source"]) == ("", 7, "text")
+    assert message_from(unpack(packed, {7: result})) == message
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"total": 3},
+        ["a long result"],
+        {"$type": "tuple", "value": ["a long result"]},
+        {"text": ["a long result"]},
+    ],
+    ids=["another value", "a list", "tagged", "deeper"],
+)
+def test_a_text_that_is_no_value_of_the_result_is_stored_with_the_message(result: Any) -> None:
+    message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
+    packed = row(message, {"c1": (7, result)})
+    assert (packed.text, set(packed.body)) == ("a long result", {"content"})
 
 
 @pytest.mark.django_db

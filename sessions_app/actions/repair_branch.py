@@ -21,7 +21,7 @@ from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, lock, required_text, set_status
 from sessions_app.actions.history import leave, move_to, next_number, set_status_at
 from sessions_app.history import restore
-from sessions_app.history.message_rows import RESULT_OF, pack
+from sessions_app.history.message_rows import RESULT_OF, RESULT_SOURCE, pack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -256,7 +256,7 @@ def _set_status_of_step(draft: RepairDraft) -> None:
 
 def _body_without_text(message: Message) -> dict[str, Json]:
     """The message's body with one empty place for another text: that of its text, or of its tool's result."""
-    body = {key: value for key, value in message.body.items() if key != RESULT_OF}
+    body = {key: value for key, value in message.body.items() if key not in (RESULT_OF, RESULT_SOURCE)}
     content = [dict(part) for part in body.get("content", ())]
     for part in content:
         if "tool_call_result" in part:

@@ -12,7 +12,7 @@ from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.history.call_rows import SMALL, calls_without_big_results
-from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.history.message_rows import RESULT_OF, text_in
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, Session, ToolCall
 
@@ -131,12 +131,14 @@ def _messages(
     for row in rows:
         note = notes.get((row.branch_id, row.position))
         call_position = row.body.get(RESULT_OF)
-        text = row.text if call_position is None or row.text else results.get(call_position)
+        text: str | None = row.text
+        if call_position is not None and not text:
+            text = text_in(results[call_position], row.body) if call_position in results else None
         payload.append(
             {
                 "position": row.position,
                 "role": row.role if note is None else "staff",
-                "text": note.text if note else None if text is None else mask.named("text", str(text)),
+                "text": note.text if note else None if text is None else mask.named("text", text),
                 "author": row.author,
                 "at": _plain(row.created_at),
             }

@@ -1,23 +1,25 @@
 """Converts messages to rows and back, without storing any text twice.
 
 A row's ``text`` holds the message's text (or the tool's result as the model saw it), ``body`` the rest of
-`ChatMessage.to_dict()`. A tool's result that is a plain string is stored with the tool call already: the message then
-holds the call's position instead, under `RESULT_OF`.
+`ChatMessage.to_dict()`. Where the tool call holds that text already, as its result or as one value of it, the message
+holds the call's position instead, under `RESULT_OF`, and the name of the value under `RESULT_SOURCE`.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agentstate.names import TYPE_TAG
 from sessions_app.models import Branch, Message, ToolCall
 
 Body = dict[str, Any]
 RESULT_OF = "result_of"
+RESULT_SOURCE = "result_source"
 
 
-def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tuple[str, str, Body]:
+def pack(body: Body, results: Mapping[str, tuple[int, Any]] | None = None) -> tuple[str, str, Body]:
     """``(role, text, rest)`` of a message.
 
-    :param results: By the id of a call, its position and the string result that is stored with it.
+    :param results: By the id of a call, its position and the result that is stored with it.
     """
     rest = dict(body)
     role = rest.pop("role")
@@ -32,11 +34,9 @@ def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tu
         if isinstance(result, dict) and isinstance(result.get("result"), str):
             part["tool_call_result"] = result = dict(result)
             call_id = (result.get("origin") or {}).get("id")
-            stored = (results or {}).get(call_id or "")
-            if stored is not None and stored[1] == result["result"]:
-                rest[RESULT_OF] = stored[0]
-            else:
-                text = result["result"]
+            place = _place(result["result"], (results or {}).get(call_id or ""))
+            text = "" if place else result["result"]
+            rest |= place
             result["result"] = None
             break
     for key, empty in (("meta", {}), ("name", None)):
@@ -45,15 +45,46 @@ def pack(body: Body, results: Mapping[str, tuple[int, str]] | None = None) -> tu
     return role, text, rest
 
 
+def _place(text: str, stored: tuple[int, Any] | None) -> Body:
+    """Where the text is stored already, as a part of a message's body; empty where it is not."""
+    if stored is None:
+        return {}
+    position, result = stored
+    if result == text:
+        return {RESULT_OF: position}
+    source = next((name for name, value in _values(result).items() if value == text), None)
+    return {} if source is None else {RESULT_OF: position, RESULT_SOURCE: source}
+
+
+def _values(result: Any) -> Mapping[str, Any]:
+    """The values of a call's result by their names, where it has names."""
+    if not isinstance(result, dict):
+        return {}
+    if TYPE_TAG not in result:
+        return result
+    return result["value"] if result[TYPE_TAG] == "ordered" else {}
+
+
+def text_in(result: Any, body: Body) -> str:
+    """The text of a message with `RESULT_OF`, from the result of that call."""
+    source = body.get(RESULT_SOURCE)
+    return str(result if source is None else _values(result)[source])
+
+
 def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
     """The whole ``ChatMessage.to_dict()`` again.
 
     :param results: By the position of a call, its result: as `results_of` returns them.
     """
-    rest = dict(message.body)
-    position = rest.pop(RESULT_OF, None)
-    text = message.text if position is None or message.text else str((results or {})[position])
-    content = [dict(part) for part in rest.get("content", ())]
+    return unpack_columns(message.role, message.text, message.body, results)
+
+
+def unpack_columns(role: str, text: str, body: Body, results: Mapping[int, Any] | None = None) -> Body:
+    """As `unpack`, from the columns of the row."""
+    position = body.get(RESULT_OF)
+    if position is not None and not text:
+        text = text_in((results or {})[position], body)
+    content = [dict(part) for part in body.get("content", ())]
     for part in content:
         if "text" in part and part["text"] is None:
             part["text"] = text
@@ -62,12 +93,17 @@ def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
         if isinstance(result, dict) and result.get("result") is None:
             part["tool_call_result"] = {**result, "result": text}
             break
-    return {"role": message.role, "meta": rest.get("meta", {}), "name": rest.get("name"), "content": content}
+    return {"role": role, "meta": body.get("meta", {}), "name": body.get("name"), "content": content}
 
 
 def results_of(branch: Branch, messages: Iterable[Message]) -> dict[int, Any]:
     """The results that are stored with the calls of the messages, by the call's position: one query, or none."""
-    positions = [message.body[RESULT_OF] for message in messages if RESULT_OF in message.body]
+    return results_for(branch, [message.body for message in messages])
+
+
+def results_for(branch: Branch, bodies: Iterable[Body]) -> dict[int, Any]:
+    """As `results_of`, from the bodies of the rows."""
+    positions = [body[RESULT_OF] for body in bodies if RESULT_OF in body]
     if not positions:
         return {}
     calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
@@ -79,6 +115,6 @@ def fill_texts(branch: Branch, messages: list[Message]) -> list[Message]:
     results = results_of(branch, messages)
     for message in messages:
         position = message.body.get(RESULT_OF)
-        if position is not None and not message.text:
-            message.text = str(results.get(position, ""))
+        if position in results and not message.text:
+            message.text = text_in(results[position], message.body)
     return messages

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agentstate.durable.records import (
     ApprovalRecord,
@@ -17,7 +17,7 @@ from agentstate.durable.records import (
     StoredMessage,
 )
 from agentstate.names import STEP_KINDS, CallState, CheckpointKind
-from sessions_app.history.message_rows import RESULT_OF, results_of, unpack
+from sessions_app.history.message_rows import RESULT_OF, results_for, unpack, unpack_columns
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -32,6 +32,7 @@ Json = Any
 # The answer to a call is looked for in so many tool messages: more than one reply asks for.
 MOST_CALLS = 200
 Row = TypeVar("Row", bound=BranchRow)
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,11 @@ def read(branch: Branch) -> Restored:
     step_start = checkpoint
     if checkpoint.kind == Checkpoint.Kind.PREPARED:
         step_start = last_visible(Checkpoint, branch, without=Q(kind=Checkpoint.Kind.PREPARED)) or checkpoint
-    context = context_of(branch, checkpoint)
-    results = results_of(branch, context)
     stored = StoredCheckpoint(
         position=checkpoint.position,
         kind=CheckpointKind(checkpoint.kind),
         step=checkpoint.step,
-        context=tuple(StoredMessage(message.position, unpack(message, results)) for message in context),
+        context=stored_context(branch, checkpoint),
         state=state_of(branch, checkpoint),
         counters=checkpoint.counters,
         tools=tools_of(branch, checkpoint),
@@ -102,11 +101,29 @@ def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = 
 
     :param only: Load no other fields than these and the position.
     """
-    messages = Message.objects.visible_on(branch, upto=checkpoint.position)
+    messages, spans = _in_context(branch, checkpoint)
     if only:
         messages = messages.only("position", *only)
+    return _as_seen({message.position: message for message in messages}, checkpoint, spans)
+
+
+def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessage, ...]:
+    """As `context_of`: the whole messages, for a run. Rows become no objects on the way, since there may be many."""
+    messages, spans = _in_context(branch, checkpoint)
+    columns = list(messages.values_list("position", "role", "text", "body"))
+    results = results_for(branch, [body for _, _, _, body in columns])
+    bodies = {
+        position: StoredMessage(position, unpack_columns(role, text, body, results))
+        for position, role, text, body in columns
+    }
+    return tuple(_as_seen(bodies, checkpoint, spans))
+
+
+def _in_context(branch: Branch, checkpoint: Checkpoint) -> tuple[QuerySet[Message], list[list[int]]]:
+    """The messages that the model sees at the checkpoint, by position, and the spans of those that it sees first."""
+    messages = Message.objects.visible_on(branch, upto=checkpoint.position)
     if not checkpoint.context_at:
-        return list(messages.order_by("position"))
+        return messages, []
     with_context = checkpoint
     if checkpoint.context_at != checkpoint.position:
         with_context = Checkpoint.objects.visible_on(branch).get(position=checkpoint.context_at)
@@ -115,7 +132,11 @@ def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = 
     for first, last in spans:
         seen |= Q(position__gte=first, position__lte=last)
     seen |= Q(position__gt=checkpoint.context_at)
-    rows = {message.position: message for message in messages.filter(seen)}
+    return messages.filter(seen), spans
+
+
+def _as_seen(rows: dict[int, Item], checkpoint: Checkpoint, spans: list[list[int]]) -> list[Item]:
+    """The rows of a context, given by position, in the order in which the model sees them."""
     chosen = [rows[p] for first, last in spans for p in range(first, last + 1) if p in rows]
     return chosen + [rows[p] for p in sorted(rows) if p > checkpoint.context_at]
 

@@ -57,8 +57,8 @@ class OrmJournal:
         self._branch: Branch
         self._guard: EffectGuard
         self._checkpoints: CheckpointRows
-        # Of the unfinished step: the results that are plain strings, by call id, and the id of the call at a position.
-        self._results: dict[str, tuple[int, str]] = {}
+        # Of the unfinished step: the position and result of each call that is done, by its id, and the ids by position.
+        self._results: dict[str, tuple[int, Json]] = {}
         self._call_ids: dict[int, str] = {}
 
     def load(self) -> Snapshot:
@@ -182,7 +182,7 @@ class OrmJournal:
                     branch=self._branch, position=position
                 )
                 step_rows.lossy_result(self._session.agent, tool, end)
-        if end.status == CallState.DONE and isinstance(end.result, str) and position in self._call_ids:
+        if end.status == CallState.DONE and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
 
@@ -301,7 +301,7 @@ class OrmJournal:
     def _remember_calls(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:
             self._call_ids[call.position] = call.call_id
-            if call.status == CallState.DONE and isinstance(call.result, str):
+            if call.status == CallState.DONE:
                 self._results[call.call_id] = (call.position, call.result)
 
 

@@ -3,10 +3,12 @@
 Celery's signals are connected when `sessions_app.tasks` is imported, which every Celery worker does.
 """
 
+import gc
 import logging
 import os
 import socket
 import threading
+from functools import cache
 from typing import Any
 
 from celery import signals
@@ -31,6 +33,15 @@ def heartbeat() -> Heartbeat:
         if name not in _heartbeats:
             _heartbeats[name] = Heartbeat(name).__enter__()
         return _heartbeats[name]
+
+
+@cache
+def spare_imports() -> None:
+    """Leave what this process has imported out of garbage collections from now on: it lasts as long as the process.
+
+    Haystack makes a full collection take a tenth of a second, and taking up a long session brings one about.
+    """
+    gc.freeze()
 
 
 @signals.worker_ready.connect

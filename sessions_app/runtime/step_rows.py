@@ -16,7 +16,7 @@ Json = Any
 def messages(
     branch: Branch,
     bodies: Sequence[tuple[int, dict[str, Json], str]],
-    results: Mapping[str, tuple[int, str]],
+    results: Mapping[str, tuple[int, Json]],
     at: datetime,
 ) -> None:
     """Messages as ``(position, body, author)``.

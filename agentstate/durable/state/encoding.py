@@ -33,6 +33,7 @@ from agentstate.names import OUTPUTS_TAG, TYPE_TAG
 
 Json = Any
 MAX_DEPTH = 100
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 # By default Python neither writes nor reads longer integers as decimal text.
 MAX_BITS = 13_000
 
@@ -122,12 +123,13 @@ def decode(data: Json) -> Any:
 
     :raises ValueError: for a tag that is not on the list.
     """
+    # Most of the data are plain values in lists and dicts: a call for each of them would cost more than all else.
     if isinstance(data, list):
-        return [decode(item) for item in data]
+        return [item if type(item) in _PLAIN else decode(item) for item in data]
     if not isinstance(data, dict):
         return data
     if TYPE_TAG not in data:
-        return {key: decode(item) for key, item in data.items()}
+        return {key: item if type(item) in _PLAIN else decode(item) for key, item in data.items()}
     tag, value = data[TYPE_TAG], data["value"]
     if tag == "float":
         return float(value)

@@ -17,7 +17,7 @@ from sessions_app import wording
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.values import readable
 from sessions_app.history import restore
-from sessions_app.history.message_rows import RESULT_OF
+from sessions_app.history.message_rows import RESULT_OF, text_in
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 
@@ -170,8 +170,8 @@ def _sides(branch: Branch, keys: list[int], mask: Mask, compared: Mask) -> dict[
     results: dict[int, Any] = dict(calls.values_list("position", "result"))
     notes = staff_notes(rows.values(), mask)
     sides = {
-        pk: _side(row, str(results.get(row.body.get(RESULT_OF, 0), "")), mask, compared)
-        for pk, row in rows.items()
+        pk: _side(row, text_in(results[at], row.body) if at in results else "", mask, compared)
+        for pk, row, at in ((pk, row, row.body.get(RESULT_OF)) for pk, row in rows.items())
     }
     for pk, row in rows.items():
         if (note := notes.get((row.branch_id, row.position))) is not None:
