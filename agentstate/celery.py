@@ -56,6 +56,7 @@ app.conf.update(
     worker_disable_prefetch=bool(settings.REDIS_URL),
     # Nothing waits for the result of a killed child: replace it at once.
     worker_lost_wait=0.5,
+    worker_pool="agentstate.worker_pool:TaskPool",
     task_serializer="json",
     accept_content=["json"],
     worker_prefetch_multiplier=1,

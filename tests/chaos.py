@@ -76,7 +76,8 @@ class Workers:
         self.commands = commands
         self.env = env
         self.processes: list[Process] = []
-        self.replaced = 0
+        # What each process that `keep` has replaced printed, so that a failed test shows why it ended.
+        self.replaced: list[str] = []
 
     def __enter__(self) -> Self:
         self.processes = [Process(command, self.env) for command in self.commands]
@@ -101,7 +102,8 @@ class Workers:
         for number, process in enumerate(self.processes):
             if process.ended:
                 _kill_group(process)
-                self.replaced += 1
+                end = f"ended with {process.wait()}, printing:\n{process.output[-20_000:]}"
+                self.replaced.append(f"{' '.join(process.command)}\n{end}")
                 self.processes[number] = Process(self.commands[number], self.env)
 
     def strike(self, whom: str, dice: random.Random) -> bool:

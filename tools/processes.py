@@ -31,6 +31,7 @@ class Process:
     """A running process of the project; what it prints on stdout and stderr is kept in `output`."""
 
     def __init__(self, command: tuple[str, ...], env: Mapping[str, str], cwd: Path = PROJECT) -> None:
+        self.command = command
         self.output = ""
         self._popen = subprocess.Popen(
             [*dies_with_us("KILL"), *command],

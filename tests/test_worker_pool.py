@@ -1,0 +1,35 @@
+"""Celery's prefork pool as the workers use it."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from celery.concurrency import get_implementation
+from kombu.asynchronous import Hub
+
+from agentstate.celery import app
+
+
+def pool() -> Any:
+    """The pool of a worker that has not started any process."""
+    return object.__new__(get_implementation(app.conf.worker_pool).Pool)
+
+
+def test_a_worker_connects_to_the_broker_again_though_a_child_died_in_the_meantime():
+    hub = Hub()
+    child = SimpleNamespace(_sentinel_poll=None)
+    pool()._track_child_process(child, hub)
+    assert not hub.readers
+
+
+def test_a_worker_is_told_when_a_child_ends():
+    hub = Hub()
+    workers_pool = pool()
+    reading, writing = os.pipe()
+    child = SimpleNamespace(_popen=SimpleNamespace(sentinel=reading))
+    workers_pool._track_child_process(child, hub)
+    assert [*hub.readers] == [child._sentinel_poll]
+    workers_pool._untrack_child_process(child, hub)
+    assert not hub.readers
+    os.close(reading)
+    os.close(writing)
