@@ -67,6 +67,17 @@ def test_a_dialog_with_an_error_stays_a_dialog_with_the_focus_on_what_is_wrong(p
     expect(page).to_have_url(f"{page.url.split('/inbox/')[0]}/inbox/")
 
 
+def test_a_second_dialog_opens_after_the_first_was_cancelled(page):
+    builders.waiting_for_approval()
+    page.goto("/inbox/")
+    for _ in range(2):
+        page.get_by_role("button", name="Reject…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("Message to the agent")
+        dialog.get_by_role("link", name="Cancel").click()
+        expect(dialog).to_be_hidden()
+
+
 def test_a_wrong_argument_of_a_card_opens_the_dialog_with_that_field_marked(page):
     builders.waiting_for_approval()
     page.goto("/inbox/")

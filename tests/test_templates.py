@@ -55,6 +55,13 @@ def test_query_strings_are_written_by_tags(name: str) -> None:
     assert re.findall(r"[?;&]\w+=", TEMPLATES[name]) == []
 
 
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_what_opens_a_dialog_does_not_inherit_how_a_live_part_is_replaced(name: str) -> None:
+    """The body of the dialog stays in the page, whatever `hx-swap` an element around the link has."""
+    openers = re.findall(r'hx-target="#dialog-body"\s*(.*)', TEMPLATES[name])
+    assert [opener for opener in openers if not opener.startswith('hx-swap="innerHTML"')] == []
+
+
 def test_query_strings_are_written_by_one_function() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "sessions_app").rglob("*.py"))
     assert re.findall(r"[?&]\w+=\{", code) == []
@@ -99,7 +106,8 @@ def test_a_link_opens_a_dialog_and_is_a_page_without_scripts() -> None:
     )
     address = f"/sessions/{SESSION.pk}/fork/?checkpoint=3&amp;queue=all"
     assert link == (
-        f'<a class="link" href="{address}" hx-get="{address}" hx-target="#dialog-body"><b>fork &amp; go</b></a>'
+        f'<a class="link" href="{address}" hx-get="{address}" hx-target="#dialog-body" hx-swap="innerHTML">'
+        "<b>fork &amp; go</b></a>"
     )
 
 

@@ -53,4 +53,9 @@ def _way_back(form: ActionForm, session: Session) -> SafeString | str:
     if action is None or action.why_not(session, form.context.actor):
         return ""
     link = address("dialog", session.pk, action.key)
-    return format_html('<a href="{}" hx-get="{}" hx-target="#dialog-body">{}</a>', link, link, action.label)
+    return format_html(
+        '<a href="{}" hx-get="{}" hx-target="#dialog-body" hx-swap="innerHTML">{}</a>',
+        link,
+        link,
+        action.label,
+    )

@@ -63,7 +63,7 @@ def dialog_link(
     link = dialog_url(session, action, **parameters)
     attributes = {"class": css or None, "role": role or None, "data-key": shortcut or None}
     return format_html(
-        '<a{} href="{}" hx-get="{}" hx-target="#dialog-body">{}</a>',
+        '<a{} href="{}" hx-get="{}" hx-target="#dialog-body" hx-swap="innerHTML">{}</a>',
         flatatt(attributes),
         link,
         link,
