@@ -264,7 +264,7 @@ def test_resume_says_what_is_reused_and_what_runs(operator):
     text = operator.get(address(history.rest("paused"), "resume")).content.decode()
     plain = re.sub(r"<[^>]+>|\s+", " ", text)
     plain = re.sub(r"\s+", " ", plain)
-    assert "Reused the model's reply of this step" in plain.replace("&#x27;", "'")
+    assert "Reused: the model's reply of this step" in plain.replace("&#x27;", "'")
     assert "Reused lookup_policy policy=&quot;A&quot;" in plain
     assert "Runs again lookup_policy policy=&quot;B&quot;" in plain
     assert "Runs send_letter" in plain
@@ -455,6 +455,14 @@ def test_a_wrong_start_says_what_is_wrong_and_keeps_the_rest(operator, wrong, sa
     assert said in text
     assert 'value="Kept"' in text
     assert not Session.objects.exists()
+
+
+def test_where_no_agent_can_run_the_start_page_says_what_is_wrong(operator):
+    builders.agent(problem="shop/agents.py, line 6: SyntaxError: invalid syntax.")
+    page = operator.get("/start/").content.decode()
+    assert "No agent can run at the moment." in page
+    assert "shop/agents.py, line 6: SyntaxError: invalid syntax." in page
+    assert "No worker has published an agent" not in page
 
 
 def test_a_viewer_cannot_start_a_session(client):

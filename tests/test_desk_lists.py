@@ -162,6 +162,12 @@ def test_an_invalid_filter_shows_its_error_and_the_others_still_filter(desk):
     assert listed(desk, "status=bogus&tag=glass") == ["One"]
 
 
+def test_only_fields_that_can_be_filled_in_have_a_label(desk):
+    page = desk.get("/?queue=all").content.decode()
+    labels = re.findall(r'<label for="id_(\w+)">', page)
+    assert labels == ["q", "agent", "status", "phase", "assignee", "tag", "customer", "since"]
+
+
 def test_sessions_are_found_by_title_customer_and_id(desk):
     session = builders.done(title="Windscreen", customer="Keller")
     builders.done(title="Other", customer="Hopper")
@@ -375,11 +381,11 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
 def test_the_demo_desk_says_what_to_type_and_a_click_fills_it_in(desk):
     assert "Demo data." not in desk.get("/?queue=all").content.decode()
     builders.agent("letters", model="scripted demo model", description="Sends letters to policy holders.")
-    pages = [desk.get(page).content.decode() for page in ("/?queue=all", "/start/")]
+    pages = [desk.get(page).content.decode() for page in ("/?queue=all", "/start/", "/inbox/")]
     links = [re.findall(r'href="(/start/\?agent=letters&amp;message=[^"]+)"', text) for text in pages]
     assert all("Demo data." in text for text in pages)
     assert len(links[0]) == 1
-    assert links[0] == links[1]
+    assert links[0] == links[1] == links[2]
     form = desk.get(links[0][0].replace("&amp;", "&")).content.decode()
     assert "Send a letter to POL-8807 saying that the roofer comes on Thursday.</textarea>" in form
     assert '<option value="letters" selected>' in form

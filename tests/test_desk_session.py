@@ -507,6 +507,30 @@ def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     assert "waiting 20 min" in description
 
 
+def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
+    session = builders.running()
+    assert "Stuck." not in page_of(session, desk)
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=47))
+    assert "<b>Stuck.</b> It runs, but nothing has been recorded for 47 min." in page_of(session, desk)
+
+
+def test_the_time_between_the_steps_is_said_too():
+    history = builders.refunding()
+    session = history.rest("paused", why="lunch")
+    strip = time_strip.strip(builders.context_of(session, now=history.now))
+    assert strip is not None
+    assert [total.label for total in strip.totals] == ["model", "tools", "waiting", "idle"]
+
+
+def test_numbers_by_name_are_rows_of_the_counters(desk):
+    session = builders.done()
+    Checkpoint.objects.filter(branch__session=session).update(
+        counters={"step_count": 2, "tool_call_counts": {"issue_refund": 3}}
+    )
+    page = " ".join(re.sub("<[^>]*>", " ", page_of(session, desk, "state/")).split())
+    assert "Counters step count 2 tool call counts · issue_refund 3" in page
+
+
 def test_a_failed_session_says_so_in_its_facts_and_its_error_once_where_it_happened_and_once_on_top(desk):
     history = builders.asked()
     error = "APIStatusError: Error code: 503, the service is overloaded"

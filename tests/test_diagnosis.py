@@ -42,7 +42,7 @@ def test_a_call_in_doubt(settings):
     call = ToolCall.objects.get(status="doubt")
     hint = only(session, "in doubt")
     assert (hint.tone, hint.kind, hint.anchor) == ("error", "call", f"c{call.position}")
-    assert "issue_refund took effect" in hint.text
+    assert hint.text == "issue_refund is in doubt. The session continues once its outcome is recorded."
     actions.decide(
         actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked", result="done"
     )

@@ -128,11 +128,11 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
 
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(27):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(27):
         desk.get("/inbox/")
 
 
@@ -189,6 +189,20 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
         r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+">expires in',
         desk.get("/inbox/").content.decode(),
     )
+
+
+def test_what_the_agent_noted_for_itself_is_no_finding(desk):
+    history = builders.looked_up()
+    ToolCall.objects.update(result={"policy": "POL-7", "active": True, "limit": 500.0, "claims": ["CLM-1"]})
+    history.lookup()
+    newest = ToolCall.objects.latest("position")
+    ToolCall.objects.filter(pk=newest.pk).update(tool="take_note", result="Noted.")
+    history.reply("I refund it.", [("issue_refund", {"claim": "CLM-1042", "amount": 120})])
+    history.ask(history.calls[-1])
+    history.rest("waiting", waiting_for="approval")
+    text = text_of(desk)
+    assert "lookup_policy policy POL-7, active yes, limit 500.0" in text
+    assert "Noted." not in text
 
 
 def test_what_is_hidden_stays_hidden_in_the_words_and_the_findings(desk, settings):

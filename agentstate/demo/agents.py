@@ -55,7 +55,7 @@ LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the custom
             approval_ttl=HOUR,
             effect="moves money, cannot be undone",
             summary="Refund {amount} on claim {claim_number}",
-            formats={"amount": "money:EUR"},
+            formats={"amount": "money:USD"},
         ),
         "send_letter": LETTER,
     },

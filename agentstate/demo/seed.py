@@ -21,7 +21,7 @@ from agentstate.demo.agents import uses_real_model
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
-from sessions_app.models import Checkpoint, Session, Status, ToolCall
+from sessions_app.models import Checkpoint, Event, InboxMessage, Session, Status, ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +184,9 @@ def hanging_worker() -> None:
         "claims", "what is my policy status", "A worker that hangs", "Noor Haddad", "POL-8803", tags=("car",)
     )
     now = timezone.now()
+    long_ago = now - timedelta(minutes=47)
+    Event.objects.filter(branch__session=session).update(created_at=long_ago)
+    InboxMessage.objects.filter(session=session).update(created_at=long_ago)
     Session.objects.filter(pk=session.pk, status=Status.QUEUED).update(
         status=Status.RUNNING,
         worker="claims-2",
@@ -191,7 +194,9 @@ def hanging_worker() -> None:
         attempt=1,
         next_run_at=None,
         lease_expires_at=now + timedelta(days=365),
-        updated_at=now - timedelta(minutes=47),
+        created_at=long_ago,
+        phase_since=long_ago,
+        updated_at=long_ago,
     )
 
 

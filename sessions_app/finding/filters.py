@@ -65,7 +65,7 @@ class SessionFilter(forms.Form):
         self.fields["agent"].widget.choices = [("", "any agent"), *agents]
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", "username")
         self.fields["assignee"].widget.choices = [
-            ("", "anybody"),
+            ("", "anyone"),
             ("me", "me"),
             ("nobody", "nobody"),
             *people[:200],

@@ -1,5 +1,6 @@
 """What a person decides by: what the customer said last before a call, and what the last tools found.
 
+What an agent writes into its working memory is no finding.
 At most five queries for any number of calls. Of each history only the rows directly before the call are read.
 """
 
@@ -10,7 +11,7 @@ from typing import Any
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Length, Substr
 
-from agentstate.durable.state.tags import without_tags
+from agentstate.names import MEMORY_TOOLS
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.staff_notes import note_places
@@ -48,7 +49,9 @@ Place = tuple[Branch, ToolCall]  # a call, and the branch whose history shows it
 def of_calls(places: Sequence[Place], mask: Mask) -> dict[int, Evidence]:
     """By the keys of the calls."""
     messages = Message.objects.filter(role=Message.Role.USER)
-    calls = ToolCall.objects.filter(status=CallStatus.DONE).exclude(result=None)
+    calls = (
+        ToolCall.objects.filter(status=CallStatus.DONE).exclude(result=None).exclude(tool__in=MEMORY_TOOLS)
+    )
     words_before = _before(places, messages, WORDS_WITHIN)
     calls_before = _before(places, calls, FINDINGS_WITHIN)
     texts = _texts((pks[:FINDINGS] for pks in words_before.values()), mask)
@@ -65,17 +68,9 @@ def of_calls(places: Sequence[Place], mask: Mask) -> dict[int, Evidence]:
 def in_few_words(value: Any, limit: int = SHOWN) -> str:
     """A stored value on one line: its documents, its facts (``status active, limit 500``), or its text."""
     shown = readable(value)
-    plain = without_tags(value)
     if shown.documents:
-        text = ", ".join(f"“{document.title}”" for document in shown.documents)
-    elif isinstance(plain, dict):
-        facts = {
-            key: item for key, item in plain.items() if not isinstance(item, dict | list) and item is not None
-        }
-        text = ", ".join(f"{key.replace('_', ' ')} {item}" for key, item in facts.items())
-    else:
-        text = shown.text
-    return shorten(" ".join((text or shown.text).split()), limit)
+        return shorten(", ".join(f"“{document.title}”" for document in shown.documents), limit)
+    return shorten(shown.line, limit)
 
 
 def _before(places: Sequence[Place], rows: QuerySet[Any], within: int) -> dict[int, list[int]]:

@@ -11,6 +11,8 @@ from typing import Any
 from agentstate.durable.state.tags import as_plain_data, without_tags
 from agentstate.names import TYPE_TAG
 
+# Characters of a value that are shown on one line at most.
+LINE = 400
 TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
 
 
@@ -25,11 +27,15 @@ class RetrievedDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReadableValue:
-    """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON."""
+    """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON.
+
+    ``line`` is its beginning on one line: the facts of an object (``status active, limit 500``), or the text.
+    """
 
     text: str
     plain: bool
     documents: list[RetrievedDocument]
+    line: str
 
     @property
     def brief(self) -> bool:
@@ -40,13 +46,32 @@ def readable(value: Any) -> ReadableValue:
     documents = [_document(data) for data in _documents(value)]
     value = without_tags(value)
     if isinstance(value, str):
-        return ReadableValue(value, True, documents)
-    return ReadableValue(json.dumps(value, ensure_ascii=False, indent=2), False, documents)
+        return ReadableValue(value, True, documents, _one_line(value))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return ReadableValue(text, False, documents, _one_line(_facts(value) or text))
 
 
 def readable_arguments(arguments: Any) -> ReadableValue:
     """The arguments of a call: plain JSON as the model wrote it, in which a key ``$type`` is a key like others."""
     return readable(as_plain_data(arguments))
+
+
+def _facts(value: Any) -> str:
+    """The values of an object that are no lists or objects themselves, with their names."""
+    if not isinstance(value, dict):
+        return ""
+    plain = {
+        key: item for key, item in value.items() if not isinstance(item, dict | list) and item is not None
+    }
+    return ", ".join(f"{key.replace('_', ' ')} {_word(item)}" for key, item in plain.items())
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[: 2 * LINE].split())[:LINE]
 
 
 def _documents(value: Any) -> Iterator[dict[str, Any]]:

@@ -5,16 +5,19 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_POST
 
+from agentstate.names import SCRIPTED_MODEL
 from sessions_app.access.errors import Invalid
 from sessions_app.action_list import APPROVE
 from sessions_app.addresses import address
 from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.forms.batch import BatchForm
+from sessions_app.desk.pages import demo
 from sessions_app.desk.pages import inbox as inbox_pages
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.finding import inbox
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.models import RegisteredAgent
 
 # How often an open inbox polls.
 SECONDS = 5
@@ -115,4 +118,6 @@ def _render(
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
+    demo_agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
+    values["demo"] = demo.suggestions(demo_agents)
     return render_page(request, "inbox/inbox.html", values, status=status)

@@ -101,7 +101,7 @@ def diagnose(context: SessionContext) -> list[Hint]:
 def in_doubt(facts: _Facts) -> Iterator[Hint]:
     for call in facts.open_calls:
         if call.status == CallStatus.DOUBT:
-            text = f"Nobody knows whether {call.tool} took effect. It continues once a person has decided."
+            text = f"{call.tool} is in doubt. The session continues once its outcome is recorded."
             yield Hint("in doubt", ERROR, text, "call", call.position)
 
 

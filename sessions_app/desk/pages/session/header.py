@@ -11,6 +11,7 @@ from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, RE
 from sessions_app.desk.pages.advice import TRY_AGAIN, Advice, advice
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.finding.stuck import why_not_moving
 from sessions_app.history.failures import tool_that_failed
 from sessions_app.models import (
     CallStatus,
@@ -180,6 +181,8 @@ def _banner(
             return Banner("paused", "Paused.", session.why)
         case Status.CANCELLED:
             return Banner("idle", "Cancelled.", session.why)
+    if why := why_not_moving(session, now):
+        return Banner("error", "Stuck.", why)
     if session.stop_request:
         return Banner(
             "paused", f"Asked to {session.stop_request}.", "It stops as soon as the current call has ended."
@@ -200,14 +203,14 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
         started = (
-            f" It was started {age(call.started_at, now)} ago and never reported back."
+            f"It was started {age(call.started_at, now)} ago and never reported back. "
             if call.started_at
             else ""
         )
         return Banner(
             "doubt",
             f"{call.tool} is in doubt.",
-            f"Nobody knows whether it took effect.{started}{others}",
+            f"{started}Check whether it took effect, then record the outcome.{others}",
             anchor,
         )
     approval = call.approval

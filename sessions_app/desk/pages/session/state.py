@@ -63,9 +63,10 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
         checkpoint=context.mask.row(checkpoint),
         values={key: readable(value) for key, value in sorted(values.items())},
         counters=[
-            (key.replace("_", " "), _plain(value))
+            row
             for key, value in checkpoint.counters.items()
             if value not in (None, {}, [])
+            for row in _counter_rows(key, value)
         ],
         tools=restore.tools_of(branch, checkpoint),
         unnamed=frozenset(values.keys() - stored.keys()),
@@ -102,5 +103,9 @@ def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) 
     )
 
 
-def _plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+def _counter_rows(key: str, value: Any) -> list[tuple[str, str]]:
+    """A number is one row; numbers by name are a row each, below the name of them all."""
+    name = key.replace("_", " ")
+    if not isinstance(value, dict):
+        return [(name, json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value))]
+    return [(name, ""), *((f"· {part}", str(number)) for part, number in value.items())]

@@ -25,7 +25,7 @@ WIDTH = 340
 CELLS = 170
 # Where several things happened at once, the later one of these is drawn.
 _ORDER = ("idle", "waiting", "model", "tool")
-_LABELS = {"model": "model", "tool": "tools", "waiting": "waiting"}
+_LABELS = {"model": "model", "tool": "tools", "waiting": "waiting", "idle": "idle"}
 
 Span = tuple[str, datetime, datetime]
 
@@ -84,7 +84,10 @@ def strip(context: SessionContext) -> Strip | None:
     end = max(
         [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
     )
-    return Strip(start, end, _bars(_cells(spans, start, end)), _totals(session, spans), is_whole, live)
+    seconds = (end - start).total_seconds() if is_whole else None
+    return Strip(
+        start, end, _bars(_cells(spans, start, end)), _totals(session, spans, seconds), is_whole, live
+    )
 
 
 def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
@@ -148,21 +151,26 @@ def _bars(cells: Sequence[str]) -> list[Bar]:
     return bars
 
 
-def _totals(session: Session, spans: Sequence[Span]) -> list[Total]:
+def _totals(session: Session, spans: Sequence[Span], axis: float | None) -> list[Total]:
+    """``axis`` are the seconds of the whole session, None where the bars do not begin at its beginning.
+
+    The bar of the idle time ends where the longest other one does: a session may rest for days.
+    """
     seconds = {
         "model": float(session.totals.get("model_seconds", 0)),
         "tool": float(session.totals.get("tool_seconds", 0)),
         "waiting": sum((last - first).total_seconds() for kind, first, last in spans if kind == "waiting"),
     }
-    most = max(seconds.values()) or 1.0
-    shown = [kind for kind in _LABELS if seconds[kind] > 0]
+    most = max(seconds.values()) or axis or 1.0
+    if axis is not None:
+        seconds["idle"] = max(axis - sum(seconds.values()), 0.0)
     return [
         Total(
             kind,
             _LABELS[kind],
-            duration(seconds[kind]),
-            round(max(seconds[kind] / most * 190, 2), 1),
-            62 + 20 * row,
+            duration(amount),
+            round(min(max(amount / most * 190, 2), 190), 1) if amount else 0,
+            62 + 22 * row,
         )
-        for row, kind in enumerate(shown)
+        for row, (kind, amount) in enumerate(seconds.items())
     ]
