@@ -134,6 +134,15 @@ def test_tools_that_are_not_listed_yet_are_said(operator: Client) -> None:
     assert "Its toolsets list their tools once a worker has run a session of it." in answer
 
 
+@pytest.mark.parametrize(
+    "options, said", [({"run_async": True}, True), ({"run_async": False}, False), (None, False)]
+)
+def test_an_agent_that_runs_asynchronously_is_said(operator: Client, options: Any, said: bool) -> None:
+    builders.agent(options=options)
+    answer = text_of(operator.get("/agents/claims/"))
+    assert ("Runs asynchronously, by run_async" in answer) is said
+
+
 class Odd:
     def __str__(self) -> str:
         return "an odd one"

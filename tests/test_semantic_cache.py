@@ -328,7 +328,7 @@ def test_the_desk_shows_a_hit_as_a_hit_and_where_it_comes_from(desk: driving.Des
     timeline = text_of(client.get(f"/sessions/{session.pk}/"))
     assert "· from the semantic cache" in timeline
     assert "cached reply" in timeline
-    assert "Model calls 0 and 1 from the semantic cache" in timeline
+    assert "Model calls 0 Cached replies 1" in timeline
     address = f"/sessions/{session.pk}/model-calls/{hit.pk}/"
     page = client.get(address)
     assert f'href="/sessions/{first.pk}/"' in page.content.decode()

@@ -79,7 +79,13 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
     "wrong, said",
     [
         ({"arg-who": ""}, "The agent's prompt needs a value for who."),
-        ({"arg-amount": "a lot"}, "amount (optional) must be a number"),
+        (
+            {"arg-amount": "a lot"},
+            "Start a session amount (optional) must be a number, not “a lot”. Agent Asking",
+        ),
+        ({"arg-amount": "1e999"}, "amount (optional): Write a number that can be stored. Agent Asking"),
+        ({"arg-urgent": "maybe"}, "urgent (optional) must be true or false, not “maybe”. Agent Asking"),
+        ({"arg-ids": "{"}, "session ids (optional, JSON): This is not JSON: Expecting property name"),
         ({"arg-ids": "[1]"}, "The value of ids is wrong: …"),
         ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
     ],

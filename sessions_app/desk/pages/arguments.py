@@ -157,7 +157,11 @@ def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:
     try:
         value = read_number(text) if argument.kind == "number" else read_json(text)
     except Invalid as error:
-        expected = {"number": "a number", "yesno": "true or false"}.get(argument.kind, "valid JSON")
-        problem = f"{argument.label} must be {expected}, not “{cut(text)}”. {error}"
+        expected = {"number": "a number", "yesno": "true or false"}.get(argument.kind)
+        is_number = argument.kind == "number" and cut(text) not in str(error)  # one that cannot be stored
+        if expected is None or is_number:
+            problem = f"{argument.label}: {error}"
+        else:
+            problem = f"{argument.label} must be {expected}, not “{cut(text)}”."
         raise WrongValue(problem, argument.name) from None
     return value
