@@ -20,6 +20,8 @@ from tools import services
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from tests.driving import Desk
+
 REQUIRE_ALL = os.environ.get("AGENTSTATE_TEST_REQUIRE_ALL") == "1"
 MARK_OF_FIXTURE = {"redis_server": "redis", "postgres_server": "postgres", "chromium_path": "browser"}
 DATABASE_FIXTURES = {
@@ -95,6 +97,25 @@ def browser(chromium_path: str) -> Iterator["Browser"]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def no_effects() -> Iterator[None]:
+    """What the tools of `tests.sample_agents` record is empty before and after the test."""
+    from tests.sample_agents import effects
+
+    effects.clear()
+    yield
+    effects.clear()
+
+
+@pytest.fixture
+def desk(db: None) -> Iterator["Desk"]:
+    """A worker's part of the desk, driven in this process."""
+    from tests import driving
+
+    with driving.desk() as desk:
+        yield desk
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """A tool call that a `before_tool` hook adds to the model's is held to the same policies as the model's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,18 +15,12 @@ from agentstate import ToolPolicy
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
-from tests import sample_agents
 from tests.sample_agents import _NoConsole, effects, fast, refund, scripted
+
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 REFUND = {"order": "A1", "amount": 5.0}
 ids = iter(f"hook-{number}" for number in range(1000))
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 def adding(next_id: Callable[[], str | None]) -> Any:

@@ -1,6 +1,5 @@
 """Any Haystack agent can be made durable, also a subclass; one that cannot be is published with its problem."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +19,10 @@ from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app.models import RegisteredAgent
 from sessions_app.runtime.agents import publish_agents
-from tests import sample_agents
 from tests.sample_agents import effect, effects, fast, scripted
 from tests.test_durable_run import DyingJournal, Killed, comparable
 
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 
 class Shop(Agent):

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -34,12 +33,6 @@ from tests.driving import KEY, Desk
 from tests.sample_agents import effects, scripted
 from tests.test_async_run import SECONDS, waiting
 from tests.worker_processes import WorkerProcess
-
-
-@pytest.fixture
-def desk(db: None) -> Iterator[Desk]:
-    with driving.desk() as desk:
-        yield desk
 
 
 def test_a_worker_runs_an_agent_that_is_async_only_in_slices(desk: Desk) -> None:

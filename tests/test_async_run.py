@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,10 @@ from tests.sample_agents import Awaited, effect, effects, scripted
 from tests.test_durable_run import ALL_KINDS, comparable
 from tools import processes
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 SECONDS = 5.0
 IDEMPOTENT = {"wait": ToolPolicy(idempotent=True)}
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
 
 
 def waiting(function: Callable[..., Any], calls: int = 1, **options: Any) -> Agent:

@@ -1,7 +1,7 @@
 """Whatever agents, models, tools and people hand in: the session says clearly what is wrong, and nothing is lost."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any
@@ -30,12 +30,6 @@ from tests.driving import KEY, Desk
 from tests.sample_agents import effect, effects, scripted
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def desk(db: None) -> Iterator[Desk]:
-    with driving.desk() as desk:
-        yield desk
 
 
 class Died(BaseException):

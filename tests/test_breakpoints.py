@@ -23,17 +23,12 @@ from tests.sample_agents import effects
 from tests.test_durable_run import Killed, plainly
 from tests.test_journal_runs import Death, dying_journal, stored
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 Json = Any
 Make = Callable[[], Adapter]
 MODEL = Breakpoint()
 REFUND = Breakpoint("refund", when=("amount", ">", 50))
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
 
 
 @pytest.fixture(params=["memory", "file", pytest.param("orm", marks=pytest.mark.django_db)])

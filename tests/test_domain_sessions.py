@@ -1,6 +1,5 @@
 """A durable session as a value, and a value as the beginning of a durable session."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,7 @@ from tests import builders, driving, sample_agents
 from tests.builders import SYSTEM
 from tests.sample_agents import effects
 
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 
 def planning() -> Agent:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,15 +26,10 @@ from agentstate.journals.store import Store
 from tests import sample_agents
 from tests.sample_agents import ASYNC_KINDS, KINDS
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 Json = Any
 Run = Callable[..., Outcome]
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 def comparable(result: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ from tests.sample_agents import effects
 from tools import processes
 from tools.processes import environment
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 # One turn of the demo agent; with a third argument its process dies in the middle of a tool.
 TURN = """
 import json, os, signal, sys
@@ -44,6 +46,7 @@ print(json.dumps([outcome.status, outcome.result["messages"][-1].text, calls]))
 HOLDER = """
 import sys, time
 from agentstate.journals import FileJournal
+
 with FileJournal.open(sys.argv[1], say="hi"):
     print("open")
     time.sleep(600)
@@ -63,11 +66,6 @@ def run_turn(path: Path, text: str = "hi", options: Options | None = None) -> st
     """Run a whole turn in this process; returns the session's status."""
     with opened(path, say=text) as journal:
         return run(make_durable(sample_agents.long_run(2)), journal, options).status
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> None:
-    effects.clear()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The tools that a SearchableToolset has found are at hand after a restart, also where the search is forgotten."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,12 +23,7 @@ from tests import sample_agents
 from tests.sample_agents import count, effect, effects, fast, fetch, slow
 from tests.test_durable_run import comparable, killed_at
 
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 
 @hook

@@ -22,6 +22,8 @@ from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 from tests.test_durable_run import Killed, Kind, Run, comparable, kinds
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 Json = Any
 Make = Callable[[dict[str, Json]], Adapter]
 # On the journal in memory `test_durable_run` proves the same.
@@ -57,13 +59,6 @@ ALL_KINDS = kinds()
 @pytest.fixture(params=list(ALL_KINDS))
 def kind(request: pytest.FixtureRequest) -> Kind:
     return ALL_KINDS[request.param]
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 def stored(adapter: Adapter) -> str:

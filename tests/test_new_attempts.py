@@ -22,26 +22,15 @@ from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app import actions
 from sessions_app.models import CallStatus, Phase, Session, Status, WaitingFor
-from tests import builders, driving, sample_agents
+from tests import builders, sample_agents
 from tests.adapters import FileAdapter, MemoryAdapter
 from tests.builders import SYSTEM
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, fast, scripted
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 IDEMPOTENT = {"pay": ToolPolicy(idempotent=True), "fast": ToolPolicy(idempotent=True)}
-
-
-@pytest.fixture
-def desk(db: None) -> Iterator[Desk]:
-    with driving.desk() as desk:
-        yield desk
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 def paying(failures: int) -> Callable[[], Agent]:

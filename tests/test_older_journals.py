@@ -17,14 +17,9 @@ from agentstate.journals import FileJournal
 from tests import sample_agents
 from tests.sample_agents import effects
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 FOLDER = Path(__file__).parent / "journals_v1"
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,14 +18,9 @@ from tests import sample_agents
 from tests.sample_agents import scripted
 from tests.test_durable_run import killed_at
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 SECONDS = 5.0
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 def meeting(barrier: threading.Barrier) -> Agent:

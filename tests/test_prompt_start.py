@@ -23,17 +23,12 @@ from tests.driving import Desk
 from tests.driving import desk as driving
 from tests.sample_agents import count, fast, fetch, note, refund, scripted, slow
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 FAST, SLOW = ToolCall("fast", {"q": "a"}, id="c1"), ToolCall("slow", {"q": "b"}, id="c2")
 FETCH, NOTE = ToolCall("fetch", {"q": "d"}, id="c3"), ToolCall("note", {"text": "n"}, id="c4")
 REFUND, UNKNOWN = ToolCall("refund", {"order": "7", "amount": 5}, id="c5"), ToolCall("missing", {}, id="c6")
 NOTES = {"docs": {"type": list}, "notes": {"type": list}}
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 class Died(BaseException):

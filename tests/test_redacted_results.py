@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,14 @@ from agentstate.durable.registry import AgentBuildFailed
 from agentstate.durable.run import run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
 from sessions_app.models import CallStatus, Phase, Status
-from tests import driving
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, scripted
 from tests.test_durable_run import DyingJournal, Killed, comparable
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 SECRET = "4111-1111"
 POLICIES = {"card": ToolPolicy(redacted=True, idempotent=True)}
-
-
-@pytest.fixture
-def desk(db: None) -> Iterator[Desk]:
-    with driving.desk() as desk:
-        yield desk
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
 
 
 def hide(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,7 @@ from tests import sample_agents
 from tests.sample_agents import effects
 from tests.test_durable_run import comparable
 
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 
 def test_an_agent_with_a_prompt_of_its_own_begins_without_a_message_and_does_so_once() -> None:

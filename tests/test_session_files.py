@@ -1,7 +1,6 @@
 """Session files are read without running them: in code, by `agentstate show`, and many of them in one folder."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,7 @@ from agentstate.journals.file import JournalFileError
 from tests import sample_agents
 from tools import processes
 
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -15,15 +14,10 @@ from tests import builders, sample_agents
 from tests.sample_agents import effects
 from tools.processes import PROJECT
 
+pytestmark = pytest.mark.usefixtures("no_effects")
+
 PAGE = PROJECT / "docs" / "sources.md"
 ABSENT = "not present yet"
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    effects.clear()
-    yield
-    effects.clear()
 
 
 def rows() -> list[list[str]]:

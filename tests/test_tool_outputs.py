@@ -1,7 +1,7 @@
 """A tool's own output handlers get what the tool returned, and the model sees what it sees of a plain agent."""
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,10 @@ from agentstate.durable.definition import fingerprint
 from agentstate.durable.run import run
 from agentstate.durable.state.encoding import decode, encode
 from agentstate.journals import MemoryJournal
-from tests import sample_agents
 from tests.sample_agents import scripted
 from tests.test_durable_run import DyingJournal, Killed, comparable, killed_at
+
+pytestmark = pytest.mark.usefixtures("no_effects")
 
 PIXEL = base64.b64encode(
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
@@ -38,13 +39,6 @@ PIXEL = base64.b64encode(
 IMAGE = ImageContent(base64_image=PIXEL, mime_type="image/png", validation=False)
 FILE = FileContent(base64_data=PIXEL, mime_type="application/pdf", filename="a.pdf")
 TEXT = TextContent("some text")
-
-
-@pytest.fixture(autouse=True)
-def _no_effects() -> Iterator[None]:
-    sample_agents.effects.clear()
-    yield
-    sample_agents.effects.clear()
 
 
 @dataclass

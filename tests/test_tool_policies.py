@@ -22,18 +22,12 @@ from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.models import Approval, CallStatus, Phase, Session, Status, ToolCall, ToolResult, WaitingFor
 from sessions_app.runtime import recovery
-from tests import driving, sample_agents
+from tests import sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, scripted
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def desk(db: None) -> Iterator[Desk]:
-    with driving.desk() as desk:
-        yield desk
 
 
 class Died(BaseException):
