@@ -9,6 +9,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes
 # What needs no browser, no server and no patience; `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
+# What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
+AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and (slow or long)))
 
 .PHONY: help
 help:  ## Show this list
@@ -19,14 +21,13 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 	@exec $(BIN)/python manage.py up
 
 .PHONY: test
-test: .venv/dev.stamp services lint  ## Everything: lint, then the whole suite, then its database tests on PostgreSQL
+test: .venv/dev.stamp services lint  ## Everything but what takes very long: lint, then the whole suite
 	$(BIN)/python -m pytest -n auto -m 'not long'
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '$(FAST)' --database-only
 
 .PHONY: test-long
-test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and slow tests on PostgreSQL
+test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and the database tests on PostgreSQL
 	$(BIN)/python -m pytest -n auto -m long
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '(slow or long) and not (browser or postgres or chaos or redis)' --database-only
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '$(AGAIN_ON_POSTGRES)' --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
