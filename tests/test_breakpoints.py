@@ -10,15 +10,17 @@ import pytest
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ToolCall
 
-from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting
+from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints
 from agentstate.durable.port import Journal, LeaseLost
+from agentstate.durable.registry import AgentError
 from agentstate.durable.run import Options, Outcome, run
 from agentstate.durable.run_end import AtBreakpoint as AtBreakpointEnd
 from agentstate.names import Need, SessionStatus
 from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter
+from tests.driving import unregister
 from tests.sample_agents import effects
 from tests.test_durable_run import Killed, plainly
 from tests.test_journal_runs import Death, dying_journal, stored
@@ -354,3 +356,34 @@ def test_a_session_that_waits_at_a_breakpoint_needs_no_person() -> None:
     end = AtBreakpointEnd("why", Place("model", 0), (MODEL,))
     assert (end.status, end.waiting_for, end.event) == (SessionStatus.PAUSED, "", "breakpoint")
     assert Need("approval") == "approval"
+
+
+def test_one_that_is_registered_with_the_agent_stops_every_script_until_it_is_resumed(
+    journal_file: Path,
+) -> None:
+    agent("stopping", breakpoints=[REFUND])(sample_agents.refunds)
+    try:
+        session = DurableAgent.of("stopping", journal_file)
+        outcome = session.run("hi")
+        assert isinstance(outcome, AtBreakpoint)
+        assert [call.call_id for call in session.pending()] == ["r1"]
+        assert ran("refund") == []
+        assert isinstance(session.resume(), Answered)
+        assert len(ran("refund")) == 2
+    finally:
+        unregister("stopping")
+
+
+@pytest.mark.parametrize(
+    "wrong, why",
+    [
+        (Breakpoint(once=True), "one that is registered stops every session"),
+        (Breakpoint("nothing"), "has breakpoints for tools that it lacks: nothing. It has:"),
+    ],
+)
+def test_one_that_cannot_be_registered_is_refused(wrong: Breakpoint, why: str) -> None:
+    try:
+        with pytest.raises((ValueError, AgentError), match=why):
+            make_durable(agent("stopping", breakpoints=[wrong])(sample_agents.refunds)())
+    finally:
+        unregister("stopping")

@@ -1,5 +1,6 @@
 """Breakpoints that people set on a session: by an action, on its page, and on the command line."""
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from agentstate import Breakpoint
 from sessions_app import actions
 from sessions_app.access.errors import Invalid, NotFound, Refused
 from sessions_app.models import Checkpoint, Session
@@ -44,6 +46,10 @@ def broken(session: Session, **where: Any) -> Session:
 def stopped_before_refund(desk: driving.Desk, **how: Any) -> Session:
     session = broken(desk.start(), tool="refund", when=("amount", ">", 50), **how)
     return desk.run(session)
+
+
+def text_of(response: Any) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
 
 
 def command(*args: object) -> str:
@@ -337,3 +343,25 @@ def test_on_the_command_line_it_is_set_shown_and_removed(desk: driving.Desk) -> 
 def test_the_command_line_refuses_a_comparison_that_does_not_exist(desk: driving.Desk) -> None:
     with pytest.raises(CommandError, match="There is no comparison 'like'"):
         command("breakpoint", desk.start().pk, "--tool", "refund", "--when", "order", "like", "A")
+
+
+# Those with which the agent is registered
+
+
+def test_one_that_is_registered_stops_each_session_and_is_shown_without_a_way_to_remove_it(
+    desk: driving.Desk, operator: Client, settings: Any
+) -> None:
+    desk.agent(sample_agents.refunds, breakpoints=[Breakpoint("refund", when=("amount", ">", 50))])
+    session = desk.run(desk.start())
+    assert (session.status, session.why) == ("paused", "Breakpoint before refund, by its amount.")
+    assert session.breakpoints is None
+    shown = "before refund , if amount is more than 50"
+    page = operator.get(f"/sessions/{session.pk}/")
+    assert f"{shown} set by the agent's registration" in text_of(page)
+    assert "remove-breakpoint" not in page.content.decode()
+    assert f"Breakpoint {shown}" in text_of(operator.get(f"/agents/{driving.KEY}/"))
+    session = desk.run(desk.resume(session))
+    assert (session.status, refunds()) == ("idle", ["refund(A1,100)", "refund(B2,7)"])
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    for address in (f"/sessions/{session.pk}/", f"/agents/{driving.KEY}/"):
+        assert "is more than 50" not in text_of(operator.get(address))

@@ -6,7 +6,7 @@ Whatever fails while an agent is built or described is a problem of that agent a
 import copy
 import inspect
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from haystack.hooks.human_in_the_loop import ConfirmationHook
 from haystack.tools import Tool
 
 from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.call_ends import NotRedactable, check_redactable
 from agentstate.durable.definition import (
     async_only_parts,
@@ -60,7 +61,7 @@ class WrappedAgent:
         no hook of the user's runs between the two.
     :param async_only: The parts that only `run_async` can use, named for people.
     :param runs_async: Workers run it by `run_async`.
-    :param semantic_cache: The policy of its registration.
+    :param semantic_cache: The policy of its registration; `breakpoints` are those of the registration, too.
     """
 
     agent: Agent
@@ -72,6 +73,7 @@ class WrappedAgent:
     async_only: tuple[str, ...] = ()
     runs_async: bool = False
     semantic_cache: SemanticCache | None = None
+    breakpoints: tuple[Breakpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,13 @@ def describe(registration: Registration) -> Description:
 
 
 def run_options(durable: WrappedAgent) -> dict[str, Any]:
-    """How workers run the agent, as plain JSON: whether by `run_async`, and its semantic cache, if it has one."""
-    cache = durable.semantic_cache
-    return {"run_async": durable.runs_async, **({"semantic_cache": cache.to_dict()} if cache else {})}
+    """How workers run the agent, as plain JSON: whether by `run_async`, its semantic cache, and its breakpoints."""
+    cache, breakpoints = durable.semantic_cache, durable.breakpoints
+    return {
+        "run_async": durable.runs_async,
+        **({"semantic_cache": cache.to_dict()} if cache else {}),
+        **({"breakpoints": [breakpoint.to_dict() for breakpoint in breakpoints]} if breakpoints else {}),
+    }
 
 
 def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = None) -> WrappedAgent:
@@ -159,13 +165,15 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
     outside a durable run.
 
-    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks; and
-        for an agent that neither way of running it can use.
+    :raises AgentBuildFailed: for a policy or a breakpoint that names a tool the agent lacks, for a policy that names
+        an argument the tool lacks; and for an agent that neither way of running it can use.
     """
     registered = registration_of(agent)
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
-    _check_policies(agent, key, policies)
+    breakpoints = registered.breakpoints if registered else ()
+    _check_tools(agent, key, "policies", policies)
+    _check_tools(agent, key, "breakpoints", {breakpoint.tool for breakpoint in breakpoints} - {""})
     _check_arguments(agent, key, policies)
     async_only = tuple(async_only_parts(agent))
     wishes_async = registered.run_async if registered else None
@@ -190,6 +198,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         async_only=async_only,
         runs_async=bool(async_only) if wishes_async is None else wishes_async,
         semantic_cache=registered.semantic_cache if registered else None,
+        breakpoints=breakpoints,
     )
 
 
@@ -221,14 +230,15 @@ def _check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes
         )
 
 
-def _check_policies(agent: Agent, key: str, policies: Policies) -> None:
+def _check_tools(agent: Agent, key: str, what: str, named: Collection[str]) -> None:
+    """:raises AgentBuildFailed: if the agent lacks one of the tools that its policies or its breakpoints name."""
     if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
         return  # not all of its tools are known yet
-    lacking = sorted(set(policies) - {tool.name for tool in tools_of(agent)})
+    lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
     if lacking:
         has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
         raise AgentBuildFailed(
-            f"The agent {key!r} has policies for tools that it lacks: {', '.join(lacking)}. It has: {has}."
+            f"The agent {key!r} has {what} for tools that it lacks: {', '.join(lacking)}. It has: {has}."
         )
 
 

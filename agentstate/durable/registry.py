@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.policy import DEFAULT, ToolPolicy
 from agentstate.durable.semantic_cache import SemanticCache
 
@@ -61,9 +62,17 @@ class Registration:
     run_async: bool | None = None
     embedder: Callable[[], Any] | None = None
     semantic_cache: SemanticCache | None = None
+    breakpoints: tuple[Breakpoint, ...] = ()
 
     def __post_init__(self) -> None:
-        """:raises ValueError: for a key that could not stand in an address, or a semantic cache without an embedder."""
+        """:raises ValueError: for a key that could not stand in an address, a semantic cache without an embedder, or a
+        breakpoint that is to stop once.
+        """
+        if any(breakpoint.once for breakpoint in self.breakpoints):
+            raise ValueError(
+                f"The agent {self.key!r} has a breakpoint with once=True: one that is registered stops every session, "
+                "each time. Set it on a session instead."
+            )
         if self.semantic_cache is not None and self.embedder is None:
             raise ValueError(f"The agent {self.key!r} has a semantic_cache, which needs an embedder too.")
         if not _KEY.fullmatch(self.key):
@@ -168,6 +177,7 @@ def agent(
     run_async: bool | None = None,
     embedder: Callable[[], Any] | None = None,
     semantic_cache: SemanticCache | None = None,
+    breakpoints: Iterable[Breakpoint] = (),
 ) -> Callable[[Factory], Factory]:
     """Register the decorated factory as the agent `key`.
 
@@ -179,8 +189,9 @@ def agent(
         compared by meaning; without one they are compared by words. Called in workers only.
     :param semantic_cache: On the desk, questions that mean the same as an earlier one of the same customer are answered
         by its reply, without asking the model. None: never.
-    :raises ValueError: for an invalid key, or one that another function has, and for a semantic cache without an
-        embedder.
+    :param breakpoints: Where each of its sessions stops, on the desk and in scripts, until it is resumed.
+    :raises ValueError: for an invalid key, or one that another function has, for a semantic cache without an embedder,
+        and for a breakpoint with `once`.
     """
 
     def register(factory: Factory) -> Factory:
@@ -200,6 +211,7 @@ def agent(
             run_async=run_async,
             embedder=embedder,
             semantic_cache=semantic_cache,
+            breakpoints=tuple(breakpoints),
         )
         registry.add(registration)
         return cast(Factory, build)

@@ -168,7 +168,7 @@ def _run(
         may_defer_checkpoints=durable.may_defer_checkpoints,
         starts_at_once=durable.agent.tool_concurrency_limit if durable.may_start_calls else 0,
         tool_items=tool_items(durable.agent),
-        breakpoints=options.breakpoints,
+        breakpoints=(*durable.breakpoints, *options.breakpoints),
         journal_thread=thread,
         semantic_cache=SemanticLookup(options.replies, durable.definition) if options.replies else None,
     )

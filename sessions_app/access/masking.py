@@ -59,7 +59,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     MemoryEntry: ("customer", "text"),
     Message: ("text", "body"),
     ModelCall: ("side_replies", "error"),
-    RegisteredAgent: ("problem",),
+    RegisteredAgent: ("problem", "options"),
     SavedView: ("name",),
     Session: ("title", "customer", "why", "error", "final_answer", "exit_reason", "inputs", "breakpoints"),
     StateValue: ("value",),

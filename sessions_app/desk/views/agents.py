@@ -7,6 +7,7 @@ from django.views.decorators.http import require_GET
 from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.pages import agents, workers
 from sessions_app.desk.pages.session import diagram
+from sessions_app.desk.pages.session.breakpoints import breakpoints_of_agent
 from sessions_app.finding import search_masking
 from sessions_app.models import RegisteredAgent
 
@@ -27,6 +28,7 @@ def agent_page(request: Request, key: str) -> HttpResponse:
     values = {
         "agent": agent,
         "summed": summed,
+        "breakpoints": breakpoints_of_agent(agent),
         "lossy": agents.lossy_results(key),
         "definitions": agents.definitions(key, mask),
         "diagram": diagram.of_totals(summed.totals, label="All sessions together"),

@@ -146,6 +146,9 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "last_audit": audit.read_page(context, limit=LAST_EVENTS).events,
         "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
         "breakpoints": breakpoints.breakpoints_of(context.session),
+        "agents_breakpoints": breakpoints.breakpoints_of_agent(
+            context.mask.row(header.agent) if header.agent is not None else None
+        ),
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
         "hints": diagnosis.diagnose(context),

@@ -1,11 +1,11 @@
-"""The breakpoints of a session, as its page lists them. No queries."""
+"""The breakpoints of a session, as its page lists them, and those of its agent. No queries."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from agentstate.durable.breakpoints import Comparison
-from sessions_app.models import Session
+from sessions_app.models import RegisteredAgent, Session
 from sessions_app.wording import shorten
 
 
@@ -29,6 +29,12 @@ class BreakpointItem:
 def breakpoints_of(session: Session) -> list[BreakpointItem]:
     """Those of the session, in the order in which they were set. Give a masked copy where values are hidden."""
     return [_item(row) for row in session.breakpoints or []]
+
+
+def breakpoints_of_agent(agent: RegisteredAgent | None) -> list[BreakpointItem]:
+    """Those with which the agent is registered: they stop each of its sessions. Give a masked copy here too."""
+    options = agent.options if agent is not None else None
+    return [_item(row) for row in (options or {}).get("breakpoints", [])]
 
 
 def _item(row: dict[str, Any]) -> BreakpointItem:
