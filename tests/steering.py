@@ -7,7 +7,7 @@ effects that have happened. Every promise is checked after every step.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -25,6 +25,7 @@ import agentstate
 from agentstate import ToolPolicy
 from agentstate.domain.phases import AgentPhase
 from agentstate.durable.state.encoding import message_from
+from agentstate.names import ENDED_CALL_STATES
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.actions.history import LEFT_FIELDS
@@ -59,6 +60,7 @@ WHAT = (
     *["rewind", "message", "undo", "answer", "decide"] * 3,
     *["find_lost", "resume", "while rewind", "while message", "while fail"] * 2,
     *["fork", "pause", "cancel", "while pause", "while cancel", "while fork"],
+    *["breakpoint", "while breakpoint"],
 )
 
 
@@ -190,7 +192,7 @@ def why_refused(action: str, session: Session) -> bool:
             return not (status == "queued" or (status == "running" and not asked_to))
         case "cancel":
             return status == "cancelled" or asked_to == "cancel" or (status == "idle" and not failed)
-        case "message":
+        case "message" | "breakpoint":
             return status == "cancelled" or asked_to == "cancel"
         case "undo":
             return branch_of(session).undo_to_id is None
@@ -214,6 +216,8 @@ class Steering(RuleBasedStateMachine):
         self.unread: dict[UUID, list[str]] = {}
         self.position: dict[UUID, int] = {}
         self.ended: dict[int, tuple[Any, ...]] = {}
+        # Since when a breakpoint stops the session before each payment.
+        self.stops_since: dict[UUID, datetime] = {}
         self.again: Counter[str] = Counter()
         self.uncommitted = 0
         self.touched: list[UUID] = []
@@ -243,6 +247,8 @@ class Steering(RuleBasedStateMachine):
                 self.message(pk, WORDS[choice % 2])
             case "rewind":
                 self.rewind(pk, choice, flag)
+            case "breakpoint":
+                self.breakpoint(pk, ("pay", "", "pay")[choice % 3], once=flag)
             case "decide":
                 self.decide(pk, ("result", "again", "skip")[choice % 3], choice)
             case "answer":
@@ -297,6 +303,15 @@ class Steering(RuleBasedStateMachine):
             self.unread[pk].append(text)
             self._check_event(pk, "message", "")
             assert session.status != Status.IDLE
+
+    def breakpoint(self, pk: UUID, tool: str, *, once: bool) -> None:
+        if len(fresh(pk).breakpoints or []) >= 3:
+            return
+        session = self._act(pk, "breakpoint", actions.set_breakpoint, tool=tool, once=once, reason="to see")
+        if session is not None:
+            self._check_event(pk, "breakpoint_set", "to see")
+            if tool and not once:
+                self.stops_since.setdefault(pk, timezone.now())
 
     def pause(self, pk: UUID) -> None:
         before = fresh(pk)
@@ -520,6 +535,8 @@ class Steering(RuleBasedStateMachine):
                 self.message(pk, WORDS[choice % 2])
             elif action == "fork":
                 self.fork(pk, choice, "")
+            elif action == "breakpoint":
+                self.breakpoint(pk, ("pay", "")[choice % 2], once=choice % 3 == 0)
             elif action in ("pause", "cancel"):
                 getattr(self, action)(pk)
             else:
@@ -591,6 +608,7 @@ class Steering(RuleBasedStateMachine):
             self._positions(session)
             self._conversation(session)
             self._effects(session)
+            self._stops(session)
             self._results(session)
         self._asked_once()
 
@@ -641,6 +659,21 @@ class Steering(RuleBasedStateMachine):
             if times:
                 assert call.attempt >= 1, "an effect is on record before it happens"
                 self._was_allowed(branch, call)
+
+    def _stops(self, session: Session) -> None:
+        """At a breakpoint nothing has started, and no payment that was planned behind one starts before the stop."""
+        calls = ToolCall.objects.filter(branch__session=session, tool="pay")
+        if session.at_breakpoint is not None:
+            held = calls.filter(branch=session.branch, call_id__in=session.at_breakpoint["calls"])
+            open_calls = held.exclude(status__in=ENDED_CALL_STATES)
+            assert {call.status for call in open_calls} <= {CallStatus.PLANNED}
+        since = self.stops_since.get(session.pk)
+        if since is None:
+            return
+        stops = Event.objects.filter(session=session, kind="breakpoint").values_list("created_at", flat=True)
+        for call in calls.filter(asked_at__gt=since, started_at__isnull=False):
+            assert call.started_at is not None
+            assert any(call.asked_at <= at <= call.started_at for at in stops), f"{call} was not stopped"
 
     def _was_allowed(self, branch: Branch, call: ToolCall) -> None:
         """If the same effect was on a discarded branch when the call was planned, a person approved it."""

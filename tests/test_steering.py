@@ -50,6 +50,8 @@ def steered(*steps: str, words: str = "a") -> tuple[Steering, Session]:
                 machine.rewind(pk, int(choice or 0), run=True)
             case "message":
                 machine.message(pk, choice)
+            case "breakpoint":
+                machine.breakpoint(pk, choice, once=False)
             case "slice":
                 machine.drive(pk, 0)
             case "drive":
@@ -72,3 +74,14 @@ def test_a_turn_whose_message_was_read_on_a_discarded_branch_is_dropped() -> Non
     machine, session = steered("drive", "message b", "rewind", "slice", "undo")
     assert (session.status, session.phase, session.final_answer) == (Status.IDLE, Phase.DONE, "Answer to a")
     machine.teardown()
+
+
+def test_a_breakpoint_stops_before_each_payment_of_each_branch() -> None:
+    machine, session = steered(
+        "breakpoint pay", "drive", "resume", "drive", "rewind", "drive", "resume", "drive"
+    )
+    assert (session.status, session.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
+    machine, session = steered("breakpoint pay", "drive")
+    assert (session.status, sum(steering.ran.values())) == (Status.PAUSED, 0)
+    machine.teardown()
+    assert sum(steering.ran.values()) == 2
