@@ -184,7 +184,12 @@ OUTPUT = {"type": "object", "properties": {"paid": {"type": "number", "maximum":
     "output, how, stored, refusal",
     [
         (OUTPUT, {"result": '{"paid": 120}'}, {"paid": 120}, ""),
-        (OUTPUT, {"result": "paid on Monday"}, None, "an object: enter its result as JSON"),
+        (
+            OUTPUT,
+            {"result": "paid on Monday"},
+            None,
+            'an object: enter its result as JSON, such as {"paid": "value"}.',
+        ),
         (OUTPUT, {"result": '{"paid": 777}'}, None, "paid must be at most 500"),
         (OUTPUT, {"result": '{"amount": 1}'}, None, "it lacks paid"),
         (OUTPUT, {"result": '{"paid": 1, "x": {"$type": "date"}}'}, None, "cannot hold a key"),

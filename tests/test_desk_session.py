@@ -507,6 +507,14 @@ def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     assert "waiting 20 min" in description
 
 
+def test_who_takes_a_session_assigns_it_to_nobody_else(desk):
+    session = builders.done()
+    actions.assign(
+        actor=Actor.system("cora"), session_id=session.pk, assignee=builders.user("operator", "cora")
+    )
+    assert Event.objects.latest("position").description == "took it"
+
+
 def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
     session = builders.running()
     assert "Stuck." not in page_of(session, desk)

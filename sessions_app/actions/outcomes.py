@@ -73,8 +73,11 @@ def stored_result(session: Session, tool: str, outcome: Outcome) -> Json:
     try:
         value = read_json(value)
     except Invalid as error:
+        # Where a person has written a sentence, the place of the mistake in its JSON says nothing to them.
+        is_sentence = not outcome.text.lstrip().startswith(("{", "["))
+        detail = "" if is_sentence else f" {error}"
         raise Invalid(
-            f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON. {error}"
+            f"{tool} returns no text, but {_kind(schema)}: enter its result as JSON{_example(schema)}.{detail}"
         ) from None
     json_object("The result", {"result": value})
     if f'"{TYPE_TAG}"' in json.dumps(value):
@@ -95,3 +98,11 @@ def _problem(value: Json, schema: dict[str, Json]) -> str | None:
 def _kind(schema: dict[str, Json]) -> str:
     names = {"object": "an object", "array": "a list", "number": "a number", "integer": "a whole number"}
     return names.get(str(schema.get("type")), "another value")
+
+
+def _example(schema: dict[str, Json]) -> str:
+    """How such a value is written, with the names of the object's first properties."""
+    if schema.get("type") != "object":
+        return ""
+    names = list(schema.get("properties") or {"name": {}})
+    return f", such as {json.dumps(dict.fromkeys(names[:3], 'value'), ensure_ascii=False)}"

@@ -51,7 +51,7 @@ class ReadOnly(_ModelAdmin):
 
     @admin.display(description="Desk")
     def desk(self, row: Any) -> str:
-        return format_html('<a href="{}">open on the desk</a>', self.address_on_desk(row))
+        return format_html('<a href="{}">open</a>', self.address_on_desk(row))
 
     def address_on_desk(self, row: Any) -> str:
         """That of a row of the history, on the timeline of its session."""

@@ -71,6 +71,8 @@ class Event(models.Model):
             sentence = EventKind(self.kind).sentence
         except ValueError:  # a kind of a later version
             sentence = self.kind.replace("_", " ")
+        if self.kind == EventKind.ASSIGNED and data.get("assignee") == self.actor_name:
+            return "took it"
         return sentence.format(tool=data.get("tool") or "a call", assignee=data.get("assignee") or "nobody")
 
     @property

@@ -122,7 +122,10 @@ class DecideForm(ContinuingForm, CallForm):
         error_messages={"required": "Choose the outcome of the call."},
     )
     text = LongText(
-        required=False, label="Result, or message to the agent", widget=forms.Textarea(attrs={"rows": 2})
+        required=False,
+        label="Result, or message to the agent",
+        help_text="Needed, unless the call runs again or its tool returns nothing.",
+        widget=forms.Textarea(attrs={"rows": 2}),
     )
     reason = ReasonForm.base_fields["reason"]
 
