@@ -50,6 +50,7 @@ from agentstate.durable.registry import (
 )
 from agentstate.durable.semantic_cache import SemanticCache
 from agentstate.durable.state.encoding import clean_text
+from agentstate.durable.streaming import takes_callback
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,11 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     async_only = tuple(async_only_parts(agent))
     wishes_async = registered.run_async if registered else None
     _check_ways_to_run(agent, key, async_only, wishes_async)
+    if registered and registered.stream and not takes_callback(agent.chat_generator):
+        raise AgentBuildFailed(
+            f"The agent {key!r} is registered with stream=True, and its {type(agent.chat_generator).__name__} takes no "
+            "streaming_callback. Leave stream out."
+        )
     definition = fingerprint(agent)
     policies = {name: ToolPolicy(idempotent=True) for name in repeatable_tools(agent)} | policies
     hooks: dict[Any, list[Any]] = {point: list(of_point) for point, of_point in agent.hooks.items()}
@@ -185,7 +191,8 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         _journal_generators(hook, key)
     # A copy, since `Agent.clone` needs every option to be a parameter of the constructor, which a subclass may lack.
     wrapped = copy.copy(agent)
-    wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator)
+    streams = registered is not None and registered.stream
+    wrapped.chat_generator = ReplayChatGenerator(agent.chat_generator, streams=streams)
     wrapped.hooks = _durable_hooks(hooks, redacts=any(policy.redacted for policy in policies.values()))
     wrapped.to_dict = agent.to_dict  # type: ignore[method-assign]
     return WrappedAgent(

@@ -8,7 +8,7 @@ from haystack import component
 from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage
 
-from agentstate.durable import run_context
+from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
 from agentstate.durable.prompt_start import may_start_with_reply
@@ -16,7 +16,11 @@ from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
 from agentstate.durable.steps import Rule, complete, complete_async
+from agentstate.durable.streaming import PartialReply, may_be_shown, with_partial_reply
 from agentstate.names import AGENT_GENERATOR, CallState
+
+# It yields for the model's reply, with the options of the call.
+ModelRule = Rule[dict[str, Any], Any, list[ChatMessage]]
 
 
 @component
@@ -24,11 +28,13 @@ class ReplayChatGenerator:
     """
     :param name: `AGENT_GENERATOR` for the agent's own generator. Another name for one that a hook uses: its replies are
         side calls, which are not part of the conversation.
+    :param streams: The replies are shown while they are written, also where no streaming callback is given.
     """
 
-    def __init__(self, chat_generator: Any, name: str = AGENT_GENERATOR) -> None:
+    def __init__(self, chat_generator: Any, name: str = AGENT_GENERATOR, *, streams: bool = False) -> None:
         self.chat_generator = chat_generator
         self.name = name
+        self.streams = streams
 
     def warm_up(self) -> None:
         if hasattr(self.chat_generator, "warm_up"):
@@ -70,8 +76,8 @@ class ReplayChatGenerator:
             result: dict[str, Any] = self.chat_generator.run(messages=messages, **options)
             return result
         replies = complete(
-            self._replies(run, messages, options),
-            lambda _: self.chat_generator.run(messages=messages, **options),
+            self._replies(run, messages, options, awaited=False),
+            lambda shown: self.chat_generator.run(messages=messages, **shown),
         )
         return {"replies": replies}
 
@@ -90,31 +96,52 @@ class ReplayChatGenerator:
         if run is None:
             return await self._ask_async(messages, options)
         replies = await complete_async(
-            self._replies(run, messages, options),
-            lambda _: self._ask_async(messages, options),
+            self._replies(run, messages, options, awaited=self._is_awaitable),
+            lambda shown: self._ask_async(messages, shown),
             run.journal_thread,
         )
         return {"replies": replies}
 
     async def _ask_async(self, messages: list[ChatMessage], options: dict[str, Any]) -> dict[str, Any]:
         """As Haystack does: a generator without `run_async` runs in a thread."""
-        if callable(getattr(self.chat_generator, "run_async", None)):
+        if self._is_awaitable:
             result: dict[str, Any] = await self.chat_generator.run_async(messages=messages, **options)
         else:
             result = await asyncio.to_thread(self.chat_generator.run, messages=messages, **options)
         return result
 
+    @property
+    def _is_awaitable(self) -> bool:
+        return callable(getattr(self.chat_generator, "run_async", None))
+
     def _replies(
-        self, run: RunContext, messages: list[ChatMessage], options: dict[str, Any]
-    ) -> Rule[None, Any, list[ChatMessage]]:
-        """The replies on record, or else from the semantic cache, or else those of the model, which this yields for."""
+        self, run: RunContext, messages: list[ChatMessage], options: dict[str, Any], *, awaited: bool
+    ) -> ModelRule:
+        """The replies on record, or else from the semantic cache, or else those of the model."""
         if self.name == AGENT_GENERATOR:
             run.commit_prepared_context()
         seq = run.next_seq(self.name)
         recorded = run.recorded_reply(self.name, seq)
         if recorded is not None:
             return self._replay(run, recorded, options)
-        return (yield from self._new_replies(run, seq, messages, options))
+        partial = self._partial_reply(run, options)
+        if partial is None:
+            return (yield from self._new_replies(run, seq, messages, options, options))
+        try:
+            shown = with_partial_reply(self.chat_generator, options, partial, awaited=awaited)
+            return (yield from self._new_replies(run, seq, messages, options, shown))
+        finally:
+            partial.end()
+
+    def _partial_reply(self, run: RunContext, options: dict[str, Any]) -> PartialReply | None:
+        """Where the reply is shown while the model writes it; None if it is not."""
+        replies = streaming.current()
+        if replies is None or self.name != AGENT_GENERATOR:
+            return None
+        if not may_be_shown(self.chat_generator, options, streams=self.streams):
+            return None
+        with run.lock:
+            return replies.begin(run.meter.total("model_calls"))
 
     def _replay(self, run: RunContext, recorded: ReplyRecord, options: dict[str, Any]) -> list[ChatMessage]:
         replies = [message_from(stored.body) for stored in recorded.messages]
@@ -127,10 +154,16 @@ class ReplayChatGenerator:
         return replies
 
     def _new_replies(
-        self, run: RunContext, seq: int, messages: list[ChatMessage], options: dict[str, Any]
-    ) -> Rule[None, Any, list[ChatMessage]]:
+        self,
+        run: RunContext,
+        seq: int,
+        messages: list[ChatMessage],
+        options: dict[str, Any],
+        shown: dict[str, Any],
+    ) -> ModelRule:
         """Call the model, or find a reply in the semantic cache, and commit it before anything is done with it.
 
+        :param shown: The options with which the model is called, if the reply is shown while it is written.
         :raises ModelFailed: for the agent's own generator, whatever it raises.
         """
         started = run.now()
@@ -140,7 +173,7 @@ class ReplayChatGenerator:
         if hit is not None:
             replies = [hit.message]
         else:
-            replies = yield from self._call_model(run, seq)
+            replies = yield from self._call_model(run, seq, shown)
         calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
         ended = run.now()
         prompt_tokens, completion_tokens = _tokens(replies)
@@ -185,10 +218,10 @@ class ReplayChatGenerator:
             cache.store(replies, committed.positions)
         return replies
 
-    def _call_model(self, run: RunContext, seq: int) -> Rule[None, Any, list[ChatMessage]]:
+    def _call_model(self, run: RunContext, seq: int, shown: dict[str, Any]) -> ModelRule:
         started = run.now()
         try:
-            replies = _check_replies((yield))
+            replies = _check_replies((yield shown))
         except Exception as error:
             if self.name != AGENT_GENERATOR:
                 raise  # a hook's generator: the hook decides what its failure means

@@ -43,6 +43,10 @@ class Meter:
         total = self._totals.get(key, 0) + amount
         self._totals[key] = round(total, 3) if isinstance(total, float) else total
 
+    def total(self, key: str) -> int:
+        """The total of that name."""
+        return int(self._totals.get(key, 0))
+
     def progress(self) -> Progress:
         totals = {
             key: dict(value) if isinstance(value, dict) else value for key, value in self._totals.items()

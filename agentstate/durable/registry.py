@@ -63,6 +63,7 @@ class Registration:
     embedder: Callable[[], Any] | None = None
     semantic_cache: SemanticCache | None = None
     breakpoints: tuple[Breakpoint, ...] = ()
+    stream: bool = False
 
     def __post_init__(self) -> None:
         """:raises ValueError: for a key that could not stand in an address, a semantic cache without an embedder, or a
@@ -178,6 +179,7 @@ def agent(
     embedder: Callable[[], Any] | None = None,
     semantic_cache: SemanticCache | None = None,
     breakpoints: Iterable[Breakpoint] = (),
+    stream: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Register the decorated factory as the agent `key`.
 
@@ -190,6 +192,8 @@ def agent(
     :param semantic_cache: On the desk, questions that mean the same as an earlier one of the same customer are answered
         by its reply, without asking the model. None: never.
     :param breakpoints: Where each of its sessions stops, on the desk and in scripts, until it is resumed.
+    :param stream: Request the model's replies as a stream, so that an open page of a session shows them while they are
+        written. An agent with a streaming callback of its own needs no such request.
     :raises ValueError: for an invalid key, or one that another function has, for a semantic cache without an embedder,
         and for a breakpoint with `once`.
     """
@@ -212,6 +216,7 @@ def agent(
             embedder=embedder,
             semantic_cache=semantic_cache,
             breakpoints=tuple(breakpoints),
+            stream=stream,
         )
         registry.add(registration)
         return cast(Factory, build)

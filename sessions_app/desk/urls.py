@@ -9,6 +9,7 @@ from sessions_app.desk.views import (
     dialogs,
     inbox,
     lists,
+    live,
     saved_views,
     tabs,
     timeline,
@@ -35,6 +36,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/", timeline.timeline_tab, name="session"),
     path("sessions/<uuid:session_id>/earlier/", timeline.earlier_steps, name="earlier"),
     path("sessions/<uuid:session_id>/live/", timeline.live, name="live"),
+    path("sessions/<uuid:session_id>/also-open/", live.also_open_line, name="also-open"),
     path(
         "sessions/<uuid:session_id>/branches/<int:branch_number>/",
         timeline.discarded_branch,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from agentstate.durable import long_term
+from agentstate.durable import long_term, streaming
 from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.embedding import Embedder, embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
@@ -26,6 +26,7 @@ from sessions_app.runtime.agents import publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.long_term import OrmMemory
+from sessions_app.runtime.partial_replies import shown_replies
 from sessions_app.runtime.semantic_cache import OrmReplyStore
 from sessions_app.runtime.tool_cache import tool_cache
 
@@ -89,7 +90,7 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
         replies=OrmReplyStore(journal.connection, claim, policy, embedder) if policy else None,
     )
     memory = OrmMemory(journal.connection, claim, embedder)
-    with long_term.using(memory):
+    with long_term.using(memory), streaming.shown_by(shown_replies(claim)):
         if durable.runs_async:
             run_on_loop(run_async(durable, journal, options))
         else:

@@ -39,7 +39,7 @@
 
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();
-    if (event.detail.elt.matches("#sentinel, #talk")) grown();
+    if (event.detail.elt.matches("#sentinel, #talk, #reply")) grown();
   });
 
   document.addEventListener("click", (event) => {
@@ -57,7 +57,7 @@
   const steps = () => document.querySelectorAll("#timeline > .step").length;
   let before = { steps: steps(), atEnd: false };
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (!event.detail.elt.matches("#sentinel, #talk")) return;
+    if (!event.detail.elt.matches("#sentinel, #talk, #reply")) return;
     const end = $("#inbox");
     before = { steps: steps(), atEnd: Boolean(end) && end.getBoundingClientRect().bottom <= window.innerHeight + 4 };
   });

@@ -1,4 +1,4 @@
-"""Pages that grow by themselves: how often they ask for what is new, and the answer while nothing is."""
+"""Pages that grow by themselves: how often they ask for what is new, and the answer while nothing or little is."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,11 +6,16 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from django.views.decorators.http import require_GET
 
 from sessions_app.access.typed import whole_number
 from sessions_app.desk import live_key
-from sessions_app.desk.context import Request
+from sessions_app.desk.context import Request, render_page, session_context, staff_page, wants_part
+from sessions_app.desk.pages.session.also_open import also_open
+from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.partial_reply import PartialReply
 from sessions_app.models import Session, Status
+from sessions_app.watching import partial_replies
 
 SECONDS = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}
 
@@ -28,6 +33,8 @@ def unless_unchanged(
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
     """A view that answers 204 to a poll while its session is unchanged, which costs one small query.
 
+    It is unchanged while nothing is committed, and the reply that is being written is the one that the page shows.
+
     The key stands for the login; all that it gives away is that nothing has changed.
     """
 
@@ -36,8 +43,27 @@ def unless_unchanged(
         after = whole_number(request.GET.get("after", ""))
         if request.method == "GET" and after is not None:
             key = request.GET.get("key", "")
-            if live_key.change_of(request, session_id, key, now=timezone.now()) == after:
+            is_unchanged = live_key.change_of(request, session_id, key, now=timezone.now()) == after
+            if is_unchanged and partial_replies.version_of(session_id) == request.GET.get("reply", ""):
                 return HttpResponse(status=204)
         return view(request, session_id)
 
     return polled
+
+
+def only_the_reply(request: Request, context: SessionContext, partial: PartialReply) -> HttpResponse | None:
+    """The answer to a poll where nothing is new but the reply that is being written; None where more is, or nothing."""
+    is_committed = whole_number(request.GET.get("after", "")) != context.session_row.change
+    if not wants_part(request) or is_committed or partial.version == request.GET.get("reply", ""):
+        return None
+    response = render_page(request, "session/live.html#reply", {"partial": partial})
+    response["HX-Retarget"], response["HX-Reswap"] = "#reply", "outerHTML"
+    return response
+
+
+@staff_page
+@require_GET
+def also_open_line(request: Request, session_id: UUID) -> HttpResponse:
+    """Who else has the session open: asked by each open page of it, which thereby says that it is open."""
+    line = also_open(session_context(request, session_id))
+    return render_page(request, "session/base.html#also-open", {"also_open": line})

@@ -4,6 +4,7 @@ from typing import Any
 
 from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.earlier_effects import Request
+from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
 from sessions_app.finding import queues
@@ -11,7 +12,10 @@ from sessions_app.models import CallStatus
 
 
 def session_frame(context: SessionContext) -> dict[str, Any]:
-    """What every page of a session shows above its tab, for the template. Two queries; four if a queue is known."""
+    """What every page of a session shows above its tab, for the template.
+
+    Two queries; four if a queue is known; and one more if somebody else has the session open.
+    """
     queue = context.queue
     return {
         "session": context.session,
@@ -20,6 +24,7 @@ def session_frame(context: SessionContext) -> dict[str, Any]:
         "mask": context.mask,
         "why_not": context.why_not,
         "header": header(context),
+        "also_open": also_open(context),
         "queue": queue,
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": queues.neighbours(context.session, queue, now=context.now) if queue else None,

@@ -27,7 +27,8 @@ from sessions_app.desk.pages.session import (
     state,
 )
 from sessions_app.desk.pages.session.calls import CallItem
-from sessions_app.desk.views.live import poll, unless_unchanged
+from sessions_app.desk.pages.session.partial_reply import partial_reply
+from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import session_frame
 from sessions_app.finding import search
 from sessions_app.finding.hidden import may_know_hidden
@@ -44,6 +45,9 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     """What was said; the newest page of it is live."""
     context = session_context(request, session_id)
     before = number(request, "before")
+    partial = partial_reply(context)
+    if answer := only_the_reply(request, context, partial):
+        return answer
     return render_page(
         request,
         "session/conversation.html#talk" if wants_part(request) else "session/conversation.html",
@@ -53,6 +57,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
             "page": conversation.read_page(context, before=before),
             "live": poll(request, context.session) if before is None else None,
             "polled": wants_part(request),
+            "partial": partial,
             "inbox": context.mask.rows(context.session.inbox.select_related("author")),
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },

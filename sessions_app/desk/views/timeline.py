@@ -22,7 +22,8 @@ from sessions_app.desk.pages.session import (
 )
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
-from sessions_app.desk.views.live import poll, unless_unchanged
+from sessions_app.desk.pages.session.partial_reply import partial_reply
+from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint
@@ -47,6 +48,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
         "live": _sentinel(request, context, page) if before is None and only is None else None,
+        "partial": partial_reply(context),
         **_around_timeline(context, frame["header"]),
     }
     return render_page(request, "session/timeline.html", frame | values)
@@ -110,6 +112,9 @@ def discarded_branch_moved(request: Request, session_id: UUID, branch_number: in
 def live(request: Request, session_id: UUID) -> HttpResponse:
     """The parts of the page that have changed: new items to append, and the rest out of band."""
     context = session_context(request, session_id)
+    partial = partial_reply(context)
+    if answer := only_the_reply(request, context, partial):
+        return answer
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
     frame = session_frame(context)
     moved = request.GET.get("branch") != str(context.branch.number)
@@ -126,6 +131,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         "new": in_place if moved else [item for item in in_place if item.position > shown],
         "gaps": True,
         "live": _sentinel(request, context, page, shown),
+        "partial": partial,
         **_around_timeline(context, frame["header"]),
     }
     response = render_page(request, "session/live.html", frame | values)

@@ -1,0 +1,182 @@
+"""Who else has a session open: one line on its pages, for less than a minute, and the buffer that holds it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from sessions_app.models import Session
+from sessions_app.watching import buffer, open_pages
+from sessions_app.watching.buffer import Buffer, MemoryBuffer
+from sessions_app.watching.redis_buffer import RedisBuffer
+from tests import builders
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, time: timedelta) -> None:
+        self.now += time.total_seconds()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def held(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> MemoryBuffer:
+    held = MemoryBuffer(clock)
+    monkeypatch.setattr(buffer, "_in_memory", lambda: held)
+    return held
+
+
+@pytest.fixture(params=["memory", "redis"])
+def make(request: pytest.FixtureRequest) -> Callable[[Clock], Buffer]:
+    if request.param == "memory":
+        return MemoryBuffer
+    url = request.getfixturevalue("redis_url")
+    return lambda clock: RedisBuffer(url, clock)
+
+
+def user(name: str, first: str = "", last: str = "") -> Client:
+    made = builders.user("operator", name)
+    User.objects.filter(pk=made.pk).update(first_name=first, last_name=last)
+    client = Client()
+    client.force_login(made)
+    return client
+
+
+def line(client: Client, session: Session) -> str:
+    return " ".join(client.get(f"/sessions/{session.pk}/also-open/").content.decode().split())
+
+
+@pytest.mark.django_db
+def test_a_page_names_who_else_has_the_session_open(held: MemoryBuffer) -> None:
+    ada, bob = user("ada", "Ada", "Lovelace"), user("bob")
+    session, other = builders.done(), builders.paused()
+    assert "Also open" not in ada.get(f"/sessions/{session.pk}/").content.decode()
+    assert "Also open: <b>Ada Lovelace</b>" in bob.get(f"/sessions/{session.pk}/audit/").content.decode()
+    assert line(ada, session) == "Also open: <b>bob</b>"
+    assert line(bob, other) == ""
+
+
+@pytest.mark.django_db
+def test_who_has_left_is_named_no_more_within_a_minute(held: MemoryBuffer, clock: Clock) -> None:
+    ada, bob = user("ada", "Ada", "Lovelace"), user("bob")
+    session = builders.done()
+    ada.get(f"/sessions/{session.pk}/")
+    clock.pass_by(timedelta(seconds=20))
+    line(ada, session)
+    clock.pass_by(timedelta(seconds=49))
+    assert line(bob, session) == "Also open: <b>Ada Lovelace</b>"
+    clock.pass_by(timedelta(seconds=10))
+    assert line(bob, session) == ""
+
+
+@pytest.mark.django_db
+def test_a_page_asks_every_twenty_seconds_and_also_where_nothing_can_happen(held: MemoryBuffer) -> None:
+    ada = user("ada")
+    for session in (builders.done(), builders.running()):
+        text = ada.get(f"/sessions/{session.pk}/").content.decode()
+        assert f'hx-get="/sessions/{session.pk}/also-open/"' in text
+        assert 'hx-trigger="every 20s, visibilitychange from:document"' in text
+
+
+@pytest.mark.django_db
+def test_names_are_masked_and_many_are_counted(held: MemoryBuffer, settings: Any) -> None:
+    settings.AGENTSTATE_MASK_PATTERNS = ["Lovel[a-z]+"]
+    session = builders.done()
+    for client in [user("ada", "Ada", "Lovelace"), *(user(f"user-{letter}") for letter in "bcdef")]:
+        line(client, session)
+    expected = "Also open: <b>Ada ••••, user-b, user-c, user-d, 2 more</b>"
+    assert line(user("zoe"), session) == expected
+
+
+@pytest.mark.django_db
+def test_an_account_that_is_deactivated_is_named_no_more(held: MemoryBuffer) -> None:
+    ada, bob = user("ada"), user("bob")
+    session = builders.done()
+    line(ada, session)
+    User.objects.filter(username="ada").update(is_active=False)
+    assert line(bob, session) == ""
+
+
+@pytest.mark.django_db
+def test_only_who_may_see_sessions_is_told_and_counted(held: MemoryBuffer) -> None:
+    session = builders.done()
+    outsider = Client()
+    outsider.force_login(builders.user(None))
+    assert outsider.get(f"/sessions/{session.pk}/also-open/").status_code == 403
+    assert Client().get(f"/sessions/{session.pk}/also-open/").status_code == 302
+    assert open_pages.users(session.pk) == set()
+
+
+@pytest.mark.django_db
+def test_the_line_costs_one_query_more_where_somebody_else_is_there(
+    held: MemoryBuffer, django_assert_num_queries: Any
+) -> None:
+    ada, bob = user("ada"), user("bob")
+    session = builders.done()
+    with django_assert_num_queries(5):
+        line(ada, session)
+    with django_assert_num_queries(6):
+        line(bob, session)
+
+
+def test_values_and_members_are_held_for_their_time(make: Callable[[Clock], Buffer]) -> None:
+    clock = Clock()
+    held = make(clock)
+    held.write("reply", {"version": "1", "text": "It"}, seconds=30)
+    held.write("reply", {"version": "2"}, seconds=30)
+    assert held.read("reply", "version", "text") == ["2", ""]
+    held.remove("reply")
+    assert held.read("reply", "version") == [""]
+    held.mark("open", "7", seconds=50)
+    clock.pass_by(timedelta(seconds=40))
+    held.mark("open", "8", seconds=50)
+    assert sorted(held.marked("open")) == ["7", "8"]
+    clock.pass_by(timedelta(seconds=40))
+    assert held.marked("open") == ["8"]
+    assert held.marked("none") == []
+
+
+def test_the_memory_forgets_what_is_out_of_date(clock: Clock) -> None:
+    held = MemoryBuffer(clock)
+    for number in range(100):
+        held.write(f"reply {number}", {"text": "It"}, seconds=30)
+        held.mark(f"open {number}", "7", seconds=50)
+        clock.pass_by(timedelta(seconds=60))
+    assert held.read("reply 99", "text") == [""]
+    assert (len(held._values), len(held._sets)) == (1, 1)
+
+
+def test_all_that_redis_holds_has_a_time_limit(redis_url: str) -> None:
+    import redis
+
+    held = RedisBuffer(redis_url)
+    held.write("reply", {"version": "1"}, seconds=30)
+    held.mark("open", "7", seconds=50)
+    server = redis.Redis.from_url(redis_url)
+    assert 0 < server.pttl("reply") <= 30_000
+    assert 0 < server.pttl("open") <= 50_000
+
+
+def test_an_unavailable_redis_is_an_empty_buffer_and_is_not_asked_all_the_time(caplog: Any) -> None:
+    clock = Clock()
+    held = RedisBuffer("redis://127.0.0.1:1/0", clock)
+    for _ in range(3):
+        held.write("reply", {"version": "1"}, seconds=30)
+        assert held.read("reply", "version", "text") == ["", ""]
+        assert held.marked("open") == []
+    assert len(caplog.records) == 1
+    clock.pass_by(timedelta(seconds=6))
+    held.mark("open", "7", seconds=50)
+    assert len(caplog.records) == 2
