@@ -1,10 +1,18 @@
 """In a real browser: pages that follow an answer, tell of new steps, and say when the connection is lost."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from django.db import connections
 from playwright.sync_api import Page, expect
 
-from tests import builders
-from tests.test_desk_browser import context, page  # noqa: F401
+from sessions_app.models import Session
+from tests import builders, driving
+from tests.slow_models import SlowModel, talking
+from tests.test_desk_browser import context, log_in, page  # noqa: F401
+
+SECONDS = 60
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -17,7 +25,7 @@ def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def poll(watched: Page) -> None:
     """Ask for what is new at once."""
     watched.evaluate(
-        "const live = document.querySelector('[data-live]');"
+        "const live = document.querySelector('#sentinel');"
         "live.setAttribute('hx-trigger', 'now'); htmx.process(live); htmx.trigger(live, 'now')"
     )
 
@@ -69,8 +77,6 @@ def test_new_steps_below_is_said_only_where_a_step_came(page):  # noqa: F811
 
 
 def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, live_server):
-    from tests.test_desk_browser import log_in
-
     session = builders.running()
     made = browser.new_context(base_url=live_server.url)
     watching = log_in(made)
@@ -80,4 +86,56 @@ def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, liv
     made.set_offline(False)
     expect(watching.get_by_role("status").filter(has_text="Connected again.")).to_be_visible()
     expect(watching.locator("#connection")).to_be_hidden()
+    made.close()
+
+
+def test_a_reply_streams_into_the_open_pages_and_becomes_the_stored_one(page):  # noqa: F811
+    written = threading.Semaphore(0)
+
+    def between(number: int) -> None:
+        assert written.acquire(timeout=SECONDS)
+
+    def work(session: Session) -> Session:
+        try:
+            return agents.run(session)
+        finally:
+            connections.close_all()
+
+    model = SlowModel(["Your windscreen ", "is covered."], between)
+    with driving.desk() as agents, ThreadPoolExecutor(1) as worker:
+        agents.agent(lambda: talking(model), stream=True)
+        session = agents.start("Is it covered?")
+        page.goto(f"/sessions/{session.pk}/")
+        conversation = page.context.new_page()
+        conversation.goto(f"/sessions/{session.pk}/conversation/")
+        running = worker.submit(work, session)
+        try:
+            for open_page in (page, conversation):
+                reply = open_page.get_by_label("Reply being written")
+                expect(reply).to_contain_text("Your windscreen", timeout=SECONDS * 1000)
+                expect(reply).not_to_contain_text("is covered.")
+            written.release()
+            for open_page in (page, conversation):
+                reply = open_page.get_by_label("Reply being written")
+                expect(reply).to_contain_text("Your windscreen is covered.", timeout=SECONDS * 1000)
+        finally:
+            written.release(2)
+        assert running.result(SECONDS).final_answer == "Your windscreen is covered."
+        for open_page, place in ((page, "#timeline"), (conversation, "#talk")):
+            expect(open_page.get_by_label("Reply being written")).to_have_count(0, timeout=SECONDS * 1000)
+            expect(open_page.locator(place)).to_contain_text("Your windscreen is covered.")
+            expect(open_page.locator("#session-head .pill")).to_have_text("Done")
+
+
+def test_a_page_names_a_second_person_who_opens_the_session(page, browser, live_server):  # noqa: F811
+    session = builders.paused()
+    page.goto(f"/sessions/{session.pk}/")
+    expect(page.locator(".also-open")).to_be_hidden()
+    made = browser.new_context(base_url=live_server.url)
+    other = log_in(made, "ada")
+    other.goto(f"/sessions/{session.pk}/")
+    expect(other.locator(".also-open")).to_have_text("Also open: anna")
+    # A page asks every 20 seconds, and when its tab comes to the front again.
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator(".also-open")).to_have_text("Also open: ada")
     made.close()
