@@ -21,6 +21,7 @@ from sessions_app.watching import buffer, open_pages, partial_replies
 from sessions_app.watching.partial_replies import Written
 from tests import builders, driving
 from tests.builders import SYSTEM
+from tests.corpora import secrets
 from tests.driving import Desk
 from tests.slow_models import SlowAwaitedModel, SlowModel, talking
 from tests.test_desk_live import ask, watched
@@ -263,3 +264,14 @@ def test_a_page_says_how_much_it_holds_back(anna: Client, settings: Any) -> None
     assert "It is covered." in text
     assert "4111" not in text
     assert re.search(r"19 more characters written,\s+shown at the end of a sentence", text)
+
+
+@pytest.mark.parametrize("between", [" ", "\n", "\n\n"])
+def test_no_beginning_of_a_reply_shows_a_secret_or_a_part_of_one(between: str) -> None:
+    mask = Mask.of(secrets.KEYS, secrets.PATTERNS)
+    text = between.join(["Here it is.", *secrets.TEXT.split("\n"), "Thank you. Goodbye."])
+    parts = [value[:6] for value in secrets.VALUES]
+    for end in range(len(text) + 1):
+        shown, held_back = shown_part(text[:end], mask)
+        assert [part for part in parts if part in shown] == []
+        assert held_back <= end
