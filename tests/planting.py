@@ -66,7 +66,6 @@ UNPLANTED = {
     "approval.decided_by": NAME_OF_STAFF,
     "checkpoint.context": NUMBERS,
     "checkpoint.keys": "the names of state keys: one with a secret is planted below",
-    "checkpoint.counters": NUMBERS,
     "checkpoint.tools": NAME_IN_CODE,
     "checkpoint.totals": NUMBERS,
     "checkpoint.definition": MACHINERY,

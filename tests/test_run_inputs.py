@@ -12,7 +12,7 @@ from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, Document, FileContent, ImageContent, StreamingChunk, ToolCall
 from haystack.hooks import hook
-from haystack.tools import Tool, Toolset, tool
+from haystack.tools import SearchableToolset, Tool, Toolset, tool
 
 from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
@@ -138,6 +138,7 @@ def user(*parts: Any) -> ChatMessage:
 
 
 # What the agent is made of, and what each turn is given: its messages, and the rest.
+SEARCHABLE = SearchableToolset([look_up], search_threshold=1)
 TURNS: dict[str, tuple[dict[str, Any], list[Turn]]] = {
     "picture and file": ({}, [([user("Look:", PICTURE, LETTER)], {})]),
     "file in a later turn": ({}, [([user("Hello.")], {}), ([user("Look:", LETTER)], {})]),
@@ -166,6 +167,10 @@ TURNS: dict[str, tuple[dict[str, Any], list[Turn]]] = {
     "no tools": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": []})]),
     "the agent's tool as an object": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": [count]})]),
     "a toolset of them": ({"tools": [look_up, count]}, [([user("Hello.")], {"tools": Toolset([look_up])})]),
+    "the agent's toolset that finds tools": (
+        {"tools": [SEARCHABLE, count]},
+        [([user("Hello.")], {"tools": [SEARCHABLE]})],
+    ),
     "state": ({"state_schema": SCHEMA}, [([user("Hello.")], {"doc": Document(content="x"), "data": TAGGED})]),
     "state of a later turn": (
         {"state_schema": SCHEMA},

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haystack.components.agents import Agent
-from haystack.tools import Tool, Toolset
+from haystack.tools import Tool, Toolset, warm_up_tools
 
 from agentstate.durable.definition import tool_items, tools_of
 from agentstate.durable.state.encoding import encode, message_body
@@ -66,9 +66,15 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
     """
     if tools is None:
         return None
+    items = list(tools) if not isinstance(tools, Tool | Toolset | str) else [tools]
+    own_toolsets = [item for item in items if any(item is toolset for toolset in tool_items(agent))]
+    warm_up_tools(own_toolsets)  # some list their tools only then
     own = {tool.name: tool for tool in tools_of(agent)}
     names: list[str] = []
-    for item in [tools] if isinstance(tools, Tool | Toolset | str) else tools:
+    for item in items:
+        if isinstance(item, Toolset) and item in own_toolsets:
+            names += [tool.name for tool in item.get_selectable_tools()]
+            continue
         objects = list(item) if type(item) is Toolset else [item]
         for tool in objects:
             name = tool if isinstance(tool, str) else getattr(tool, "name", "")

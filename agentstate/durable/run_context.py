@@ -38,7 +38,7 @@ from agentstate.durable.records import (
 from agentstate.durable.run_end import ApprovalRequest, RunEnd
 from agentstate.durable.state.conversation import Change, Conversation
 from agentstate.durable.state.encoding import encode_lossy, message_from
-from agentstate.durable.state.keys import COUNTERS, StateKeys
+from agentstate.durable.state.keys import StateKeys, counters_of
 from agentstate.durable.steps import JournalThread
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 
@@ -313,7 +313,7 @@ class RunContext:
     ) -> _Draft:
         change = self.conversation.change(state.data["messages"])
         key_changes, changed_keys = self.keys.changes(state.data)
-        counters, _ = encode_lossy({key: state.data.get(key) for key in COUNTERS})
+        counters, _ = encode_lossy(counters_of(state.data, ends_turn=kind == CheckpointKind.END))
         new = NewCheckpoint(
             kind=kind,
             step=self.step,

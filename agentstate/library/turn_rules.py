@@ -115,7 +115,7 @@ class TurnRules:
                 **{name: counters[name] for name in ("step_count", "token_usage", "tool_call_counts")},
                 "exit_reason": turn.end["exit_reason"],
                 "messages": messages,
-                "last_message": messages[-1] if messages else None,
+                **({"last_message": messages[-1]} if messages else {}),
             }
         )
 

@@ -53,7 +53,7 @@ _MASKED_FIELDS: dict[type[Model], tuple[str, ...]] = {
     Branch: ("reason", "left_state"),
     BulkAction: ("reason",),
     BulkItem: ("why",),
-    Checkpoint: ("outcome",),
+    Checkpoint: ("counters", "outcome"),
     Event: ("reason", "data"),
     InboxMessage: ("text", "body"),
     MemoryEntry: ("customer", "text"),

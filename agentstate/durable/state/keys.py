@@ -15,6 +15,15 @@ NOT_KEYS = frozenset({
     "step_count", "token_usage", "context_tokens", "tool_call_counts", "exit_reason",
 })  # fmt: skip
 COUNTERS = ("step_count", "token_usage", "context_tokens", "tool_call_counts")
+_REASONS = ("stop_run", "exit_reason")
+# A tool that is given the State may stop the run.
+_NOT_SET_BY_TOOLS = NOT_KEYS - {"stop_run"}
+
+
+def counters_of(data: Mapping[str, Any], *, ends_turn: bool) -> dict[str, Any]:
+    """The counters of a checkpoint. Within a turn also why the run stops, or went on, which hooks may read and set."""
+    reasons = {} if ends_turn else {name: data[name] for name in _REASONS if data.get(name) is not None}
+    return {**{name: data.get(name) for name in COUNTERS}, **reasons}
 
 
 @dataclass(slots=True)
@@ -63,7 +72,7 @@ class StateKeys:
         return {
             key: self._encode(key, value, self._known.get(key))
             for key, value in data.items()
-            if key not in NOT_KEYS and value is not None
+            if key not in _NOT_SET_BY_TOOLS and value is not None
         }
 
     def _encode(self, key: str, value: Any, stored: "_Known | None") -> Json:

@@ -59,12 +59,13 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
         branch = checkpoint.branch
     stored = restore.state_of(branch, checkpoint)
     values = context.mask.json(stored)
+    shown = context.mask.row(checkpoint)
     return State(
-        checkpoint=context.mask.row(checkpoint),
+        checkpoint=shown,
         values={key: readable(value) for key, value in sorted(values.items())},
         counters=[
             row
-            for key, value in checkpoint.counters.items()
+            for key, value in shown.counters.items()
             if value not in (None, {}, [])
             for row in _counter_rows(key, value)
         ],
