@@ -67,7 +67,8 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
     if tools is None:
         return None
     items = list(tools) if not isinstance(tools, Tool | Toolset | str) else [tools]
-    own_toolsets = [item for item in items if any(item is toolset for toolset in tool_items(agent))]
+    toolsets = [item for item in tool_items(agent) if isinstance(item, Toolset)]
+    own_toolsets = [toolset for toolset in toolsets if any(item is toolset for item in items)]
     warm_up_tools(own_toolsets)  # some list their tools only then
     own = {tool.name: tool for tool in tools_of(agent)}
     names: list[str] = []
