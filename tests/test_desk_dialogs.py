@@ -465,9 +465,21 @@ def test_where_no_agent_can_run_the_start_page_says_what_is_wrong(operator):
     assert "No worker has published an agent" not in page
 
 
+def test_nobody_is_asked_for_the_working_memory_of_the_agent(operator):
+    names = ("policy_number", "working_memory")
+    values = [{"name": name, "schema": {"type": "string"}, "required": False} for name in names]
+    builders.agent(inputs={"values": values})
+    page = operator.get("/start/").content.decode()
+    assert "policy_number (optional)" in page
+    assert "working_memory (optional" not in page
+
+
 def test_a_viewer_cannot_start_a_session(client):
     builders.agent()
     client.force_login(builders.user("viewer"))
+    page = client.get("/start/").content.decode()
+    assert "Your role does not allow you to start sessions." in page
+    assert '<form class="card dialog"' not in page
     assert client.post("/start/", {"agent": "claims", "message": "Hello"}).status_code == 403
     assert not Session.objects.exists()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 
+from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -58,7 +59,8 @@ class StartForm(forms.Form):
                     "title": _label(value),
                 }
                 for value in self.inputs.get("values", [])
-                if value["schema"] is not None
+                # The agent writes its own working memory; it can be given among the state values.
+                if value["schema"] is not None and value["name"] != WORKING_MEMORY_KEY
             }
         }
         self.values = arguments.fields({}, self.schema, self.typed)
