@@ -23,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from environs import Env, EnvError
 
 from agentstate.installation import IS_CLONE, data_folder, shared_folder
+from agentstate.postgresql.limits import lock_limits
 from agentstate.prices import Price, read_prices
 from agentstate.sqlite_file import OwnersConnection
 
@@ -114,17 +115,14 @@ def _redis_url(name: str, default: str = "") -> str:
     return url
 
 
-def lock_limits(lease_seconds: float) -> str:
-    """The options of a PostgreSQL connection that limit how long a process holds a lock and waits for one.
-
-    A process that is stopped inside a transaction keeps its locks: the server ends the transaction when a lease would
-    have expired meanwhile.
-    """
-    milliseconds = max(1, round(lease_seconds * 1000))
-    return f"-c idle_in_transaction_session_timeout={milliseconds} -c lock_timeout={milliseconds}"
+def _count(name: str, default: int, *, least: int) -> int:
+    number: int = env.int(name, default)
+    if number < least:
+        raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
+    return number
 
 
-def _database(lease_seconds: float) -> dict[str, Any]:
+def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
     url = env.str("DATABASE_URL", "") or f"sqlite:///{BASE_DIR / 'db.sqlite3'}"
     if not url.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise ImproperlyConfigured(
@@ -142,6 +140,10 @@ def _database(lease_seconds: float) -> dict[str, Any]:
         }
     else:
         options = database.setdefault("OPTIONS", {})
+        database["ENGINE"] = "agentstate.postgresql"
+        if connections:
+            # Every thread returns its connection to the pool when it is done with it.
+            options["connections"], database["CONN_MAX_AGE"] = connections, 0
         # The last one counts where an option is given twice. libpq reads PGOPTIONS only where no options are given.
         given_options = options.get("options", os.environ.get("PGOPTIONS", ""))
         options["options"] = f"{lock_limits(lease_seconds)} {given_options}".strip()
@@ -161,9 +163,11 @@ try:
     SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
 
     AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
-    AGENTSTATE_MAX_ATTEMPTS: int = env.int("AGENTSTATE_MAX_ATTEMPTS", 5)
+    AGENTSTATE_MAX_ATTEMPTS = _count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
     AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
-    DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS)}
+    AGENTSTATE_CONNECTIONS = _count("AGENTSTATE_CONNECTIONS", 10, least=0)
+    AGENTSTATE_PROCESSES: int | None = env.int("AGENTSTATE_PROCESSES", None)
+    DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
     AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
     AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
     AGENTSTATE_SLICE_SECONDS = _seconds("AGENTSTATE_SLICE_SECONDS", 20)
@@ -184,8 +188,6 @@ if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
         f"AGENTSTATE_LEASE_SECONDS ({AGENTSTATE_LEASE_SECONDS:g}) must be at least twice AGENTSTATE_HEARTBEAT_SECONDS "
         f"({AGENTSTATE_HEARTBEAT_SECONDS:g}), or a healthy worker loses its sessions when one beat is late."
     )
-if AGENTSTATE_MAX_ATTEMPTS < 1:
-    raise ImproperlyConfigured(f"AGENTSTATE_MAX_ATTEMPTS must be at least 1, not {AGENTSTATE_MAX_ATTEMPTS}.")
 
 SECRET_KEY = env.str("SECRET_KEY", "") or _secret_key(BASE_DIR / ".secret_key")
 
@@ -339,5 +341,7 @@ LOGGING = {
         # They log two lines for each wake-up.
         "celery.worker.strategy": {"level": max(LOG_LEVEL, logging.WARNING)},
         "celery.app.trace": {"level": max(LOG_LEVEL, logging.WARNING)},
+        # And this one three for each use of a connection.
+        "psycopg.pool": {"level": max(LOG_LEVEL, logging.WARNING)},
     },
 }

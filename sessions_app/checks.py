@@ -1,14 +1,17 @@
-"""System checks: of the declared actions, of the agents in the setting AGENTSTATE_AGENTS, and of the proxies.
+"""System checks: of the declared actions, of the agents in the setting AGENTSTATE_AGENTS, of the proxies, and of the
+connections that the database accepts.
 
 Every command sees that the modules are there. Building the agents takes Haystack, and what their factories want (an
 API key, say), so that is part of `manage.py check --deploy`.
 """
 
+from collections.abc import Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Info, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 
 HINT = "Correct the setting AGENTSTATE_AGENTS: a list of modules, separated by commas in the environment."
 
@@ -84,6 +87,51 @@ def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id=code,
         )
     ]
+
+
+@register(Tags.database)
+def connections_suffice(
+    app_configs: Any, *, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[CheckMessage]:
+    """All processes together must not be able to open more connections than the PostgreSQL server accepts.
+
+    Without AGENTSTATE_PROCESSES these are the workers that are online, and one web process. Part of
+    `manage.py check --database default` and of `migrate`.
+    """
+    from django.db import DEFAULT_DB_ALIAS, connection
+
+    each = connection.settings_dict["OPTIONS"].get("connections")
+    if DEFAULT_DB_ALIAS not in (databases or ()) or connection.vendor != "postgresql" or not each:
+        return []
+    processes = settings.AGENTSTATE_PROCESSES or _workers_online() + 1
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+        )
+        (accepted,) = cursor.fetchone()
+    if processes * each <= accepted:
+        return []
+    return [
+        Warning(
+            f"{processes} processes with up to {each} connections each may open {processes * each}, and this "
+            f"PostgreSQL server accepts {accepted}.",
+            hint="Lower AGENTSTATE_CONNECTIONS, correct AGENTSTATE_PROCESSES, or raise max_connections of the server.",
+            id="agentstate.W003",
+        )
+    ]
+
+
+def _workers_online() -> int:
+    from django.db import connection
+    from django.utils import timezone
+
+    from sessions_app.models import Worker
+
+    # Before the first `migrate` there is no such table.
+    if Worker._meta.db_table not in connection.introspection.table_names():
+        return 0
+    since = timezone.now() - timedelta(seconds=settings.AGENTSTATE_LEASE_SECONDS)
+    return Worker.objects.filter(beat_at__gte=since, stopped_at=None).count()
 
 
 def _exists(module: str) -> bool:

@@ -10,18 +10,20 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection, connections
 from django.db.utils import load_backend
 
-from agentstate.settings import lock_limits
+from agentstate.postgresql.limits import lock_limits
 from sessions_app.models import Session
 
 
 @contextmanager
-def connected(url: str) -> Iterator[None]:
-    """Let this thread work on the database at `url` instead of the test suite's."""
+def connected(url: str, pool: int = 0) -> Iterator[None]:
+    """Let this thread work on the database at `url` instead of the test suite's, with so many connections in a pool."""
     parsed: dict[str, Any] = {**dj_database_url.parse(url)}
     if url.startswith("sqlite"):
         parsed["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
     else:
-        parsed["OPTIONS"] = {"options": lock_limits(settings.AGENTSTATE_LEASE_SECONDS)}
+        parsed["ENGINE"] = "agentstate.postgresql"
+        limits = lock_limits(settings.AGENTSTATE_LEASE_SECONDS)
+        parsed["OPTIONS"] = {"options": limits, "connections": pool}
     config = connections.configure_settings({"default": parsed})["default"]
     usual = connections["default"]
     connections["default"] = load_backend(config["ENGINE"]).DatabaseWrapper(config, "default")

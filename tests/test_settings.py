@@ -111,7 +111,7 @@ def test_postgresql_ends_idle_transactions_and_waits_for_locks_no_longer_than_a_
     load = partial(load, AGENTSTATE_LEASE_SECONDS="2.5", AGENTSTATE_HEARTBEAT_SECONDS="1")
     limits = "-c idle_in_transaction_session_timeout=2500 -c lock_timeout=2500"
     options = load(DATABASE_URL="postgres://host/name")["DATABASES"]["default"]["OPTIONS"]
-    assert options == {"options": limits}
+    assert options["options"] == limits
 
 
 def test_the_options_of_ones_own_for_postgresql_stay_and_take_precedence(load):

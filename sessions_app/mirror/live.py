@@ -111,6 +111,7 @@ class MirrorThread:
             if self._failures:
                 logger.info("The mirror is written again.")
             self._failures = 0
+        close_old_connections()
         with self._lock:
             self._lock.wait_for(lambda: self._stopped, wait)
 

@@ -1,7 +1,9 @@
 """One database connection that a run shares with its tool threads.
 
 Haystack runs each tool call in a thread of its own. A connection for each of them would cost more than the call's
-commits, so they share the run's: one thread at a time, for one transaction, never while a tool runs.
+commits, so they share the run's: one thread at a time, for one transaction, never while a tool runs. Where connections
+come from a pool, the run has one for the length of a transaction only: while it waits for its model or for a tool,
+others use it.
 """
 
 import threading
@@ -42,6 +44,13 @@ class RunConnection:
             # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
             except (OperationalError, InterfaceError, InternalError) as error:
                 raise JournalUnavailable(str(error)) from error
+            finally:
+                self._return()
+
+    def _return(self) -> None:
+        """Give the connection back to its pool, if it is from one."""
+        if getattr(self._connection, "pool", None) is not None and not self._connection.in_atomic_block:
+            self._connection.close()
 
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""

@@ -1,0 +1,185 @@
+"""A process uses a limited number of PostgreSQL connections, and a session that waits holds none of them."""
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, ToolCall
+from haystack.tools import Tool
+
+from agentstate.postgresql import base
+from sessions_app.checks import connections_suffice
+from sessions_app.models import Session, Worker
+from tests.chaos import database
+from tests.databases import connected
+from tests.driving import Desk, desk
+from tools import services
+
+SESSIONS = 8
+LIMIT = 2
+
+
+@pytest.fixture(scope="module")
+def migrated_url(postgres_server: services.Postgres, django_db_blocker: Any) -> str:
+    url = postgres_server.new_database()
+    with django_db_blocker.unblock(), database(url):
+        return url
+
+
+@pytest.fixture
+def url(migrated_url: str, django_db_blocker: Any) -> Iterator[str]:
+    """An empty database that this thread works on. At the end no connection of a pool is open."""
+    others = dict(base._pools)
+    base._pools.clear()
+    with django_db_blocker.unblock(), connected(migrated_url):
+        try:
+            yield migrated_url
+        finally:
+            base._close_pools()
+            base._pools.update(others)
+            with connection.cursor() as cursor:
+                cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
+
+
+def in_use() -> int:
+    """Connections of the only pool that somebody holds."""
+    (pool,) = base._pools.values()
+    stats = pool.get_stats()
+    return stats["pool_size"] - stats["pool_available"]
+
+
+class Meeting:
+    """A place where all sessions wait for each other. When they are all there, somebody looks at the pool."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self._barrier = threading.Barrier(SESSIONS, action=lambda: self.seen.append(in_use()))
+
+    def wait(self) -> None:
+        self._barrier.wait(services.START_SECONDS)
+
+
+def agent_that_waits(at_model: Meeting, at_tool: Meeting) -> Agent:
+    def reply(messages: list[ChatMessage]) -> ChatMessage:
+        at_model.wait()
+        if messages[-1].tool_call_results:
+            return ChatMessage.from_assistant("done")
+        return ChatMessage.from_assistant(tool_calls=[ToolCall("look", {}, id="1")])
+
+    def look() -> str:
+        at_tool.wait()
+        return "looked"
+
+    tool = Tool("look", "Looks.", {"type": "object", "properties": {}}, look)
+    return Agent(chat_generator=MockChatGenerator(response_fn=reply), tools=[tool])
+
+
+@pytest.mark.slow
+def test_sessions_that_wait_for_their_model_or_a_tool_hold_no_connection(url: str) -> None:
+    at_model, at_tool = Meeting(), Meeting()
+
+    def drive(made: Desk, session: Session) -> str:
+        with connected(url, pool=LIMIT):
+            return made.drive(session)
+
+    with desk() as made, ThreadPoolExecutor(SESSIONS) as threads:
+        made.agent(lambda: agent_that_waits(at_model, at_tool))
+        sessions = [made.start() for _ in range(SESSIONS)]
+        ended = list(threads.map(lambda session: drive(made, session), sessions))
+        assert ended == ["idle"] * SESSIONS
+        assert [made.texts(session)[-1] for session in sessions] == [("assistant", "done")] * SESSIONS
+    assert (at_model.seen, at_tool.seen) == ([0, 0], [0])
+
+
+def test_a_thread_that_finds_no_connection_free_waits_and_is_then_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "WAIT_SECONDS", 0.1)
+
+    def query() -> int:
+        with connected(url, pool=1):
+            return Session.objects.count()
+
+    with ThreadPoolExecutor(1) as thread, connected(url, pool=1):
+        assert Session.objects.count() == 0
+        with pytest.raises(OperationalError, match="couldn't get a connection"):
+            thread.submit(query).result()
+        connection.close()
+        assert thread.submit(query).result() == 0
+
+
+def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(url, pool=1):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (first,) = cursor.fetchone()
+        connection.close()
+        # As if it had been idle for a while.
+        monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+        with connected(url), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
+            assert cursor.fetchone() == (True,)
+        assert Session.objects.count() == 0
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            assert cursor.fetchone() != (first,)
+
+
+def test_a_forked_process_has_a_pool_of_its_own(url: str) -> None:
+    with connected(url, pool=2):
+        assert Session.objects.count() == 0
+        connection.close()
+        mine = [*base._pools.values()]
+        child = os.fork()
+        if child == 0:
+            try:
+                known = [*base._pools.values()]
+                count = Session.objects.count()
+                os._exit(0 if not known and count == 0 and base._pools else 1)
+            except BaseException:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        # The child has not ended the parent's.
+        assert Session.objects.count() == 0
+        assert [*base._pools.values()] == mine
+
+
+def test_processes_that_could_exceed_the_servers_connections_are_warned_of(url: str, settings: Any) -> None:
+    with connected(url, pool=10):
+        # Of the server's 200, 3 are for superusers.
+        settings.AGENTSTATE_PROCESSES = 19
+        assert connections_suffice(None, databases=["default"]) == []
+        settings.AGENTSTATE_PROCESSES = 20
+        (warning,) = connections_suffice(None, databases=["default"])
+        assert warning.id == "agentstate.W003"
+        assert warning.msg == (
+            "20 processes with up to 10 connections each may open 200, and this PostgreSQL server accepts 197."
+        )
+
+
+def test_without_a_number_of_processes_the_workers_that_are_online_count(url: str, settings: Any) -> None:
+    now = timezone.now()
+    long_ago = now - timedelta(hours=1)
+    workers = [Worker(name=f"host:{number}", started_at=now, beat_at=now) for number in range(19)]
+    Worker.objects.bulk_create(
+        [
+            *workers,
+            Worker(name="lost", started_at=long_ago, beat_at=long_ago),
+            Worker(name="ended", started_at=now, beat_at=now, stopped_at=now),
+        ]
+    )
+    with connected(url, pool=10):
+        (warning,) = connections_suffice(None, databases=["default"])
+        assert warning.msg.startswith("20 processes with up to 10 connections each may open 200")
+        Worker.objects.filter(name="host:0").delete()
+        assert connections_suffice(None, databases=["default"]) == []
