@@ -20,7 +20,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.models import Message, ModelCall, Phase, Session, Status
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
-from tests import builders
+from tests import builders, sample_agents
 
 pytestmark = pytest.mark.django_db
 
@@ -278,4 +278,78 @@ def test_messages_that_are_none_are_refused(messages: list[Any], said: str) -> N
         start(message="", messages=messages)
     with pytest.raises(Invalid, match="not both"):
         start(messages=HISTORY)
+    assert not Session.objects.exists()
+
+
+def test_pictures_and_files_of_a_later_message_reach_the_model_as_in_a_plain_run() -> None:
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        given.append([message.to_dict() for message in messages])
+        return ChatMessage.from_assistant("Fine.")
+
+    given: list[Any] = []
+    agent = Agent(chat_generator=MockChatGenerator(response_fn=reply))
+    later: list[dict[str, Any]] = [
+        {"role": "user", "meta": {}, "name": None, "content": [{"text": "See:"}, PICTURE]},
+        {"role": "user", "meta": {}, "name": None, "content": [LETTER]},
+    ]
+    first = agent.run([ChatMessage.from_user("Hello")])["messages"]
+    agent.run([*first, *map(ChatMessage.from_dict, later)])
+    session = start(message="Hello")
+    for send in (False, True):
+        if send:
+            actions.send_message(actor=builders.SYSTEM, session_id=session.pk, messages=later)
+        claim = leases.claim(session.pk, "tests")
+        assert claim is not None
+        assert run(make_durable(agent), OrmJournal(claim)).status == "idle"
+    assert given[2:] == given[:2]
+
+
+@pytest.mark.parametrize(
+    "sent, said",
+    [
+        ({"messages": HISTORY}, "Only the user's messages can be sent"),
+        ({"messages": [{"role": "user", "content": []}]}, "Message 1 is not a message"),
+        ({"messages": HISTORY[4:], "text": "x"}, "not both"),
+        ({}, "The message is missing"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(sent: dict[str, Any], said: str) -> None:
+    session = builders.done()
+    with pytest.raises(Invalid, match=said):
+        actions.send_message(actor=builders.SYSTEM, session_id=session.pk, **sent)
+    assert not session.inbox.exists()
+
+
+@pytest.mark.parametrize("names", [["fast"], [], None])
+def test_a_session_uses_the_tools_that_it_was_started_with(names: list[str] | None) -> None:
+    given: list[list[str]] = []
+
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        given.append([tool.name for tool in tools or ()])
+        return ChatMessage.from_assistant("Fine.")
+
+    agent = Agent(
+        chat_generator=MockChatGenerator(response_fn=reply), tools=[sample_agents.fast, sample_agents.slow]
+    )
+    agent.run([ChatMessage.from_user("Hello")], tools=names)
+    builders.agent("two", tools=[{"name": "fast"}, {"name": "slow"}])
+    session = start(agent="two", message="Hello", tools=names)
+    claim = leases.claim(session.pk, "tests")
+    assert claim is not None
+    assert run(make_durable(agent), OrmJournal(claim)).status == "idle"
+    assert given[1] == given[0]
+
+
+@pytest.mark.parametrize(
+    "tools, said",
+    [
+        (["quick"], "The agent has no tools quick. It has: fast."),
+        ("fast", "Name the tools by a list of their names"),
+        ([object()], "a worker could not find an object again"),
+    ],
+)
+def test_tools_that_a_session_cannot_use_are_refused(tools: Any, said: str) -> None:
+    builders.agent("two", tools=[{"name": "fast"}])
+    with pytest.raises(Invalid, match=said):
+        start(agent="two", tools=tools)
     assert not Session.objects.exists()

@@ -11,7 +11,7 @@ from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.access.shown import in_one_line
-from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS
+from sessions_app.access.typed import MOST_TAGS, TAG_CHARACTERS, check_json
 from sessions_app.action_list import MESSAGE
 from sessions_app.actions import chat_messages
 from sessions_app.actions.base import (
@@ -32,6 +32,7 @@ from sessions_app.models import (
     Branch,
     EventKind,
     InboxMessage,
+    Message,
     RegisteredAgent,
     Session,
     SessionTag,
@@ -52,6 +53,7 @@ def start(
     tags: Iterable[str] = (),
     state: dict[str, Any] | None = None,
     generation_kwargs: dict[str, Any] | None = None,
+    tools: Sequence[str] | None = None,
     reason: str = "",
 ) -> Session:
     """Start a session of `agent` with a first message, and wake a worker for it.
@@ -63,6 +65,7 @@ def start(
     :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
     :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
         key like others.
+    :param tools: The names of those of the agent's tools that it may use; None for all, an empty list for none.
     :raises Invalid: for an unknown agent, naming the known ones, for values that cannot be stored, and for those that
         the agent needs and that are missing or of another type, as far as its worker has published them.
     :raises Refused: for an agent that cannot be built.
@@ -93,6 +96,8 @@ def start(
     if not unread and not registered.inputs.get("prompt"):
         required_text("The message", message)
     _check_values(registered, state or {})
+    if tools is not None:
+        inputs["tools"] = _tool_names(registered, tools)
 
     now = timezone.now()
     session = Session(
@@ -131,24 +136,49 @@ def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:
             raise Invalid(f"The value of {name} is wrong: {rule}.")
 
 
+def _tool_names(agent: RegisteredAgent, names: Sequence[str]) -> list[str]:
+    """:raises Invalid: for what is no list of names, and for a tool that the agent lacks, as far as that is known."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise Invalid("Name the tools by a list of their names: a worker could not find an object again.")
+    check_json("The tools", list(names))
+    known = {str(tool["name"]) for tool in agent.tools}
+    if not agent.tools_pending and (unknown := sorted(set(names) - known)):
+        raise Invalid(
+            f"The agent has no tools {', '.join(unknown)}. It has: {', '.join(sorted(known)) or 'none'}."
+        )
+    return list(names)
+
+
 @in_one_transaction
 def send_message(
     *,
     actor: Actor,
     session_id: UUID | str,
-    text: str,
+    text: str = "",
+    messages: Sequence[dict[str, Any]] = (),
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended."""
+    """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended.
+
+    :param messages: Instead of the text, each as ``ChatMessage.to_dict()``: several, or with pictures or files.
+    :raises Invalid: for a message that is not the user's: what the agent and its tools said is the session's history.
+    """
     require(actor, MESSAGE.permission)
-    text = required_text("The message", text)
+    if text and messages:
+        raise Invalid("Give one message, or several, not both.")
+    unread = chat_messages.to_store(messages) if messages else [(required_text("The message", text), None)]
+    if any(body is not None and body["role"] != Message.Role.USER for _, body in unread):
+        raise Invalid("Only the user's messages can be sent: the history is what the session has on record.")
     reason = optional_text("The reason", reason)
     session = lock(session_id, expected_version)
     check(session, MESSAGE)
-    inbox = InboxMessage.objects.create(session=session, text=text, author=actor.user)
+    rows = [
+        InboxMessage.objects.create(session=session, text=text, body=body, author=actor.user)
+        for text, body in unread
+    ]
     if session.status == Status.IDLE:
         now = timezone.now()
         begin_turn_if_over(session, now)
         queue(session, now)
-    return commit(session, MESSAGE.event, actor, reason, {"inbox": inbox.pk})
+    return commit(session, MESSAGE.event, actor, reason, {"inbox": rows[-1].pk})
