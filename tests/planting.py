@@ -22,6 +22,8 @@ from sessions_app.models import (
     Checkpoint,
     InboxMessage,
     Message,
+    ModelCall,
+    ReusableReply,
     SavedView,
     Session,
     StateValue,
@@ -84,7 +86,6 @@ UNPLANTED = {
     "memoryentry.key": MACHINERY,
     "memoryentry.embedder": NAME_IN_CODE,
     "reusablereply.agent": NAME_IN_CODE,
-    "reusablereply.customer": "shown by no page: a reply that is used again is shown as a message of its session",
     "reusablereply.key": MACHINERY,
     "reusablereply.embedder": NAME_IN_CODE,
     "sessiondigest.embedder": NAME_IN_CODE,
@@ -166,12 +167,23 @@ def desk(owner: User) -> dict[str, Session]:
     SavedView.objects.create(owner=owner, name="Name", query="queue=all", shared=True)
     Allowance.objects.create(session=sessions["rich"], tool="send_letter", granted_by="olga")
     builders.memory_entry(sessions["rich"], "She wants e-mails")
+    reuse(sessions["done"], by=sessions["rich"])
     Worker.objects.create(name="tests")
     ToolResult.objects.create(key="tool:cache:x", value={"paid": True}, expires_at=timezone.now())
     plant_everywhere()
     while search_index.update():
         pass
     return sessions
+
+
+def reuse(source: Session, *, by: Session) -> None:
+    """A reply of the first session that the second one was answered by, from the semantic cache."""
+    paid = ModelCall.objects.filter(branch__session=source).latest("position")
+    ReusableReply.objects.create(
+        call=paid, session=source, agent=source.agent, customer="Ada", vector=b"", expires_at=timezone.now()
+    )
+    hit = ModelCall.objects.filter(branch__session=by, error="").earliest("position")
+    ModelCall.objects.filter(pk=hit.pk).update(source=source.pk, similarity=0.97)
 
 
 def rich() -> Session:
