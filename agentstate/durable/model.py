@@ -14,7 +14,7 @@ from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
-from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+from agentstate.durable.state.encoding import Json, encode_lossy, encode_message, message_body, message_from
 from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.durable.streaming import PartialReply, may_be_shown, with_partial_reply
 from agentstate.names import AGENT_GENERATOR, CallState
@@ -171,9 +171,9 @@ class ReplayChatGenerator:
         cache = run.semantic_cache if is_own else None
         hit = cache.find(messages, options) if cache is not None else None
         if hit is not None:
-            replies = [hit.message]
+            replies, bodies = [hit.message], [message_body(hit.message)]
         else:
-            replies = yield from self._call_model(run, seq, shown)
+            replies, bodies = yield from self._call_model(run, seq, shown)
         calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
         ended = run.now()
         prompt_tokens, completion_tokens = _tokens(replies)
@@ -189,7 +189,7 @@ class ReplayChatGenerator:
             NewReply(
                 name=self.name,
                 seq=seq,
-                messages=[message_body(reply) for reply in replies],
+                messages=bodies,
                 started_at=started,
                 ended_at=ended,
                 progress=run.meter.progress(),
@@ -218,7 +218,10 @@ class ReplayChatGenerator:
             cache.store(replies, committed.positions)
         return replies
 
-    def _call_model(self, run: RunContext, seq: int, shown: dict[str, Any]) -> ModelRule:
+    def _call_model(
+        self, run: RunContext, seq: int, shown: dict[str, Any]
+    ) -> Rule[dict[str, Any], Any, tuple[list[ChatMessage], list[dict[str, Json]]]]:
+        """The model's replies, and the bodies that are stored of them."""
         started = run.now()
         try:
             replies = _check_replies((yield shown))
@@ -226,7 +229,8 @@ class ReplayChatGenerator:
             if self.name != AGENT_GENERATOR:
                 raise  # a hook's generator: the hook decides what its failure means
             raise ModelFailed(self.name, seq, error, started, run.now()) from error
-        return [_with_call_ids(reply) for reply in replies]
+        encoded = [_with_call_ids(reply) for reply in replies]
+        return [reply for reply, _ in encoded], [body for _, body in encoded]
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -253,13 +257,15 @@ def _check_replies(result: Any) -> list[ChatMessage]:
     return replies
 
 
-def _with_call_ids(message: ChatMessage) -> ChatMessage:
-    """Give every call a unique id of limited length: some servers send none (Ollama), some repeat them."""
+def _with_call_ids(message: ChatMessage) -> tuple[ChatMessage, dict[str, Json]]:
+    """Give every call a unique id of limited length: some servers send none (Ollama), some repeat them.
+
+    :returns: The message, and the body that is stored of it.
+    """
     ids = [call.id for call in message.tool_calls]
-    body = message_body(message)
-    storable = body == message.to_dict()
+    body, storable = encode_message(message)
     if storable and all(map(is_usable_id, ids)) and len(set(ids)) == len(ids):
-        return message
+        return message, body
     # The rest of this run must see what a resumed run would see.
     message = message if storable else message_from(body)
     seen: set[str] = set()
@@ -268,11 +274,15 @@ def _with_call_ids(message: ChatMessage) -> ChatMessage:
         is_usable = is_usable_id(call.id) and call.id not in seen
         calls.append(call if is_usable else replace(call, id=new_call_id()))
         seen.add(str(calls[-1].id))
-    if not calls:
-        return message
-    return ChatMessage.from_assistant(
-        text=message.text, meta=message.meta, name=message.name, reasoning=message.reasoning, tool_calls=calls
-    )
+    if calls:
+        message = ChatMessage.from_assistant(
+            text=message.text,
+            meta=message.meta,
+            name=message.name,
+            reasoning=message.reasoning,
+            tool_calls=calls,
+        )
+    return message, message_body(message)
 
 
 def _tokens(replies: list[ChatMessage]) -> tuple[int, int]:

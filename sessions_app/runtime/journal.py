@@ -115,17 +115,20 @@ class OrmJournal:
             fence = self._fence(
                 before + own_positions, new.progress, attempt=1, updated_at=new.ended_at, **also
             )
-            committed = None
-            if checkpoint is not None:
-                committed = self._write_checkpoint(checkpoint, fence, fence.position - own_positions)
-            first = fence.position - own_positions + 1
-            step_rows.model_call(self._branch, first, new, replies=len(messages))
-            positions = tuple(range(first + 1, first + 1 + len(messages)))
-            self._insert([(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at)
-            starts = new.start_calls and not (
-                fence.stop_request or fence.breakpoints or self._guard.may_find_effects
-            )
-            calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at, starts=starts)
+            with statements.together():
+                committed = None
+                if checkpoint is not None:
+                    committed = self._write_checkpoint(checkpoint, fence, fence.position - own_positions)
+                first = fence.position - own_positions + 1
+                step_rows.model_call(self._branch, first, new, replies=len(messages))
+                positions = tuple(range(first + 1, first + 1 + len(messages)))
+                self._insert(
+                    [(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at
+                )
+                starts = new.start_calls and not (
+                    fence.stop_request or fence.breakpoints or self._guard.may_find_effects
+                )
+                calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at, starts=starts)
         self._remember_calls(calls)
         return CommittedReply(positions, calls, fence.signals(), committed)
 

@@ -5,7 +5,9 @@ models' fields and cached; values are converted by the fields, as the ORM would 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,7 +25,9 @@ from sessions_app.models import InboxMessage, Session, Status
 Values = dict[str, Any]
 Converter = Callable[[Any, BaseDatabaseWrapper], Any]
 Statement = tuple[str, tuple[Converter | None, ...]]
+Rows = list[tuple[type[Model], tuple[str, ...], list[Values]]]
 _json = json.JSONEncoder().encode
+_pending: ContextVar["Rows | None"] = ContextVar("agentstate_pending_rows", default=None)
 # Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
 ROWS_AT_ONCE = 100
 
@@ -49,9 +53,10 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
 
     Locks the session row until the transaction ends. The new positions are the last ones up to `Fence.position`.
     """
-    sql, converters = _fence_sql(connection.vendor, tuple(values))
-    parameters = _converted(converters, (*values.values(), session_id))
-    with connection.cursor() as cursor:
+    database = connections[DEFAULT_DB_ALIAS]
+    sql, converters = _fence_sql(database.vendor, tuple(values))
+    parameters = _converted(converters, (*values.values(), session_id), database)
+    with database.cursor() as cursor:
         cursor.execute(sql, [positions, *parameters, epoch])
         row = cursor.fetchone()
     if row is None:
@@ -63,13 +68,52 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
 
 
 def insert(model: type[Model], rows: list[Values]) -> None:
-    """Insert rows that all have the same columns; a foreign key is named by its column, as in ``branch_id``."""
+    """Insert rows that all have the same columns; a foreign key is named by its column, as in ``branch_id``.
+
+    Inside `together` they are inserted at its end.
+    """
+    pending = _pending.get()
+    if not rows:
+        return
+    if pending is None:
+        _insert_all([(model, tuple(rows[0]), rows)])
+        return
+    for other, names, others in pending:
+        if other is model and names == tuple(rows[0]):
+            others.extend(rows)
+            return
+    pending.append((model, tuple(rows[0]), [*rows]))
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Insert what is inserted inside at the end, in as few statements as the database takes: on PostgreSQL in one."""
+    pending: Rows = []
+    token = _pending.set(pending)
+    try:
+        yield
+    finally:
+        _pending.reset(token)
+    if pending:
+        _insert_all(pending)
+
+
+def _insert_all(inserts: Rows) -> None:
     # Not with executemany: psycopg runs it as a pipeline, after which PostgreSQL no longer ends an idle transaction.
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        some = rows[start : start + ROWS_AT_ONCE]
-        sql, converters = _insert_sql(connection.vendor, model, tuple(rows[0]), len(some))
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [v for row in some for v in _converted(converters, tuple(row.values()))])
+    batches = [
+        (model, names, rows[start : start + ROWS_AT_ONCE])
+        for model, names, rows in inserts
+        for start in range(0, len(rows), ROWS_AT_ONCE)
+    ]
+    database = connections[DEFAULT_DB_ALIAS]
+    few = sum(len(rows) for _, _, rows in batches) <= ROWS_AT_ONCE
+    statements = [batches] if few and database.vendor == "postgresql" else [[batch] for batch in batches]
+    for parts in statements:
+        lengths = tuple((model, names, len(rows)) for model, names, rows in parts)
+        sql, converters = _insert_sql(database.vendor, lengths)
+        values = [value for _, _, rows in parts for row in rows for value in row.values()]
+        with database.cursor() as cursor:
+            cursor.execute(sql, _converted(converters, values, database))
 
 
 def update(model: type[Model], values: Values, *, where: Values, raise_by_one: str = "") -> None:
@@ -77,9 +121,10 @@ def update(model: type[Model], values: Values, *, where: Values, raise_by_one: s
 
     :raises LookupError: if there is none.
     """
-    sql, converters = _update_sql(connection.vendor, model, tuple(values), tuple(where), raise_by_one)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, _converted(converters, (*values.values(), *where.values())))
+    database = connections[DEFAULT_DB_ALIAS]
+    sql, converters = _update_sql(database.vendor, model, tuple(values), tuple(where), raise_by_one)
+    with database.cursor() as cursor:
+        cursor.execute(sql, _converted(converters, (*values.values(), *where.values()), database))
         if cursor.rowcount != 1:
             raise LookupError(f"no {model._meta.model_name} at {where}")
 
@@ -110,11 +155,17 @@ def _fence_sql(vendor: str, names: tuple[str, ...]) -> Statement:
 
 
 @lru_cache(maxsize=256)
-def _insert_sql(vendor: str, model: type[Model], names: tuple[str, ...], rows: int) -> Statement:
-    columns = ", ".join(_column(model, name) for name in names)
-    places = ", ".join([f"({', '.join(['%s'] * len(names))})"] * rows)
-    sql = f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES {places}"  # noqa: S608 - our own columns
-    return sql, _converters(model, names)
+def _insert_sql(vendor: str, inserts: tuple[tuple[type[Model], tuple[str, ...], int], ...]) -> Statement:
+    """One statement for all of them: PostgreSQL executes those in front of the last as its common table expressions."""
+    statements: list[str] = []
+    converters: list[Converter | None] = []
+    for model, names, rows in inserts:
+        columns = ", ".join(_column(model, name) for name in names)
+        places = ", ".join([f"({', '.join(['%s'] * len(names))})"] * rows)
+        statements.append(f"INSERT INTO {_quoted(model._meta.db_table)} ({columns}) VALUES {places}")  # noqa: S608 - our own columns
+        converters += _converters(model, names) * rows
+    first = ", ".join(f"rows{number} AS ({sql})" for number, sql in enumerate(statements[:-1]))
+    return f"WITH {first} {statements[-1]}" if first else statements[-1], tuple(converters)
 
 
 @lru_cache(maxsize=64)
@@ -154,10 +205,11 @@ def _sqlite_datetime(value: datetime | None, to: BaseDatabaseWrapper) -> str | N
     return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
 
 
-def _converted(converters: Sequence[Converter | None], values: Sequence[Any]) -> list[Any]:
-    to = connections[DEFAULT_DB_ALIAS]
+def _converted(
+    converters: Sequence[Converter | None], values: Sequence[Any], database: BaseDatabaseWrapper
+) -> list[Any]:
     return [
-        value if convert is None else convert(value, to)
+        value if convert is None else convert(value, database)
         for convert, value in zip(converters, values, strict=True)
     ]
 

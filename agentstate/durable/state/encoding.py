@@ -278,9 +278,15 @@ def _text_of(value: Any) -> str:
 
 def message_body(message: ChatMessage) -> dict[str, Json]:
     """`ChatMessage.to_dict()` in a form that can be stored: what is not JSON in it becomes text."""
-    body, _ = encode_lossy(message.to_dict())
+    return encode_message(message)[0]
+
+
+def encode_message(message: ChatMessage) -> tuple[dict[str, Json], bool]:
+    """The body of the message as `message_body` returns it, and whether it is the message unchanged."""
+    plain = message.to_dict()
+    body, _ = encode_lossy(plain)
     assert isinstance(body, dict)
-    return body
+    return body, body == plain
 
 
 def message_from(body: Mapping[str, Json]) -> ChatMessage:
