@@ -61,6 +61,20 @@ def age_or_date(at: datetime, now: datetime) -> str:
     return f"{local:%d %b %H:%M}" if local.year == timezone.localtime(now).year else f"{local:%d %b %Y}"
 
 
+def ago(at: datetime, now: datetime) -> str:
+    """When it was: ``just now``, ``14 min ago``; for anything older than a day the date, as `age_or_date`."""
+    text = age_or_date(at, now)
+    return text if text == "just now" or now - at >= timedelta(days=1) else f"{text} ago"
+
+
+def for_how_long(since: datetime, now: datetime) -> str:
+    """How long something lasts: ``just now``, ``for 14 min``; for more than a day ``since 18 Nov 21:10``."""
+    text = age_or_date(since, now)
+    if now - since >= timedelta(days=1):
+        return f"since {text}"
+    return text if text == "just now" else f"for {text}"
+
+
 def arguments(values: Any, limit: int = 200) -> str:
     """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``."""
     if not isinstance(values, dict):

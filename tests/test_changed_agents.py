@@ -78,7 +78,8 @@ def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operato
     answer = operator.get(page.format(session.pk))
     assert f"{CANNOT} The call can be rejected, but not approved." in text_of(answer)
     assert re.search(
-        r'<button[^>]* disabled title="Its agent cannot be built[^>]*>\s*Approve <', answer.content.decode()
+        r'<button[^>]* aria-disabled="true" title="Its agent cannot be built[^>]*>\s*Approve\s*<',
+        answer.content.decode(),
     )
     assert f'href="/sessions/{session.pk}/reject/' in answer.content.decode()
     fields = on_card(answer.content.decode())
@@ -207,7 +208,7 @@ def test_the_outcome_of_a_call_can_be_recorded_while_the_agent_cannot_be_built_b
     break_agent()
     for address in (f"/sessions/{session.pk}/", "/inbox/"):
         page = operator.get(address).content.decode()
-        assert re.search(r'disabled title="Its agent cannot be built[^>]*>It did not: run again<', page)
+        assert re.search(r'aria-disabled="true" title="Its agent cannot be[^>]*>It did not: run again<', page)
     dialog = text_of(operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}"))
     assert f"{CANNOT} You can record the outcome or skip the call, but not run it again." in dialog
     decide: dict[str, Any] = {

@@ -83,13 +83,19 @@ def test_fork_with_other_words_and_compare_with_the_source(browser, live_server,
 
 @BOTH
 def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
-    session = builders.in_doubt()
+    history = builders.looked_up()
+    history.reply(calls=[("send_letter", {"text": "A"}), ("issue_refund", {"claim": "C", "amount": 120})])
+    for call in history.calls:
+        history.doubt(call)
+    session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
     page = log_in(browser, live_server.url, javascript=javascript, role="operator")
     page.goto(f"/sessions/{session.pk}/")
-    page.locator("header.session").get_by_role("button", name="Resume…").click()
+    page.locator("header.session").get_by_role("button", name="Decide all 2 calls…").click()
     dialog = page.locator("form.dialog")
     expect(dialog).to_contain_text("What will happen")
-    dialog.get_by_label("It took effect, with this result").check()
+    letter, refund = history.calls
+    dialog.locator(f"[name=decision-{letter.pk}][value=again]").check()
+    dialog.locator(f"[name=decision-{refund.pk}][value=result]").check()
     dialog.get_by_label("Result of issue_refund, or message to the agent").fill("refunded 120 EUR")
     dialog.get_by_label("Reason").fill("Seen on the account")
     dialog.get_by_role("button", name="Decide and resume").click()

@@ -170,7 +170,7 @@ def test_where_none_can_be_done_the_button_says_so(operator):
     builders.done()
     text = plain(operator.get("/bulk/?queue=all&kind=pause"))
     assert re.search(
-        r'<button class="button first"\s+disabled title="It is possible for none of them."', text
+        r'class="button first" aria-disabled="true" title="It is possible for none of them."', text
     )
     assert "No session is chosen." in plain(operator.get("/bulk/?queue=paused&kind=pause"))
 
@@ -196,7 +196,7 @@ def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
     bulk_action = BulkAction.objects.get()
     client.force_login(builders.user("viewer"))
     text = plain(client.get(f"/bulk/actions/{bulk_action.pk}/"))
-    assert re.search(r'<button class="button"\s+disabled title="Your role does not allow this.">Stop', text)
+    assert re.search(r'aria-disabled="true" title="Your role does not allow this."[^>]*>Stop<', text)
     assert client.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 403
     assert BulkItem.objects.filter(outcome="").count() == 3
 

@@ -185,7 +185,7 @@ def test_an_impossible_action_is_shown_with_its_reason_and_without_a_working_but
     session = impossible(action)
     query = {"call": typed(session, action).get("call_id", "")}
     text = operator.get(address(session, action), query).content.decode()
-    assert re.search(r'<button class="button first"\s+disabled', text)
+    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 
 @pytest.mark.parametrize("action", ["rewind", "fork"])

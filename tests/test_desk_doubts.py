@@ -33,11 +33,27 @@ def decide_all(session, decisions, **how):
     return actions.decide_all(session_id=session.pk, decisions=decisions, **how)
 
 
+def test_beside_the_outcomes_of_a_single_call_no_resume_is_offered(operator):
+    session = builders.in_doubt()
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert "It took effect…" in page
+    assert "Resume" not in re.sub(r"<[^>]+>", " ", page)
+    assert f"/sessions/{session.pk}/resume/" not in page
+
+
+def test_a_paused_session_is_resumed_with_the_outcome_of_its_call(operator):
+    history = builders.refunding()
+    history.doubt(history.calls[-1])
+    session = history.rest("paused")
+    page = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(rf'href="/sessions/{session.pk}/resume/"[^>]*>Decide and resume…<', page)
+
+
 @pytest.mark.parametrize("status", ["waiting", "paused"])
 def test_one_form_decides_all_and_resumes(operator, status):
     session, (letter, refund) = two_in_doubt(status)
     page = operator.get(f"/sessions/{session.pk}/").content.decode()
-    assert f'href="/sessions/{session.pk}/resume/"' in page
+    assert re.search(rf'href="/sessions/{session.pk}/resume/"[^>]*>Decide all 2 calls…<', page)
     address = f"/sessions/{session.pk}/resume/"
     text = operator.get(address).content.decode()
     assert "What will happen" in text

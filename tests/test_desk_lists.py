@@ -10,7 +10,7 @@ from django.utils import timezone
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
-from sessions_app.wording import age_or_date
+from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -116,11 +116,11 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for _ in range(3):
         builders.failed(tags=["glass"])
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         desk.get("/?queue=all")
     for _ in range(40):
         builders.failed(tags=["glass", "storm"])
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         desk.get("/?queue=all")
 
 
@@ -397,3 +397,18 @@ def test_what_changed_more_than_a_day_ago_has_its_date():
     assert age_or_date(now - timedelta(minutes=14), now) == "14 min"
     assert age_or_date(now - timedelta(days=3), now) == "18 Nov 12:00"
     assert age_or_date(datetime(2025, 5, 3, tzinfo=UTC), now) == "03 May 2025"
+    assert ago(now - timedelta(minutes=14), now) == "14 min ago"
+    assert ago(now, now) == for_how_long(now, now) == "just now"
+    assert ago(now - timedelta(days=3), now) == "18 Nov 12:00"
+    assert for_how_long(now - timedelta(minutes=14), now) == "for 14 min"
+    assert for_how_long(now - timedelta(days=3), now) == "since 18 Nov 12:00"
+
+
+def test_a_relative_time_has_its_date_and_zone_on_hover(desk):
+    session = builders.done()
+    Session.objects.filter(pk=session.pk).update(
+        updated_at=datetime(2025, 5, 3, 9, tzinfo=UTC), phase_since=timezone.now() - timedelta(minutes=14)
+    )
+    text = desk.get("/?queue=all").content.decode()
+    assert 'title="03 May 2025, 09:00:00 UTC">03 May 2025</time>' in text
+    assert re.search(r'done <time datetime="[^"]+" title="[^"]+ UTC">for 14 min</time>', text)

@@ -162,7 +162,7 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(26):
+        with django_assert_num_queries(27):
             ask(desk, address)
 
 
@@ -231,8 +231,15 @@ def test_the_counts_on_the_filters_follow(desk):
     history = builders.looked_up()
     address = watched(desk, history.rest("running"))
     history.lookup("POL-8")
+    history.event("noted", builders.actor(), reason="She called")
     text = ask(desk, address).content.decode()
-    assert re.search(r'<a\s+id="chip-tools"[^>]*hx-swap-oob="true"[^>]*>Tools 2</a>', text)
+    assert re.search(
+        r'<a\s+id="chip-people"[^>]*hx-swap-oob="true"[^>]*>People <span class="num">1</span></a>', text
+    )
+    assert re.search(r'<a\s+id="chip-errors"[^>]*>Errors <span class="num">0</span></a>', text)
+    assert re.search(
+        r'<a\s+id="chip-tools"[^>]*hx-swap-oob="true"[^>]*>Tools <span class="num">2</span></a>', text
+    )
 
 
 def test_the_conversation_is_live_and_costs_one_query_while_nothing_changes(desk, django_assert_num_queries):

@@ -313,7 +313,7 @@ def test_a_step_with_nothing_left_to_do_says_so(supervisor):
     assert f"/sessions/{session.pk}/step/" not in supervisor.get(f"/sessions/{session.pk}/").content.decode()
     text = supervisor.get(f"/sessions/{session.pk}/step/").content.decode()
     assert "there is nothing to complete manually" in text
-    assert re.search(r'<button class="button first"\s+disabled', text)
+    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
     assert send(supervisor, session, "step").status_code == 400
 
 
@@ -384,7 +384,7 @@ def test_what_runs_or_is_over_is_not_repaired_and_the_page_says_why(supervisor, 
     query = {"call": form.get("call_id", ""), "key": "limit"}
     text = supervisor.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
     assert why in text
-    assert re.search(r'<button class="button first"\s+disabled', text)
+    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
     answer = send(supervisor, session, name, **form)
     assert answer.status_code == 409
     assert why in answer.content.decode()
@@ -531,7 +531,9 @@ def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(c
     client.force_login(builders.user("viewer"))
     assert send(client, session, "reuse", call_id=call).status_code == 403
     page = client.get(f"/sessions/{session.pk}/").content.decode()
-    assert re.search(r'formaction="[^"]+/reuse/"\s+disabled title="Your role does not allow this."', page)
+    assert re.search(
+        r'aria-disabled="true" title="Your role does not allow this."[^>]*>Use the recorded result<', page
+    )
     client.force_login(builders.user("operator", "anna"))
     assert client.put(f"/sessions/{session.pk}/reuse/").status_code == 405
     assert send(client, session, "reuse", call_id=call, version=0).status_code == 409

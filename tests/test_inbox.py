@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import causes, inbox
-from sessions_app.models import Approval, Session, ToolCall, Worker
+from sessions_app.models import Approval, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -95,9 +95,29 @@ def test_filters_and_mine_narrow_all_kinds_and_the_counts(desk):
     mine.assignee = User.objects.get(username="anna")
     mine.save()
     assert titles(desk, "assignee=me") == ["S2doubt"]
-    assert "All 1 Approvals 0 In doubt 1 Failed 0 Stuck 0 Mine ✕" in text_of(desk, "/inbox/?assignee=me")
+    assert "All 1 Approvals 0 In doubt 1 Failed 0 Stuck 0 Mine 1 ✕" in text_of(desk, "/inbox/?assignee=me")
+    assert "All 4 Approvals 1 In doubt 1 Failed 1 Stuck 1 Mine 1" in text_of(desk)
+    assert "Stuck 1 Mine 0" in text_of(desk, "/inbox/?kind=approval")
     assert titles(desk, "q=S3failed") == ["S3failed"]
     assert titles(desk, "customer=nobody") == []
+
+
+def test_saved_views_are_chips_of_the_inbox_and_one_of_it_opens_there(desk):
+    all_kinds()
+    owner = User.objects.get(username="anna")
+    SavedView.objects.create(owner=owner, name="Ada's", query="queue=attention&customer=Ada")
+    page = desk.get("/?queue=attention&customer=Ada", follow=True).content.decode()
+    assert '<a href="/?queue=attention&amp;customer=Ada" aria-current="page">' in page
+    assert 'href="/views/save/?queue=attention"' in desk.get("/inbox/?kind=approval").content.decode()
+    SavedView.objects.all().delete()
+    assert "Save this view" not in text_of(desk)
+
+
+def test_the_inbox_of_the_demo_says_what_to_type(desk):
+    builders.agent("letters", model="scripted demo model")
+    assert "Demo data. Try: Send a letter to POL-8807" in text_of(desk)
+    RegisteredAgent.objects.update(model="gpt-5")
+    assert "Demo data." not in text_of(desk)
 
 
 def test_pages_follow_each_other_without_loss_or_repetition():
@@ -128,11 +148,11 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
 
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(29):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(29):
         desk.get("/inbox/")
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
@@ -22,7 +23,8 @@ from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.models import Approval, CallStatus, Phase, Session, Status, ToolCall, ToolResult, WaitingFor
 from sessions_app.runtime import recovery
-from tests import sample_agents
+from sessions_app.runtime.worker import drive
+from tests import builders, sample_agents
 from tests.builders import SYSTEM
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, scripted
@@ -77,6 +79,19 @@ def test_an_idempotent_call_that_lost_its_worker_runs_again_with_the_same_key(de
     assert (call.status, call.result, call.attempt) == (CallStatus.DONE, "paid", 2)
     assert tool_messages(desk, session) == ["paid"]
     assert len(desk.model_calls(session)) == 2
+
+
+def test_the_worker_that_ran_a_call_is_recorded_and_shown(desk: Desk, client: Client) -> None:
+    desk.agent(lambda: sample_agents.one_tool(dying_once()), policies={"it": ToolPolicy(idempotent=True)})
+    session = lost(desk, desk.start())
+    assert [call.worker for call in desk.calls(session)] == ["w1"]
+    while drive(session.pk, worker="host-2:17") == "queued":
+        desk.due(session)
+    [call] = desk.calls(session)
+    assert call.worker == "host-2:17"
+    client.force_login(builders.user("viewer"))
+    for address in (f"/sessions/{session.pk}/", f"/sessions/{session.pk}/calls/{call.pk}/"):
+        assert "on <b>host-2:17</b>" in client.get(address).content.decode()
 
 
 def test_a_call_that_is_not_waits_for_a_person(desk: Desk) -> None:

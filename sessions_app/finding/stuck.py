@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from sessions_app.models import Approval, Session, Status
-from sessions_app.wording import age
+from sessions_app.wording import age, ago
 
 # A queued session is overdue if no worker has taken it for so long.
 OVERDUE = timedelta(seconds=60)
@@ -55,7 +55,7 @@ def why_not_moving(session: Session, now: datetime) -> str:
     """Why the session does not move, as a sentence; "" if it moves, or need not. No query."""
     lease, due = session.lease_expires_at, session.next_run_at
     if session.status == Status.RUNNING and lease is not None and lease < now:
-        return f"The lease of its worker {session.worker} expired {age(lease, now)} ago and was not renewed."
+        return f"The lease of its worker {session.worker} expired {ago(lease, now)} and was not renewed."
     if session.status == Status.RUNNING and session.updated_at < now - HANGING:
         return f"It runs, but nothing has been recorded for {age(session.updated_at, now)}."
     if session.status == Status.QUEUED and due is not None and due < now - OVERDUE:

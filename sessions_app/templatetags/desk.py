@@ -22,15 +22,6 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def ago(since: datetime | None, now: datetime | None = None) -> str:
-    """``just now``, ``14 min ago``; "" for None."""
-    if since is None:
-        return ""
-    text = wording.age(since, now or timezone.now())
-    return text if text == "just now" else f"{text} ago"
-
-
-@register.filter
 def clock(at: datetime | None) -> SafeString | str:
     """A ``time`` element with the time of day, and with the date where that is not today."""
     if at is None:
@@ -49,8 +40,20 @@ def clock(at: datetime | None) -> SafeString | str:
 
 @register.filter
 def since_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
-    """A ``time`` element with ``14 min ago``, and the date on hover."""
-    return _time(at, ago(at, now)) if at is not None else ""
+    """A ``time`` element with ``14 min ago``, or with the date of anything older than a day; all of it on hover."""
+    return _time(at, wording.ago(at, now or timezone.now())) if at is not None else ""
+
+
+@register.filter
+def for_how_long(since: datetime | None, now: datetime | None = None) -> SafeString | str:
+    """A ``time`` element with ``for 14 min``, or ``since`` a date that is older than a day."""
+    return _time(since, wording.for_how_long(since, now or timezone.now())) if since is not None else ""
+
+
+@register.filter
+def changed_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
+    """As `since_when`, for a narrow column: ``14 min``."""
+    return _time(at, wording.age_or_date(at, now or timezone.now())) if at is not None else ""
 
 
 @register.filter

@@ -72,14 +72,17 @@ def dialog_link(
 
 
 @register.simple_block_tag
-def off_button(content: SafeString, name: str, why_not: str, *, css: str = "button") -> SafeString:
+def off_button(
+    content: SafeString, name: str, why_not: str, *, of: object = "", css: str = "button"
+) -> SafeString:
     """A button that does not work now. Pressed by pointer, finger or key, it says why; without JavaScript too.
 
-    A button that is `disabled` would be skipped by Tab, and would show its title to a mouse only. ``name`` tells it
-    from the others on the page::
+    A button that is `disabled` would be skipped by Tab, and would show its title to a mouse only. ``name``, and ``of``
+    where a page has several of one name, tell it from the others on the page::
 
         {% off_button "resume" why_not.resume %}Resume{% endoff_button %}
     """
+    name = f"{name}-{of}" if of else name
     return format_html(
         '<button type="button" class="{css}" aria-disabled="true" title="{why_not}" aria-describedby="why-not-{name}"'
         ' popovertarget="why-not-{name}">{content}</button>'

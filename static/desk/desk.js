@@ -154,7 +154,8 @@
   document.addEventListener("keydown", (event) => {
     const form = event.target.form;
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !form) return;
-    const button = $("button.first:not(:disabled)", form) || $("button:not(:disabled)", form);
+    const works = "button:not([type=button], :disabled)";
+    const button = $(`${works}.first`, form) || $(works, form);
     if (!button) return;
     event.preventDefault();
     if (event.target.closest("[data-card]")) button.focus();

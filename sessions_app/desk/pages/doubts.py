@@ -13,7 +13,7 @@ from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.models import RegisteredAgent, Session, ToolCall, Worker
-from sessions_app.wording import age
+from sessions_app.wording import ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,7 @@ def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, boo
     if worker is None:
         return (f"Worker {name} is not known any more." if name else ""), True
     if worker.stopped_at is not None:
-        return f"Worker {name} stopped {_ago(worker.stopped_at, now)}: it does nothing any more.", False
+        return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it does nothing any more.", False
     if worker.beat_at >= workers.online_since(now):
         return f"Worker {name} is online.", True
-    return f"Worker {name} is offline: its last heartbeat was {_ago(worker.beat_at, now)}.", True
-
-
-def _ago(at: datetime, now: datetime) -> str:
-    text = age(at, now)
-    return text if text == "just now" else f"{text} ago"
+    return f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}.", True

@@ -1,6 +1,7 @@
 """The inbox: what waits for a person, decided where it stands; and deciding several approvals at once."""
 
 from django.contrib import messages
+from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_POST
@@ -15,7 +16,9 @@ from sessions_app.desk.pages import demo
 from sessions_app.desk.pages import inbox as inbox_pages
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
-from sessions_app.finding import inbox
+from sessions_app.desk.views.saved_views import chips_of
+from sessions_app.finding import inbox, queues
+from sessions_app.finding.counting import Count
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import RegisteredAgent
 
@@ -68,6 +71,12 @@ def decide_batch(request: Request) -> HttpResponse:
     return render_page(request, "inbox/batch_outcome.html", values, status=409)
 
 
+def _number_of_mine(request: Request, context: PageContext, where: Q, kind: str) -> Count:
+    """How many of the lines that the filter and the kind leave are assigned to this person. One query."""
+    numbers = inbox.counts(context.now, where & Q(assignee=request.user))
+    return numbers[kind] if kind else inbox.total(numbers.values())
+
+
 def _render(
     request: Request,
     context: PageContext,
@@ -115,9 +124,12 @@ def _render(
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or bool(page.lines)),
         "mine": query.get("assignee") == "me",
+        "number_of_mine": _number_of_mine(request, context, where, inbox.APPROVAL if tool else kind),
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
-    demo_agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
-    values["demo"] = demo.suggestions(demo_agents)
+    query_of_view = {"queue": queues.ATTENTION.key, **{name: text for name, text in filtered.items() if text}}
+    agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
+    values |= chips_of(request, context.mask, query_of_view)
+    values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
     return render_page(request, "inbox/inbox.html", values, status=status)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from django.http import HttpResponse, QueryDict
+from django.db.models import Q
+from django.http import HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET
 
@@ -11,13 +12,13 @@ from sessions_app.access.errors import Invalid
 from sessions_app.desk.context import Request, page_context, queue_of, render_page, staff_page, wants_part
 from sessions_app.desk.pages import demo
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import queues, search, stuck
-from sessions_app.finding.counting import digest
+from sessions_app.finding.counting import count_up_to, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
-from sessions_app.finding.saved_views import views_for
 from sessions_app.models import RegisteredAgent, Session
-from sessions_app.wording import age, age_or_date, status_label
+from sessions_app.wording import status_label
 
 # How often a live list polls.
 SECONDS = 5
@@ -33,8 +34,6 @@ class SessionRow:
     label: str
     agent: str
     why: str
-    since: str
-    changed: str
 
     @classmethod
     def of(cls, session: Session, titles: dict[str, str], context: PageContext) -> "SessionRow":
@@ -46,8 +45,6 @@ class SessionRow:
             label=label,
             agent=titles.get(session.agent, session.agent),
             why=stuck.why_not_moving(session, context.now) or session.why or session.error,
-            since=age(session.phase_since, context.now),
-            changed=age_or_date(session.updated_at, context.now),
         )
 
 
@@ -105,18 +102,14 @@ def sessions_page(request: Request) -> HttpResponse:
         "mark": mark,
         "seconds": SECONDS,
         "why_not": context.why_not,
+        "now": now,
     }
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
-    own_views, shared = views_for(request.user)
-    views = [
-        view
-        for view in context.mask.rows([*own_views, *shared])
-        if not shown.hides_in_query(context.mask, view.query)
-    ]
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}
-    opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
-    return render_page(request, "desk/sessions.html", values | {"views": views, "opened": opened})
+    mine = count_up_to(queues.select(key, now, Q(assignee=request.user)))
+    values |= chips_of(request, context.mask, query) | {"mine": mine}
+    return render_page(request, "desk/sessions.html", values)
 
 
 def _to_inbox(request: Request) -> HttpResponse:

@@ -1,7 +1,10 @@
 """Saved views: lists of sessions that are stored under a name."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -18,6 +21,18 @@ from sessions_app.finding.saved_views import views_for
 from sessions_app.models import StaffPermission
 
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
+
+
+def chips_of(request: Request, mask: Mask, query: Mapping[str, object]) -> dict[str, Any]:
+    """The views that a page offers as chips, and which of them it shows, for the template. One query.
+
+    A view that filters by something that is hidden is left out: its address would show it.
+    """
+    own_views, shared = views_for(request.user)
+    rows = mask.rows([*own_views, *shared])
+    views = [view for view in rows if not shown.hides_in_query(mask, view.query)]
+    opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
+    return {"views": views, "opened": opened}
 
 
 @staff_page

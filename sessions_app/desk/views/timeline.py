@@ -25,6 +25,7 @@ from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame
+from sessions_app.finding.counting import count_up_to
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint
 
@@ -158,6 +159,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
         "hints": diagnosis.diagnose(context),
+        "peoples_actions": count_up_to(timeline_filter.of_people(context.branch)),
     }
 
 

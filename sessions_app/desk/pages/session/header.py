@@ -23,7 +23,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import age, arguments, duration, status_label, time_left
+from sessions_app.wording import ago, arguments, duration, status_label, time_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,6 @@ class Header:
 
     tone: str
     label: str
-    since: str
     agent: RegisteredAgent | None
     banner: Banner | None
     buttons: list[Button]
@@ -79,7 +78,6 @@ def header(context: SessionContext) -> Header:
     return Header(
         tone=tone,
         label=label,
-        since=age(session.phase_since, now),
         agent=agent,
         banner=_banner(session, open_calls, now, failure_advice),
         buttons=_buttons(context, open_calls, failure_advice),
@@ -99,11 +97,12 @@ def _buttons(
         # Few sessions were ever rewound: on the others a disabled Undo would only distract.
         if not action.label or (action.only_if_possible and action.impossible(session, now=context.now)):
             continue
-        # Resuming while calls are in doubt decides them.
-        decides = action is RESUME and _in_doubt(session, open_calls)
-        reason = (why_not.of(DECIDE) or agent_cannot_run(session)) if decides else why_not.of(action)
+        if action is RESUME and (doubts := _in_doubt(session, open_calls)):
+            if session.status == Status.PAUSED or doubts > 1:
+                buttons.append(_decide_and_resume(context, doubts))
+            continue
         label = TRY_AGAIN if action is RESUME and _has_failed(session) else action.label
-        buttons.append(Button(action, label, reason))
+        buttons.append(Button(action, label, why_not.of(action)))
     primary = _primary(session, open_calls, context.now, failure_advice)
     if primary is None:
         return buttons
@@ -116,10 +115,16 @@ def _buttons(
     return [primary, *rest]
 
 
-def _in_doubt(session: Session, open_calls: list[ToolCall]) -> bool:
-    """Whether resuming asks for decisions on calls in doubt first."""
+def _in_doubt(session: Session, open_calls: list[ToolCall]) -> int:
+    """How many calls in doubt are decided before the session can be resumed."""
     stopped = session.status in (Status.WAITING, Status.PAUSED)
-    return stopped and any(call.status == CallStatus.DOUBT for call in open_calls)
+    return sum(call.status == CallStatus.DOUBT for call in open_calls) if stopped else 0
+
+
+def _decide_and_resume(context: SessionContext, doubts: int) -> Button:
+    """The button that decides all calls in doubt in one dialog. A single one is decided at its call, which resumes."""
+    label = "Decide and resume" if doubts == 1 else f"Decide all {doubts} calls"
+    return Button(RESUME, label, context.why_not.of(DECIDE) or agent_cannot_run(context.session))
 
 
 def _primary(
@@ -164,11 +169,11 @@ def _banner(
         case Status.WAITING:
             return Banner("doubt", "Needs a decision.", session.why)
         case Status.RUNNING if session.lease_expires_at is not None and session.lease_expires_at < now:
-            overdue = age(session.lease_expires_at, now)
+            overdue = ago(session.lease_expires_at, now)
             return Banner(
                 "error",
                 "Its worker is lost.",
-                f"The lease of {session.worker} ran out {overdue} ago. The next sweep hands it to another worker.",
+                f"The lease of {session.worker} ran out {overdue}. The next sweep hands it to another worker.",
             )
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
             wait = duration(round((session.next_run_at - now).total_seconds()))
@@ -203,9 +208,7 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     anchor = f"c{call.position}"
     if call.status == CallStatus.DOUBT:
         started = (
-            f"It was started {age(call.started_at, now)} ago and never reported back. "
-            if call.started_at
-            else ""
+            f"It was started {ago(call.started_at, now)} and never reported back. " if call.started_at else ""
         )
         return Banner(
             "doubt",
@@ -214,13 +217,11 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
             anchor,
         )
     approval = call.approval
-    since = age(approval.asked_at, now)
     expires_in = f", {time_left(approval.expires_at, now)}" if approval.expires_at is not None else ""
-    when = "Asked just now" if since == "just now" else f"Asked {since} ago"
     return Banner(
         "waiting",
         f"{call.tool} needs approval:",
-        f"{_what(session, call)} · {when}{expires_in}.{others}",
+        f"{_what(session, call)} · Asked {ago(approval.asked_at, now)}{expires_in}.{others}",
         anchor,
     )
 

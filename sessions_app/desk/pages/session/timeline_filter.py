@@ -58,6 +58,13 @@ class TimelineFilter:
                 return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
 
 
+def of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Event]:
+    """What people did, as the filter shows it. Their messages are shown on the timeline by themselves."""
+    events = Event.objects.visible_on(branch, upto=upto)
+    people = events.filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
+    return people.exclude(kind__in=KINDS_OF_EVERY_TURN)
+
+
 def parse(query: Mapping[str, str]) -> TimelineFilter | None:
     """The filter that a page's query string asks for; None for none and for an unknown one."""
     if (show := query.get("show", "")) in ("errors", "tools", "people"):
@@ -81,13 +88,7 @@ def matching_steps(
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
-        events = list(
-            Event.objects.visible_on(branch, upto=upto)
-            .filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
-            # Messages are shown on the timeline by themselves.
-            .exclude(kind__in=KINDS_OF_EVERY_TURN)
-            .order_by("-position")[: limit + 1]
-        )
+        events = list(of_people(branch, upto=upto).order_by("-position")[: limit + 1])
         return [], events[:limit], len(events) > limit
     most = limit * _HITS_PER_STEP
     hits = _Hits(branch, upto, most).of(only)
