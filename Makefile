@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --progress-bar off --require-hashes
 # What needs no browser, no server and no patience; `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
@@ -87,9 +87,14 @@ clean:  ## Remove the virtual environment and caches; databases stay
 	  { echo 'AgentState needs Python 3.11 or newer; name one with PYTHON=/path/to/python3.' >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip' || \
 	  { echo 'This Python cannot make virtual environments. On Debian: apt-get install python3-venv' >&2; exit 1; }
-	"$(PYTHON)" -m venv --clear .venv
+	@echo 'Making the virtual environment .venv...'
+	@"$(PYTHON)" -m venv --clear .venv
 	@touch $@
 
 .venv/%.stamp: requirements/%.txt .venv/created.stamp
-	$(PIP) --requirement $<
+	@echo 'Installing $< into .venv; the first time this takes a minute or two...'
+	@set -o pipefail; $(PIP) --requirement $< | { number=0; while read -r line; do case $$line in \
+	  'Collecting '*) number=$$((number + 1)); [ $$((number % 10)) -ne 0 ] || echo "  $$number packages fetched";; \
+	  'Installing collected '*) echo "  $$number packages fetched; installing them";; \
+	esac; done; }
 	@touch $@

@@ -66,6 +66,7 @@ class Command(BaseCommand):
                 # Only now: it registers the demo's agents, which are published only where they are asked for.
                 from agentstate.demo.seed import seed
 
+                self._say("Preparing the sessions of the demo...")
                 seed()
             with local.worker() as worker, local.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
@@ -75,6 +76,7 @@ class Command(BaseCommand):
             os._exit(0)
 
     def _prepare(self) -> None:
+        self._say("Preparing the database...")
         call_command("migrate", verbosity=0, interactive=False)
         call_command("collectstatic", verbosity=0, interactive=False)
 
