@@ -405,10 +405,10 @@ def test_what_changed_more_than_a_day_ago_has_its_date():
 
 
 def test_a_relative_time_has_its_date_and_zone_on_hover(desk):
-    session = builders.done()
+    session = builders.paused()
     Session.objects.filter(pk=session.pk).update(
         updated_at=datetime(2025, 5, 3, 9, tzinfo=UTC), phase_since=timezone.now() - timedelta(minutes=14)
     )
     text = desk.get("/?queue=all").content.decode()
     assert 'title="03 May 2025, 09:00:00 UTC">03 May 2025</time>' in text
-    assert re.search(r'done <time datetime="[^"]+" title="[^"]+ UTC">for 14 min</time>', text)
+    assert re.search(r'reflecting <time datetime="[^"]+" title="[^"]+ UTC">for 14 min</time>', text)
