@@ -270,8 +270,8 @@ def test_idle_time_is_folded_into_a_line(desk):
     history.lookup()
     gaps = [item for item in shown(history.session).items if isinstance(item, GapItem)]
     assert len(gaps) == 1
-    assert "idle 2 h 14 min" in page_of(history.session, desk)
-    assert "idle 2 h 14 min" not in page_of(history.session, desk, "?gaps=hide")
+    assert "idle 2 h 14 min</li>" in page_of(history.session, desk)
+    assert "idle 2 h 14 min</li>" not in page_of(history.session, desk, "?gaps=hide")
 
 
 @pytest.mark.parametrize(
