@@ -97,6 +97,10 @@ def wasteful(queries: list[dict[str, str]], most: int = MOST_ROWS) -> list[str]:
         "/?queue=all",
         "/?queue=all&agent=claims",
         "/workers/",
+        "/agents/claims/",
+        "/views/",
+        "/bulk/actions/",
+        "/bulk/?queue=paused",
     ],
 )
 def test_a_list_reads_no_more_rows_than_it_needs_among_many_sessions(desk: Client, address: str) -> None:
@@ -125,7 +129,8 @@ def test_a_list_reads_no_more_rows_than_it_needs_among_many_sessions(desk: Clien
         "rewind/",
         "fork/",
         "undo/",
-        "memory/",
+        "memories/",
+        "find/?q=nothinglikethis",
     ],
 )
 def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
