@@ -123,11 +123,15 @@ def test_a_breakpoint_is_stored_as_plain_json() -> None:
     assert stored_breakpoints(None) == ()
 
 
-def test_a_comparison_that_does_not_exist_and_a_condition_without_a_tool_are_refused() -> None:
+def test_a_condition_that_is_none_is_refused_with_the_reason() -> None:
     with pytest.raises(
         ValueError, match=r"There is no comparison 'eval'\. There are: =, !=, <, <=, >, >=, contains"
     ):
         Breakpoint("pay", when=("amount", "eval", "1"))
+    with pytest.raises(ValueError, match=r"A condition is \(argument, comparison, value\)"):
+        Breakpoint("pay", when=("amount", ">"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"The value of a condition is plain JSON, not \{1\}"):
+        Breakpoint("pay", when=("amount", "=", {1}))
     with pytest.raises(ValueError, match="Only a breakpoint before a tool has a condition"):
         Breakpoint(when=Condition("amount", "=", 1))  # type: ignore[arg-type]
 

@@ -161,6 +161,18 @@ def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(
     assert len(sessions.load("anna").unread) == 1
 
 
+def test_a_server_that_fails_when_a_run_begins_is_said(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise redis.ConnectionError("gone")
+
+    journal = sessions.open("anna", say="hi")
+    monkeypatch.setattr(sessions.client, "hget", broken)
+    with pytest.raises(JournalUnavailable, match="The server of the journal failed: gone"):
+        journal.load()
+
+
 def test_a_server_that_fails_stops_the_run_which_goes_on_when_it_is_back(
     sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

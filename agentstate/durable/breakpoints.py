@@ -6,7 +6,8 @@
 A condition is data, never code. Pure Python, so that an agent's module and the web processes can import it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -47,6 +48,25 @@ class Condition:
     comparison: Comparison
     value: Json
 
+    @classmethod
+    def of(cls, parts: Sequence[Json]) -> "Condition":
+        """
+        :param parts: ``(argument, comparison, value)``.
+        :raises ValueError: for anything else, an unknown comparison, or a value that is not JSON.
+        """
+        if isinstance(parts, str) or len(parts) != 3:
+            raise ValueError(
+                f"A condition is (argument, comparison, value), such as ('amount', '>', 100), not {parts!r}."
+            )
+        argument, comparison, value = parts
+        if comparison not in list(Comparison):
+            raise ValueError(f"There is no comparison {comparison!r}. There are: {', '.join(Comparison)}.")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"The value of a condition is plain JSON, not {value!r}.") from error
+        return cls(argument, Comparison(comparison), value)
+
     def is_met(self, arguments: Mapping[str, Json]) -> bool:
         if self.argument not in arguments:
             return False
@@ -60,7 +80,7 @@ class Breakpoint:
     :param when: The condition that a call has to meet: ``(argument, comparison, value)``. None for every call.
     :param once: The breakpoint is removed when it has stopped the session.
     :param number: By which a session knows it; 0 for one that is set in code.
-    :raises ValueError: for an unknown comparison, or a condition without a tool.
+    :raises ValueError: for a condition without a tool, or one that is not as `Condition.of` takes it.
     """
 
     tool: str = ""
@@ -74,11 +94,7 @@ class Breakpoint:
                 "Only a breakpoint before a tool has a condition: it is about the tool's arguments."
             )
         if self.when is not None and not isinstance(self.when, Condition):
-            argument, comparison, value = self.when
-            if comparison not in list(Comparison):
-                known = ", ".join(Comparison)
-                raise ValueError(f"There is no comparison {comparison!r}. There are: {known}.")
-            object.__setattr__(self, "when", Condition(argument, Comparison(comparison), value))
+            object.__setattr__(self, "when", Condition.of(self.when))
 
     @property
     def condition(self) -> Condition | None:

@@ -190,8 +190,14 @@ class ValkeyStore(Store):
         self.records += 1
 
     def check_epoch(self) -> None:
-        """:raises LeaseLost: if the session has another writer by now."""
-        epoch = self.sessions.client.hget(layout.key("state", self.session_id), "epoch")
+        """
+        :raises LeaseLost: if the session has another writer by now.
+        :raises JournalUnavailable: if the server does not answer.
+        """
+        try:
+            epoch = self.sessions.client.hget(layout.key("state", self.session_id), "epoch")
+        except redis.RedisError as error:
+            raise JournalUnavailable(f"The server of the journal failed: {error}") from error
         if int(cast(Any, epoch) or 0) != self.epoch:
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
 

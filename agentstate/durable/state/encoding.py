@@ -87,7 +87,8 @@ def clean_text(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        text = text.encode("utf-8", "replace").decode("utf-8")
+        # A pair of surrogates is one character, which UTF-16 joins.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 
