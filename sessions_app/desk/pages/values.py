@@ -61,7 +61,9 @@ def _facts(value: Any) -> str:
     if not isinstance(value, dict):
         return ""
     plain = {
-        key: item for key, item in value.items() if not isinstance(item, dict | list) and item is not None
+        key: item
+        for key, item in value.items()
+        if not isinstance(item, dict | list) and item not in (None, "")
     }
     return ", ".join(f"{key.replace('_', ' ')} {_word(item)}" for key, item in plain.items())
 
