@@ -1,8 +1,11 @@
-"""The three groups, and in whose name something is done."""
+"""The three groups, what a viewer is offered, and in whose name something is done."""
+
+import re
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.management import call_command
+from django.test import Client
 
 from sessions_app.access.roles import ROLES, Actor, ensure_roles, give_role
 from sessions_app.models import Session, StaffPermission
@@ -103,3 +106,29 @@ def test_the_command_line_acts_in_the_name_of_whoever_uses_it() -> None:
     assert len(actor.name) == 150
     assert actor.user is None
     assert all(actor.may(permission) for permission in StaffPermission)
+
+
+@pytest.mark.parametrize("state", ["failed", "in_doubt", "waiting_for_approval", "rewound", "done", "lost"])
+def test_a_viewer_is_offered_no_dialog_that_their_role_refuses(client: Client, state: str) -> None:
+    session = builders.STATES[state]()
+    client.force_login(builders.user("viewer"))
+    pages = [
+        f"/sessions/{session.pk}/{tab}"
+        for tab in ("", "conversation/", "state/", "checkpoints/", "memories/")
+    ]
+    pages += [f"/sessions/{session.pk}/branches/1/"] if state == "rewound" else []
+    for page in ["/inbox/", "/?queue=all", *pages]:
+        answer = client.get(page)
+        assert answer.status_code == 200, page
+        assert re.findall(r'hx-get="(/sessions/[^"]*)"[^>]*dialog-body', answer.content.decode()) == [], page
+
+
+def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow_it(client: Client) -> None:
+    builders.failed()
+    client.force_login(builders.user("viewer"))
+    page = client.get("/inbox/").content.decode()
+    assert re.search(
+        r'aria-disabled="true" title="Your role does not allow this\."[^>]*>(Try again|Rewind)<', page
+    )
+    client.force_login(builders.user("operator"))
+    assert re.search(r"hx-get=[^>]*>(Try again|Rewind)…</a>", client.get("/inbox/").content.decode())

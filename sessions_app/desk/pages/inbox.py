@@ -38,7 +38,11 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Sessions that failed for one reason. ``session`` is the first one, masked; ``last`` is when the last failed."""
+    """Sessions that failed for one reason.
+
+    session: the first one, masked. ``last``: when the last one failed.
+    refusal: why the person may not do what the advice says; "" if they may.
+    """
 
     session: Session
     number: Count
@@ -47,6 +51,7 @@ class Failed:
     agent_title: str
     error: str
     advice: Advice | None
+    refusal: str
 
     @property
     def is_one(self) -> bool:
@@ -153,7 +158,7 @@ def _items(
         cause = found.causes[key]
         if key in sessions and cause.newest in sessions:
             newest = sessions[cause.newest]
-            items[FAILED, key] = _failed(sessions[key], cause, newest.updated_at, tools.get(key, ""))
+            items[FAILED, key] = _failed(context, sessions[key], cause, newest.updated_at, tools.get(key, ""))
     for key in keys(STUCK):
         if key in sessions:
             items[STUCK, key] = _stuck(sessions[key], context.now)
@@ -181,8 +186,8 @@ def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
     return {session: str(tool or "") for session, tool in rows}
 
 
-def _failed(session: Session, cause: Cause, last: datetime, tool: str) -> Failed:
-    agent = session.registered_agent
+def _failed(context: PageContext, session: Session, cause: Cause, last: datetime, tool: str) -> Failed:
+    agent, what_helps = session.registered_agent, advice(session, tool)
     return Failed(
         session=session,
         number=cause.number,
@@ -190,7 +195,8 @@ def _failed(session: Session, cause: Cause, last: datetime, tool: str) -> Failed
         last=last,
         agent_title=agent.title if agent else session.agent,
         error=session.error or session.why,
-        advice=advice(session, tool),
+        advice=what_helps,
+        refusal=context.why_not.of(what_helps.action) if what_helps is not None else "",
     )
 
 

@@ -13,6 +13,9 @@ _ONLY_PERMISSION = {
     "memory_entries": StaffPermission.MEMORY,
 }
 
+# Begins the name of an action whose role alone counts.
+_ROLE = "role_"
+
 # Actions that have one rule.
 _GROUPS = {"state": EDIT_STATE, "repair": REPLACE_MESSAGE}
 
@@ -26,9 +29,10 @@ class WhyNot:
 
     ``why_not.of(PAUSE)`` in Python, ``{{ why_not.pause }}`` in a template. The names in templates are the keys of
     `sessions_app.action_list`; ``state`` and ``repair``, for the repairs of the state and for the others, with one rule
-    each; and ``start``, ``reveal`` and ``memory_entries``. Without a session only the actor's role counts. Each
-    sentence is made when it is first needed, and kept. No query but the one for the user's permissions;
-    ``session.branch`` must be loaded.
+    each; and ``start``, ``reveal`` and ``memory_entries``. ``{{ why_not.role_rewind }}`` is about the actor's role
+    alone, for what stays on a page while the session goes on: what the state forbids, the dialog says. Without a
+    session only the role counts. Each sentence is made when it is first needed, and kept. No query but the one for the
+    user's permissions; ``session.branch`` must be loaded.
     """
 
     def __init__(self, actor: Actor, session: Session | None = None, now: datetime | None = None) -> None:
@@ -47,9 +51,11 @@ class WhyNot:
         """
         if name in _ONLY_PERMISSION:
             return "" if self._actor.may(_ONLY_PERMISSION[name]) else NOT_ALLOWED
-        action = _GROUPS.get(name) or ACTIONS.get(name)
+        action = _GROUPS.get(name) or ACTIONS.get(name.removeprefix(_ROLE))
         if action is None:
             raise UnknownActionError(f"{name!r} is not an action.")
+        if name.startswith(_ROLE):
+            return "" if self._actor.may(action.permission) else NOT_ALLOWED
         return self.of(action)
 
     def _sentence(self, action: Action) -> str:
