@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.tools import Tool
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
-from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent, ToolCall
+from sessions_app.models import AgentDefinition, LossyResult, RegisteredAgent, Session, Status, ToolCall
 from tests import builders, sample_agents
 from tests.adapters import OrmAdapter
 from tests.builders import DEFINITION
@@ -177,3 +178,32 @@ def test_the_agents_page_costs_the_same_whatever_is_on_record(
         LossyResult.objects.create(agent="claims", tool="pay", kind=f"Kind{number}")
     with django_assert_num_queries(10):
         operator.get("/agents/claims/")
+
+
+def store_sessions(number: int, agent: str, status: Status) -> None:
+    now = timezone.now()
+    times = {Status.QUEUED: {"next_run_at": now}, Status.RUNNING: {"lease_expires_at": now}}
+    waiting_for = "approval" if status == Status.WAITING else ""
+    Session.objects.bulk_create(
+        Session(agent=agent, status=status, waiting_for=waiting_for, **times.get(status, {}))
+        for _ in range(number)
+    )
+
+
+def test_the_list_counts_the_sessions_of_each_agent_exactly_up_to_99(
+    operator: Client, django_assert_num_queries: Any
+) -> None:
+    for key in ("few", "many", "none"):
+        builders.agent(key, title=f"The {key}", model="m", tools={}, definition="0" * 64)
+    for status in (Status.QUEUED, Status.RUNNING):
+        store_sessions(1, "few", status)
+        store_sessions(50, "many", status)
+    store_sessions(97, "few", Status.PAUSED)
+    store_sessions(99, "many", Status.WAITING)
+    store_sessions(1, "gone", Status.IDLE)
+    with django_assert_num_queries(7):
+        text = text_of(operator.get("/agents/"))
+    # Running, waiting, all.
+    assert "The few few m 0 00000000 2 0 99 " in text
+    assert "The many many m 0 00000000 99+ 99 99+ " in text
+    assert "The none none m 0 00000000 0 0 0" in text

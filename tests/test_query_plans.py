@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import search_masking
+from sessions_app.finding import search, search_masking
 from sessions_app.management import synth
 from sessions_app.models import Checkpoint, Session
 from tests import builders
@@ -35,6 +36,7 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
     url = request.getfixturevalue("postgres_server").new_database()
     with django_db_blocker.unblock(), database(url):
         builders.agent()
+        builders.user("supervisor")
         synth.write(sessions=SESSIONS, steps=STEPS, seed=1, now=timezone.now())
         with connection.cursor() as cursor:
             # The words of messages, faster than the sweep adds them.
@@ -53,7 +55,7 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
 def desk(long_session: Session, django_db_blocker: Any) -> Iterator[Client]:
     with django_db_blocker.unblock():
         client = Client()
-        client.force_login(builders.user("supervisor"))
+        client.force_login(User.objects.get())
         yield client
 
 
@@ -69,17 +71,22 @@ def rows_read(node: dict[str, Any]) -> float:
     return float((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
+def plan_of(sql: str) -> dict[str, Any]:
+    """What PostgreSQL did for the query, when it is run again."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.replace('%', '%%')}", [])
+        answer = cursor.fetchone()[0]
+    plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+    return plan
+
+
 def wasteful(queries: list[dict[str, str]], most: int = MOST_ROWS) -> list[str]:
     """The queries that looked at more rows than a page can need."""
     found = []
     for query in queries:
         if not query["sql"].lstrip().startswith(("SELECT", "WITH")):
             continue
-        with connection.cursor() as cursor:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query['sql'].replace('%', '%%')}", [])
-            answer = cursor.fetchone()[0]
-        plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
-        worst = max(nodes(plan), key=rows_read)
+        worst = max(nodes(plan_of(query["sql"])), key=rows_read)
         if rows_read(worst) > most:
             found.append(f"{worst['Node Type']}, {rows_read(worst):.0f} rows: {query['sql'][:1500]}")
     return found
@@ -97,6 +104,7 @@ def wasteful(queries: list[dict[str, str]], most: int = MOST_ROWS) -> list[str]:
         "/?queue=all",
         "/?queue=all&agent=claims",
         "/workers/",
+        "/agents/",
         "/agents/claims/",
         "/views/",
         "/bulk/actions/",
@@ -148,6 +156,24 @@ def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
     with CaptureQueriesContext(connection) as captured:
         assert desk.get("/", {"q": words}).status_code == 200
     assert wasteful(captured.captured_queries, most=MOST_FOUND) == []
+
+
+@pytest.mark.usefixtures("long_session")
+def test_the_sessions_of_a_very_common_word_are_found_without_reading_all_messages_that_contain_it(
+    django_db_blocker: Any,
+) -> None:
+    with django_db_blocker.unblock():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM sessions_app_message_words WHERE words @@ 'policy'")
+            assert cursor.fetchone()[0] > 20_000
+        with CaptureQueriesContext(connection) as captured:
+            keys, more = search.newest_sessions("policy", whole=True)
+        assert keys
+        assert more
+        plan = plan_of(captured.captured_queries[0]["sql"])
+    words = [node for node in nodes(plan) if node.get("Relation Name") == "sessions_app_message_words"]
+    assert words
+    assert max(map(rows_read, words)) <= MOST_FOUND
 
 
 def test_the_rows_are_there(long_session: Session, django_db_blocker: Any) -> None:

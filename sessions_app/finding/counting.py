@@ -6,9 +6,9 @@ Beyond the limit a page shows "99+". A page that is open asks whether its list i
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 
-from django.db.models import QuerySet
+from django.db.models import IntegerField, QuerySet, Subquery
 
 MOST = 99
 
@@ -20,6 +20,11 @@ class Count:
     number: int
     more: bool
 
+    @classmethod
+    def of(cls, number: int, most: int = MOST) -> Self:
+        """The count of rows that were counted up to one more than ``most``."""
+        return cls(min(number, most), number > most)
+
     def __bool__(self) -> bool:
         return self.number > 0
 
@@ -29,8 +34,17 @@ class Count:
 
 def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
     """How many rows there are, exact up to ``most``. One query, which stops there."""
-    number = rows.order_by().values("pk")[: most + 1].count()
-    return Count(min(number, most), number > most)
+    return Count.of(rows.order_by().values("pk")[: most + 1].count(), most)
+
+
+class CountUpTo(Subquery):
+    """`count_up_to` for each row of another query, whose columns ``rows`` names by `OuterRef`: see `Count.of`."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) AS counted)"
+    output_field = IntegerField()
+
+    def __init__(self, rows: QuerySet[Any], most: int = MOST) -> None:
+        super().__init__(rows.order_by().values("pk")[: most + 1])
 
 
 def digest(values: Iterable[Any]) -> str:

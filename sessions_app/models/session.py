@@ -148,7 +148,7 @@ def _allowed_phase_changes() -> Q:
 
 class Session(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    agent = models.CharField(max_length=100, db_index=True)
+    agent = models.CharField(max_length=100)
     title = models.CharField(max_length=200, blank=True)
     customer = models.CharField(max_length=200, blank=True, db_index=True)
     assignee = models.ForeignKey(
@@ -248,6 +248,7 @@ class Session(models.Model):
                 condition=Q(failure__isnull=False),
                 name="session_failure",
             ),
+            models.Index(fields=["agent", "status"], name="session_agent_status"),
             models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),
         ]
         constraints = [
