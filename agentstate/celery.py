@@ -39,6 +39,9 @@ app.conf.update(
             "socket_keepalive": True,
             # As listed in task_queues: the sweep first.
             "queue_order_strategy": "priority",
+            # Acknowledgements stay on ("ack_emulation"). A worker that loses the broker while a message is on its way
+            # to a child logs that it could not acknowledge it. Without them, kombu would write such messages to a
+            # file in the directory for temporary files instead, and log that as an error.
         }
         if settings.REDIS_URL
         else {"polling_interval": 0.05}
