@@ -102,12 +102,12 @@ def test_what_somebody_is_typing_is_not_taken_from_them(page):
     page.evaluate("document.querySelector('#sentinel').setAttribute('hx-trigger', 'now')")
     page.evaluate("htmx.process(document.querySelector('#sentinel'))")
     page.locator("details.edit > summary").click()
-    page.get_by_label("amount", exact=True).fill("99")
+    page.get_by_label("Amount", exact=True).fill("99")
     expect(page.get_by_role("button", name="Approve edited")).to_be_visible()
     history.event("noted", reason="Something else happened")
     page.evaluate("htmx.trigger('#sentinel', 'now')")
     expect(page.locator("#side")).to_contain_text("Something else happened")
-    expect(page.get_by_label("amount", exact=True)).to_have_value("99")
+    expect(page.get_by_label("Amount", exact=True)).to_have_value("99")
 
 
 def test_a_sheet_opens_over_the_page_and_closes_again(page):
@@ -147,7 +147,7 @@ def test_approve_with_other_arguments(browser, live_server, javascript):
     page = log_in(context)
     page.get_by_role("link", name="Inbox").click()
     page.locator("details.edit > summary").click()
-    page.get_by_label("amount", exact=True).fill("99.5")
+    page.get_by_label("Amount", exact=True).fill("99.5")
     page.get_by_role("button", name="Approve").click()
     expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
     assert Approval.objects.get(session=session).edited == {"claim": "CLM-1042", "amount": 99.5}
@@ -272,7 +272,7 @@ def test_ctrl_enter_sends_a_message_and_a_dialog_but_only_brings_a_decision_to_i
     builders.waiting_for_approval()
     page.goto("/inbox/")
     page.locator("details.edit > summary").click()
-    page.get_by_label("amount", exact=True).focus()
+    page.get_by_label("Amount", exact=True).focus()
     page.keyboard.press("Control+Enter")
     expect(page.locator("[data-key=a]")).to_be_focused()
     assert Approval.objects.get().decision == ""

@@ -41,11 +41,11 @@ def test_three_approvals_fit_a_screen_and_one_is_approved_with_an_edit(page):
     assert bottom is not None
     assert bottom["y"] + bottom["height"] < 900
     first = page.locator(".item").first
-    expect(first.get_by_label("amount", exact=True)).to_be_hidden()
+    expect(first.get_by_label("Amount", exact=True)).to_be_hidden()
     page.keyboard.press("j")
     page.keyboard.press("e")
     expect(first.get_by_label("claim", exact=True)).to_be_focused()
-    first.get_by_label("amount", exact=True).fill("80")
+    first.get_by_label("Amount", exact=True).fill("80")
     first.get_by_role("button", name="Approve edited").click()
     expect(page.locator(".toast")).to_contain_text("Claim 0 · Issue refund · Approved.")
     expect(page.locator(".item")).to_have_count(2)
@@ -82,11 +82,11 @@ def test_a_wrong_argument_of_a_card_opens_the_dialog_with_that_field_marked(page
     builders.waiting_for_approval()
     page.goto("/inbox/")
     page.locator("details.edit > summary").click()
-    page.get_by_label("amount", exact=True).fill("9000")
+    page.get_by_label("Amount", exact=True).fill("9000")
     page.get_by_role("button", name="Approve edited").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("amount must be at most 500")
-    amount = dialog.get_by_label("amount", exact=True)
+    amount = dialog.get_by_label("Amount", exact=True)
     expect(amount).to_be_focused()
     expect(amount).to_have_value("9000")
     amount.fill("90")
@@ -111,11 +111,11 @@ def test_what_is_typed_is_kept_while_the_list_changes(page):
     page.evaluate("document.querySelector('#lines').setAttribute('hx-trigger', 'now')")
     page.evaluate("htmx.process(document.querySelector('#lines'))")
     page.locator("details.edit > summary").click()
-    page.get_by_label("amount", exact=True).fill("99")
+    page.get_by_label("Amount", exact=True).fill("99")
     builders.waiting_for_approval(title="Second")
     with page.expect_response(lambda response: "seen=" in response.url):
         page.evaluate("htmx.trigger('#lines', 'now')")
-    expect(page.get_by_label("amount", exact=True)).to_have_value("99")
+    expect(page.get_by_label("Amount", exact=True)).to_have_value("99")
     expect(page.locator(".item")).to_have_count(1)
 
 

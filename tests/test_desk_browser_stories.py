@@ -37,7 +37,7 @@ def test_a_refund_is_approved_with_another_amount_on_a_phone(browser, live_serve
     card = page.locator(".item")
     expect(card).to_contain_text("Is my windscreen covered by POL-7?")
     card.locator("details.edit > summary").tap()
-    card.get_by_label("amount", exact=True).fill("80")
+    card.get_by_label("Amount", exact=True).fill("80")
     card.get_by_role("button", name="Approve edited").tap()
     expect(page.locator(".toast")).to_contain_text("Claim 1 · Issue refund · Approved.")
     expect(page.locator(".toast")).to_be_in_viewport()

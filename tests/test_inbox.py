@@ -204,7 +204,7 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     assert (
         "Maria Santos “Is my windscreen covered by POL-7?” lookup_policy policy POL-7, status active" in text
     )
-    assert "claim CLM-1042 amount 120" in text
+    assert "Claim CLM-1042 Amount 120" in text
     assert re.search(
         r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+">expires in',
         desk.get("/inbox/").content.decode(),
@@ -307,7 +307,7 @@ def test_a_wrong_argument_stops_only_its_own_call(desk):
     }
     answer = desk.post("/approvals/batch/", sent)
     assert answer.status_code == 409
-    assert "amount must be a number, not “much”." in answer.content.decode()
+    assert "Amount must be a number, not “much”." in answer.content.decode()
     assert list(Approval.objects.order_by("pk").values_list("decision", flat=True)) == ["", "approved"]
 
 
@@ -334,7 +334,7 @@ def test_a_call_in_doubt_says_all_that_is_known_of_it(desk, worker, sentence):
     assert "on host:7 and never reported back" in text
     assert sentence in text
     assert f"idempotency key {call.idempotency_key} Copy" in text
-    assert "claim CLM-1042 amount 120" in text
+    assert "Claim CLM-1042 Amount 120" in text
     dialog = text_of(desk, f"/sessions/{session.pk}/decide/?call={call.pk}&decision=again")
     warns = "it may still finish the call" in dialog
     assert warns is (worker is None or "stopped_at" not in worker)

@@ -89,12 +89,21 @@
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });
   }
 
+  // As the server writes it: exact, with no fewer decimal places than the currency has. "" for what is no amount.
+  function money(text, { before, after, places }) {
+    if (!/^\s*-?[0-9]+([.][0-9]+)?\s*$/.test(text)) return "";
+    const digits = { minimumFractionDigits: Number(places), maximumFractionDigits: 20 };
+    return before + Number(text).toLocaleString("en-US", digits) + after;
+  }
   document.addEventListener("input", (event) => {
     if ("asked" in event.target.dataset) {
       event.target.classList.toggle("changed", event.target.value !== event.target.dataset.asked);
       const edited = $("[data-edited]", event.target.form);
       if (edited) edited.hidden = !$(".changed", event.target.form);
     }
+    // The button that pays names what will be paid.
+    const sum = event.target.form && event.target.name && $(`[data-sum-of="${CSS.escape(event.target.name)}"]`, event.target.form);
+    if (sum) sum.textContent = money(event.target.value, sum.dataset);
   });
 
   // Copying needs JavaScript: without it the button stays hidden, and the text can be selected.

@@ -24,11 +24,14 @@ class ActionForm(forms.Form):
 
     ``details`` is the template of what the dialog shows above the fields: the values that `read_details` returns.
     ``heading`` and ``button`` may be others than the action's where the form does more. ``second_button`` is the label
-    of another button, which sends the form with the parameter `SECOND`; "" for none.
+    of another button, which sends the form with the parameter `SECOND`; "" for none. ``pays`` says that the button
+    names the sum that the call moves, if it moves one, and ``button_end`` what follows the sum there.
     """
 
     details = ""
     second_button = ""
+    pays = False
+    button_end = ""
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
 
     version = Key()

@@ -63,12 +63,17 @@ class TypedArguments(ActionForm):
 class ApproveForm(TypedArguments, ContinuingForm, CallForm):
     """``edited`` is read from the fields of the tool's schema, see `sessions_app.desk.pages.arguments`."""
 
-    button_if_changed = "Approve and continue with the new definition"
+    button_if_changed = APPROVE.button
     details = "session/_dialog_approve.html"
+    pays = True
 
     fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
     for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
     reason = forms.CharField(required=False, max_length=2000, label="Note")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.button_end = "and continue with the new definition" if self.session.new_definition else ""
 
     def run(self) -> Session:
         approvals_of_call = Approval.objects.select_related("call").filter(

@@ -14,6 +14,7 @@ from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
+from sessions_app.desk.pages.formats import Currency, currency
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
@@ -29,6 +30,19 @@ class RepeatedCall:
     @property
     def has_result(self) -> bool:
         return self.result is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What an approved call pays: the argument that its policy formats as money.
+
+    text: as people write it, masked; "" where what was typed is no amount.
+    input_name, currency: for the page to keep the text right while the amount is edited.
+    """
+
+    text: str
+    input_name: str
+    currency: Currency
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,7 @@ class Card:
     editable: bool
     agent_problem: str
     new_definition: str
+    sum: Sum | None = None
     repeats: RepeatedCall | None = None
     earlier: Earlier = field(default_factory=Earlier)
     evidence: Evidence = field(default_factory=Evidence)
@@ -111,7 +126,10 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, i
     agent = session.registered_agent
     tool = tool_of(agent, request.call.tool)
     schema: dict[str, Any] = tool.get("parameters") or {}
+    policy: dict[str, Any] = tool.get("policy") or {}
+    formats: dict[str, str] = policy.get("formats") or {}
     arguments = approval.arguments if approval.edited is None else approval.edited
+    rows = fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix, formats=formats)
     return Card(
         approval=approval,
         call=request.call,
@@ -119,15 +137,25 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, i
         session=session,
         agent_title=agent.title if agent else session.agent,
         summary=summary(agent, request.call.tool, arguments),
-        effect=str((tool.get("policy") or {}).get("effect") or ""),
-        fields=fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix),
+        effect=str(policy.get("effect") or ""),
+        fields=rows,
         editable=bool(tool),
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
+        sum=_sum(rows, formats),
         repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
         earlier=earlier,
         in_batch=in_batch,
     )
+
+
+def _sum(rows: Sequence[Field], formats: Mapping[str, str]) -> Sum | None:
+    """None where the policy names no amount, or several."""
+    amounts = [(row, money) for row in rows if (money := currency(formats.get(row.name, "")))]
+    if len(amounts) != 1:
+        return None
+    [(row, money)] = amounts
+    return Sum(row.shown if row.shown != row.value else "", row.input_name, money)
 
 
 def shown_fingerprint(approval: Approval) -> str:

@@ -14,6 +14,7 @@ from sessions_app.access.typed import (
     with_line_ends_of,
     with_plain_line_ends,
 )
+from sessions_app.desk.pages.formats import formatted
 
 PREFIX = "arg-"
 
@@ -25,6 +26,7 @@ class Field:
     kind: text, long, number, yesno, choice or json.
     value: the text in the field. ``requested``: what the agent asked for, as the same kind of text.
     choices: what the schema allows, for yesno and choice.
+    shown, shown_requested: the value and what was asked for as people write them, by the format of the tool's policy.
     """
 
     name: str
@@ -35,6 +37,8 @@ class Field:
     help: str = ""
     choices: list[str] = field(default_factory=list)
     prefix: str = PREFIX
+    shown: str = ""
+    shown_requested: str = ""
 
     @property
     def input_name(self) -> str:
@@ -66,11 +70,12 @@ def fields(
     *,
     edited: Mapping[str, Any] | None = None,
     prefix: str = PREFIX,
+    formats: Mapping[str, str] | None = None,
 ) -> list[Field]:
     """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name.
 
     ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed. ``prefix``
-    begins the name of each input: forms of several calls need different ones.
+    begins the name of each input: forms of several calls need different ones. ``formats`` are those of the policy.
     """
     current = arguments if edited is None else edited
     properties: Mapping[str, Any] = schema.get("properties", {})
@@ -86,19 +91,28 @@ def fields(
             if kind == "yesno"
             else [_text(kind, choice) for choice in argument_schema.get("enum", [])]
         )
+        format = (formats or {}).get(name, "")
         result.append(
             Field(
                 name,
-                str(argument_schema.get("title", name)),
+                label(name, schema),
                 kind,
                 value,
                 requested,
                 str(argument_schema.get("description", "")),
                 choices,
                 prefix,
+                _shown(kind, value, format),
+                _shown(kind, requested, format),
             )
         )
     return result
+
+
+def label(name: str, schema: Mapping[str, Any]) -> str:
+    """The argument's title in the tool's schema; without one ``Claim number`` of ``claim_number``."""
+    title = schema.get("properties", {}).get(name, {}).get("title")
+    return str(title or name.replace("_", " ").strip().capitalize() or name)
 
 
 def read(
@@ -146,6 +160,19 @@ def _text(kind: str, value: Any) -> str:
     if isinstance(value, str) and kind in ("text", "long", "choice"):
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def _shown(kind: str, text: str, format: str) -> str:
+    """The text of a field as its format has it; as it is where it has none, or is no value of its type."""
+    if not text or not format:
+        return text
+    try:
+        value = (
+            text if kind in ("text", "long") else read_number(text) if kind == "number" else read_json(text)
+        )
+    except Invalid:
+        return text
+    return formatted(value, format)
 
 
 def _value(argument: Field, text: str, schema: Mapping[str, Any]) -> Any:

@@ -10,7 +10,9 @@ from typing import Any
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.desk.pages import workers
+from sessions_app.desk.pages.arguments import label
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.formats import formatted
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.models import RegisteredAgent, Session, ToolCall, Worker
 from sessions_app.wording import ago
@@ -20,6 +22,7 @@ from sessions_app.wording import ago
 class Doubt:
     """A call in doubt, masked.
 
+    arguments: those that it ran with, by their titles and formats.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
     may_still_end: that worker is not known to have stopped: it may still finish the call.
     """
@@ -29,6 +32,7 @@ class Doubt:
     agent_title: str
     summary: str
     effect: str
+    arguments: list[tuple[str, Any]]
     worker: str
     may_still_end: bool
     agent_problem: str
@@ -62,6 +66,9 @@ def of_calls(calls: Sequence[tuple[ToolCall, Session]], now: datetime) -> list[D
 
 def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetime) -> Doubt:
     agent = session.registered_agent
+    tool = tool_of(agent, call.tool)
+    policy: dict[str, Any] = tool.get("policy") or {}
+    formats: dict[str, str] = policy.get("formats") or {}
     arguments: dict[str, Any] = call.ran_with
     sentence, may_still_end = _state_of(call.worker, worker, now)
     return Doubt(
@@ -69,7 +76,14 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         session=session,
         agent_title=agent.title if agent else session.agent,
         summary=summary(agent, call.tool, arguments),
-        effect=str((tool_of(agent, call.tool).get("policy") or {}).get("effect") or ""),
+        effect=str(policy.get("effect") or ""),
+        arguments=[
+            (
+                label(name, tool.get("parameters") or {}),
+                formatted(value, formats[name]) if name in formats else value,
+            )
+            for name, value in arguments.items()
+        ],
         worker=sentence,
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),

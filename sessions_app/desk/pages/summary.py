@@ -4,16 +4,13 @@ The arguments are masked before they enter the line. No queries.
 """
 
 from collections.abc import Mapping
-from datetime import date, datetime
 from string import Formatter
 from typing import Any
 
+from sessions_app.desk.pages.formats import formatted
 from sessions_app.models import RegisteredAgent
 from sessions_app.wording import shorten
 
-_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
-# Currencies whose amounts have no decimal places.
-_WHOLE = frozenset(("JPY", "KRW", "CLP", "ISK", "VND"))
 _LONGEST = 80
 
 
@@ -40,23 +37,4 @@ def summary(agent: RegisteredAgent | None, tool: str, arguments: Mapping[str, An
 
 def _shown(value: Any, format: str) -> str:
     """The argument as text; a dash for one that the call leaves out."""
-    return "–" if value is None else shorten(_formatted(value, format), _LONGEST)
-
-
-def _formatted(value: Any, format: str) -> str:
-    kind, _, currency = format.partition(":")
-    if kind == "money" and isinstance(value, int | float) and not isinstance(value, bool):
-        amount = f"{value:,.0f}" if currency in _WHOLE else f"{value:,.2f}"
-        symbol = _SYMBOLS.get(currency)
-        return f"{symbol}{amount}" if symbol else f"{amount} {currency}"
-    if kind == "date" and isinstance(value, str):
-        return _date(value)
-    return value if isinstance(value, str) else str(value)
-
-
-def _date(text: str) -> str:
-    try:
-        day = datetime.fromisoformat(text).date() if "T" in text else date.fromisoformat(text)
-    except ValueError:
-        return text
-    return f"{day.day} {day:%b %Y}"
+    return "–" if value is None else shorten(formatted(value, format), _LONGEST)

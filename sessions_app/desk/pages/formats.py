@@ -1,0 +1,54 @@
+"""An argument as people write it, by the format of its tool's policy: ``€450.00``, ``2 Nov 2026``. No queries.
+
+What is shown is exact: an amount with more decimal places than its currency has is not rounded.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
+# Currencies whose amounts have no decimal places.
+_WHOLE = frozenset(("JPY", "KRW", "CLP", "ISK", "VND"))
+
+
+@dataclass(frozen=True, slots=True)
+class Currency:
+    """How an amount is written: what stands before and after it, and how many decimal places it has at least."""
+
+    before: str
+    after: str
+    places: int
+
+
+def currency(format: str) -> Currency | None:
+    """Of ``money:EUR``; None for a format that is none of money."""
+    kind, _, code = format.partition(":")
+    if kind != "money":
+        return None
+    symbol = _SYMBOLS.get(code, "")
+    return Currency(symbol, "" if symbol else f" {code}", 0 if code in _WHOLE else 2)
+
+
+def formatted(value: Any, format: str) -> str:
+    """A value that does not fit its format, such as a hidden one, stays as it is."""
+    money = currency(format)
+    if money is not None and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{money.before}{_amount(value, money.places)}{money.after}"
+    if format == "date" and isinstance(value, str):
+        return _date(value)
+    return value if isinstance(value, str) else str(value)
+
+
+def _amount(value: float, places: int) -> str:
+    if isinstance(value, int):  # of any size, so that it may be too large for a float
+        return f"{value:,}" + (f".{0:0{places}}" if places else "")
+    return f"{value:,.{places}f}" if round(value, places) == value else f"{value:,}"
+
+
+def _date(text: str) -> str:
+    try:
+        day = datetime.fromisoformat(text).date() if "T" in text else date.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{day.day} {day:%b %Y}"
