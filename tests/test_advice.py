@@ -1,9 +1,11 @@
 """What helps against a failure: said once, with the button that does it; another attempt only where it can help."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app.desk.pages.advice import advice
 from sessions_app.models import RegisteredAgent, Session
@@ -76,3 +78,12 @@ def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client
     assert first == primary
     assert "Try again…" in page
     assert "Try again</h1>" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
+
+
+def test_the_header_of_a_failed_session_says_when_it_failed(client: Client):
+    client.force_login(builders.user("viewer"))
+    session = failed("ValueError: no such claim")
+    Session.objects.update(phase_since=timezone.now() - timedelta(minutes=3, seconds=5))
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(r"<b>Failed</b>\s*<time[^>]*>3 min ago</time>", page)
+    assert "<b>error</b>" not in page

@@ -44,7 +44,7 @@ def test_three_approvals_fit_a_screen_and_one_is_approved_with_an_edit(page):
     expect(first.get_by_label("Amount", exact=True)).to_be_hidden()
     page.keyboard.press("j")
     page.keyboard.press("e")
-    expect(first.get_by_label("claim", exact=True)).to_be_focused()
+    expect(first.get_by_label("Claim", exact=True)).to_be_focused()
     first.get_by_label("Amount", exact=True).fill("80")
     first.get_by_role("button", name="Approve edited").click()
     expect(page.locator(".toast")).to_contain_text("Claim 0 · Issue refund · Approved.")

@@ -114,6 +114,7 @@ def test_a_reply_streams_into_the_open_pages_and_becomes_the_stored_one(page):  
                 reply = open_page.get_by_label("Reply being written")
                 expect(reply).to_contain_text("Your windscreen", timeout=SECONDS * 1000)
                 expect(reply).not_to_contain_text("is covered.")
+                expect(open_page.get_by_text("Waiting for the model.")).to_be_hidden()
             written.release()
             for open_page in (page, conversation):
                 reply = open_page.get_by_label("Reply being written")

@@ -98,7 +98,7 @@ def test_a_call_that_is_not_idempotent_is_tried_again_with_approval_only() -> No
     outcome = run(durable, journal)
 
     assert outcome.status == "waiting"
-    assert outcome.why == "pay needs approval. It failed before, and nobody knows whether it took effect."
+    assert outcome.why == "pay needs approval. It failed before, and may or may not have taken effect."
     assert len(payments()) == 1
     journal.decide("c2", approve=True)
     assert run(durable, MemoryJournal.open(journal.store)).status == "idle"

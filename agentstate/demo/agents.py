@@ -37,7 +37,11 @@ If the printing service did not confirm a letter, say so; never send it twice by
 
 READING = ToolPolicy(idempotent=True, cache_ttl=300)
 MEMORY = dict.fromkeys(MEMORY_TOOLS, ToolPolicy(idempotent=True))
-LETTER = ToolPolicy(timeout=LETTER_SECONDS, effect="posts a letter to the customer")
+LETTER = ToolPolicy(
+    timeout=LETTER_SECONDS,
+    effect="posts a letter to the customer",
+    summary="Send a letter on policy {policy_number}: {subject}",
+)
 
 
 @agent(

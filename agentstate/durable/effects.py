@@ -80,5 +80,5 @@ def _needs_approval(
     elif decisions:
         why += " It has taken effect where this history does not show it, and that was not undone."
     if failed_before:
-        why += " It failed before, and nobody knows whether it took effect."
+        why += " It failed before, and may or may not have taken effect."
     return NeedsApproval(why=why, requests=tuple(run.approval_requests))

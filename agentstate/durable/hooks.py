@@ -230,7 +230,7 @@ def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
         names = ", ".join(sorted({record.tool for record in doubts}))
         raise Suspended(
             InDoubt(
-                why=f"{names} was started and did not report back. Nobody knows whether it took effect.",
+                why=f"{names} was started and did not report back. It may or may not have taken effect.",
                 calls=tuple(record.position for record in doubts),
             )
         )

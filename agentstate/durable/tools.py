@@ -182,11 +182,11 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         record_end(run, record, tool, end, started)
         raise error from raised.__cause__
     except _TimedOut:
-        late = f"Tool `{tool.name}` did not answer within {policy.timeout:g} seconds."
+        late = f"{tool.name} did not answer within {policy.timeout:g} seconds."
         if policy.idempotent:
             record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
-        why = f"{late} Nobody knows whether it took effect."
+        why = f"{late} It may or may not have taken effect."
         raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
 
     changes = _state_changes(run, state, before)

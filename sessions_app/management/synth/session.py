@@ -151,7 +151,7 @@ class SessionRows:
             self._waits = WaitingFor.APPROVAL, why
         else:
             self._history.ask([call], CallState.DOUBT)
-            why = f"{call.tool} was started and did not report back. Nobody knows whether it took effect."
+            why = f"{call.tool} was started and did not report back. It may or may not have taken effect."
             self._history.event(EventKind.IN_DOUBT, "synth", reason=why)
             self._waits = WaitingFor.DOUBT, why
 
