@@ -242,6 +242,14 @@ def test_the_counts_on_the_filters_follow(desk):
     )
 
 
+def test_a_failed_model_call_counts_among_the_errors(desk):
+    history = builders.looked_up()
+    history.model_fails()
+    history.add(failed_model_calls=1)
+    page = desk.get(f"/sessions/{history.rest('idle').pk}/").content.decode()
+    assert re.search(r'<a\s+id="chip-errors"[^>]*>Errors <span class="num">1</span></a>', page)
+
+
 def test_the_conversation_is_live_and_costs_one_query_while_nothing_changes(desk, django_assert_num_queries):
     history = builders.looked_up()
     session = history.rest("running")

@@ -159,6 +159,9 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
         "hints": diagnosis.diagnose(context),
+        "failed_calls": sum(
+            context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
+        ),
         "peoples_actions": count_up_to(timeline_filter.of_people(context.branch)),
     }
 
