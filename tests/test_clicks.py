@@ -70,7 +70,7 @@ def test_approving_a_call_with_an_edit_takes_two_clicks(story):
     builders.waiting_for_approval()
     story.begin_at("/inbox/")
     story.page.locator("details.edit > summary").click()
-    story.type("amount", "80")
+    story.type("Amount", "80")
     story.press("button", "Approve edited")
     expect(story.page.locator(".toast")).to_contain_text("Approved.")
     assert Approval.objects.get().edited == {"claim": "CLM-1042", "amount": 80}
