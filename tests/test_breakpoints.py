@@ -265,6 +265,16 @@ def test_a_run_in_slices_stops_at_the_same_places(make: Make) -> None:
 # In code
 
 
+def test_a_breakpoint_before_a_tool_that_the_agent_lacks_is_refused_before_anything_is_stored(
+    journal_file: Path,
+) -> None:
+    shop = DurableAgent(sample_agents.refunds(), journal_file)
+    with pytest.raises(ValueError, match=r"breakpoints for tools that it lacks: refnd\. It has: .*refund"):
+        shop.run("hi", break_point=Breakpoint("refnd"))
+    assert not journal_file.exists()
+    assert effects == []
+
+
 def test_in_code_a_run_stops_and_only_resuming_goes_on(journal_file: Path) -> None:
     def shop() -> DurableAgent:
         return DurableAgent(sample_agents.refunds(), journal_file)

@@ -15,7 +15,7 @@ from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.finding import inbox
-from sessions_app.models import Approval, CallStatus, Checkpoint, Session, ToolCall
+from sessions_app.models import Approval, CallStatus, Checkpoint, ToolCall
 from tests import builders
 from tests.builders import History
 

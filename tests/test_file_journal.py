@@ -135,6 +135,20 @@ def test_an_empty_file_is_a_new_session_too(path: Path) -> None:
     assert run_turn(path) == "idle"
 
 
+def test_a_new_session_has_other_idempotency_keys_also_in_a_file_of_the_same_name(path: Path) -> None:
+    def keys() -> list[str]:
+        run_turn(path)
+        with opened(path) as journal:
+            return [call.idempotency_key for call in journal.store.calls.values()]
+
+    first = keys()
+    with opened(path) as journal:
+        assert [call.idempotency_key for call in journal.store.calls.values()] == first
+    path.unlink()
+    second = keys()
+    assert len({*first, *second}) == len(first) + len(second) == 4
+
+
 def test_every_record_is_a_line_of_json(path: Path) -> None:
     run_turn(path, "a\nb\u2028c\r\nd \U0001f600")
     records = [json.loads(line) for line in path.read_text().split("\n")[:-1]]

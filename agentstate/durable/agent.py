@@ -6,7 +6,7 @@ Whatever fails while an agent is built or described is a problem of that agent a
 import copy
 import inspect
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -237,16 +237,19 @@ def _check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes
         )
 
 
+def why_tools_are_lacking(agent: Agent, named: Iterable[str]) -> str:
+    """Which of the named tools the agent lacks and which it has; "" if it lacks none, as far as that is known yet."""
+    if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
+        return ""
+    lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
+    has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
+    return f"for tools that it lacks: {', '.join(lacking)}. It has: {has}." if lacking else ""
+
+
 def _check_tools(agent: Agent, key: str, what: str, named: Collection[str]) -> None:
     """:raises AgentBuildFailed: if the agent lacks one of the tools that its policies or its breakpoints name."""
-    if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
-        return  # not all of its tools are known yet
-    lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
-    if lacking:
-        has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
-        raise AgentBuildFailed(
-            f"The agent {key!r} has {what} for tools that it lacks: {', '.join(lacking)}. It has: {has}."
-        )
+    if why := why_tools_are_lacking(agent, named):
+        raise AgentBuildFailed(f"The agent {key!r} has {what} {why}")
 
 
 def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:

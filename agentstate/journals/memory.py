@@ -325,7 +325,7 @@ class MemoryJournal:
                 "call_id": call.call_id,
                 "tool": call.tool,
                 "arguments": call.arguments,
-                "idempotency_key": f"{self.store.session_id}-{first + i}",
+                "idempotency_key": self.store.idempotency_key(first + i),
             }
             for i, call in enumerate(calls)
         ]

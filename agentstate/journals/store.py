@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
@@ -46,6 +47,9 @@ class Store:
         self.session_id = session_id
         self.lock = threading.RLock()
         self.epoch = 0
+        # Chosen at random when the session began: another session may have its id, in another folder or after its end.
+        # "" for a session of an earlier version.
+        self.token = ""
         self.position = 0
         self.status = "idle"
         self.inputs: Record = {}
@@ -85,6 +89,10 @@ class Store:
     def write(self, record: Record) -> None:
         """Make one record part of the session. The file journal writes it to disk first."""
         self._apply(record)
+
+    def idempotency_key(self, position: int) -> str:
+        """The key of the call at a position: no other session has it, whatever its id."""
+        return "-".join(filter(None, (self.session_id, self.token, str(position))))
 
     def step_calls(self) -> tuple[CallRecord, ...]:
         """The calls of the unfinished step."""
@@ -129,6 +137,7 @@ class Store:
 
     def _apply_open(self, record: Record) -> None:
         self.epoch = record["epoch"]
+        self.token = record.get("token", self.token)
 
     def _apply_say(self, record: Record) -> None:
         self.unread.append(UnreadMessage(record["id"], record["body"]))
@@ -269,7 +278,8 @@ def begin_epoch(store: Store, message: str, inputs: Record | None) -> int:
         inputs = encoded(inputs)
     with store.lock:
         epoch = store.epoch + 1
-        store.write({"op": "open", "epoch": epoch})
+        begins = {"token": uuid4().hex} if epoch == 1 else {}
+        store.write({"op": "open", "epoch": epoch, **begins})
         if inputs is not None:
             store.write({"op": "inputs", "inputs": inputs})
         if message:

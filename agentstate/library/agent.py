@@ -95,6 +95,25 @@ class DurableAgent:
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
         self._rules = TurnRules(wrapped, self._place)
 
+    def _live(
+        self, streaming_callback: Any, hook_context: Any, break_point: "Breakpoint | Sequence[Breakpoint]"
+    ) -> dict[str, Any]:
+        """What a run is given that is not stored.
+
+        :raises ValueError: for a breakpoint before a tool that the agent lacks.
+        """
+        from agentstate.durable.agent import why_tools_are_lacking
+
+        breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
+        named = {breakpoint.tool for breakpoint in breakpoints} - {""}
+        if named and (why := why_tools_are_lacking(self._wrapped.agent, named)):
+            raise ValueError(f"The run has breakpoints {why}")
+        return {
+            "streaming_callback": streaming_callback,
+            "hook_context": hook_context,
+            "breakpoints": breakpoints,
+        }
+
     @property
     def session_id(self) -> str:
         return self._place.session_id
@@ -132,7 +151,7 @@ class DurableAgent:
         :raises AsyncOnly: for an agent that only `run_async` can run.
         """
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
-        live = _live(streaming_callback, hook_context, break_point)
+        live = self._live(streaming_callback, hook_context, break_point)
         return self._complete(self._rules.asked(messages, key, given), live)
 
     async def run_async(
@@ -149,7 +168,7 @@ class DurableAgent:
     ) -> Outcome:
         """As `run`, by the agent's `run_async`. The journal does not block the event loop."""
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
-        live = _live(streaming_callback, hook_context, break_point)
+        live = self._live(streaming_callback, hook_context, break_point)
         return await self._complete_async(self._rules.asked(messages, key, given), live)
 
     def resume(
@@ -175,7 +194,7 @@ class DurableAgent:
         :raises AsyncOnly: for an agent that only `resume_async` can run.
         :raises ValueError: for a change of what the agent's state does not have.
         """
-        live = _live(streaming_callback, hook_context, break_point)
+        live = self._live(streaming_callback, hook_context, break_point)
         return self._complete(self._rules.resumed(at, changes or {}), live)
 
     async def resume_async(
@@ -188,7 +207,7 @@ class DurableAgent:
         changes: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """As `resume`, by the agent's `run_async`."""
-        live = _live(streaming_callback, hook_context, break_point)
+        live = self._live(streaming_callback, hook_context, break_point)
         return await self._complete_async(self._rules.resumed(at, changes or {}), live)
 
     def _complete(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
@@ -277,18 +296,6 @@ class DurableAgent:
 
         store = self._place.read()
         return [message_from(store.messages[position]) for position in store.context]
-
-
-def _live(
-    streaming_callback: Any, hook_context: Any, break_point: "Breakpoint | Sequence[Breakpoint]"
-) -> dict[str, Any]:
-    """What a run is given that is not stored."""
-    breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
-    return {
-        "streaming_callback": streaming_callback,
-        "hook_context": hook_context,
-        "breakpoints": breakpoints,
-    }
 
 
 def _registration(key: str) -> Registration:
