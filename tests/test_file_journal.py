@@ -295,7 +295,7 @@ def test_a_call_in_doubt_is_decided_in_the_next_process(path: Path) -> None:
     with opened(path) as journal:
         with pytest.raises(LookupError, match="No call 'c9' waits"):
             journal.decide("c9", result="x")
-        with pytest.raises(LookupError):
+        with pytest.raises(LookupError, match=r"'x1' is in doubt: give its result, again=True, or skip"):
             journal.decide("x1", approve=True)
         journal.decide("x1", result="it was paid")
         assert run(make_durable(agent), journal).status == "idle"

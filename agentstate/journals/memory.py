@@ -126,14 +126,14 @@ class MemoryJournal:
         the model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model. For
         one at a breakpoint as for approval; it runs as it is if nothing is decided.
 
-        :raises LookupError: if no such call waits.
+        :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         """
         with self.store.lock:
             call = self.store.step_calls_by_id().get(call_id)
             if call is None or not (
                 self.store.may_approve(call) if approve is not None else call.status == CallState.DOUBT
             ):
-                raise LookupError(f"No call {call_id!r} waits for that decision.")
+                raise LookupError(self._why_undecided(call_id, call))
             changes: Record
             if approve is not None:
                 decision = Decision.APPROVED if approve else Decision.REJECTED
@@ -314,6 +314,16 @@ class MemoryJournal:
                 }
             )
             return self.store.status
+
+    def _why_undecided(self, call_id: str, call: CallRecord | None) -> str:
+        name = f"The call {call_id!r}"
+        if call is not None and call.status == CallState.DOUBT:
+            return f"{name} is in doubt: give its result, again=True, or skip with a message for the model."
+        if call is not None and self.store.may_approve(call):
+            return (
+                f"{name} waits for approval: give approve=True, also with other arguments, or approve=False."
+            )
+        return f"No call {call_id!r} waits for a decision."
 
     def thread_done(self) -> None:
         pass
