@@ -1,6 +1,7 @@
 """`manage.py agent tail`: what it prints, that it follows, and how it ends."""
 
 import json
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -154,3 +155,13 @@ def test_ctrl_c_ends_it_at_once_without_a_traceback(sqlite_url: str) -> None:
             code = process.wait()
     assert code == 130
     assert "Traceback" not in process.output
+
+
+@pytest.mark.slow
+def test_it_ends_quietly_with_the_program_that_reads_it(sqlite_url: str) -> None:
+    env = environment(SECRET_KEY="only for this test", DATABASE_URL=sqlite_url)
+    assert run((*MANAGE, "migrate", "-v0"), env).returncode == 0
+    session_id = run((*MANAGE, "agent", "start", "claims", "Hello"), env).stdout.strip()
+    command = f"{shlex.join((*MANAGE, 'agent', 'tail', session_id))} | true"
+    done = run(("timeout", "50", "bash", "-o", "pipefail", "-c", command), env)
+    assert (done.returncode, done.stderr) == (0, "")

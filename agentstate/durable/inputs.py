@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset, warm_up_tools
 
 from agentstate.durable.definition import tool_items, tools_of
@@ -49,12 +50,18 @@ def encoded_changes(agent: Agent, changes: Mapping[str, Any]) -> tuple[dict[str,
     """Changes of a checkpoint: values of the state, and under ``messages`` the conversation; None leaves it.
 
     :raises NotStorable: for a value that cannot be stored.
-    :raises ValueError: for a key that the agent's state does not have.
+    :raises ValueError: for a key that the agent's state does not have, or messages that are no list of `ChatMessage`.
     """
     state = {name: value for name, value in changes.items() if name != "messages"}
     if unknown := sorted(set(state) - set(agent.state_schema)):
         raise ValueError(f"The agent's state has no {', '.join(unknown)}.")
     messages = changes.get("messages")
+    if messages is not None and not (
+        isinstance(messages, list | tuple) and all(isinstance(message, ChatMessage) for message in messages)
+    ):
+        raise ValueError(
+            "The messages of a change are a list of ChatMessage: the conversation that the model sees."
+        )
     bodies = None if messages is None else [message_body(message) for message in messages]
     return {name: encode(value, f"the value of {name!r}") for name, value in state.items()}, bodies
 

@@ -8,6 +8,7 @@ is exit code 2. Ctrl-C ends `tail` with exit code 130.
 import getpass
 import json
 import os
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -193,6 +194,9 @@ class Command(BaseCommand):
                 self.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
+        except BrokenPipeError:  # who reads it, such as `head`, has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
         except Session.DoesNotExist:
             raise CommandError(f"The session {session.pk} was deleted.") from None
         if not options["as_json"]:
