@@ -47,7 +47,7 @@ def read_causes(where: Q | None = None, *, limit: int = MOST_CAUSES) -> list[Cau
         cursor.execute(sql, values)
         rows = cursor.fetchall()
     return [
-        Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count(min(number, MOST), number > MOST))
+        Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number))
         for key, oldest, newest, number in rows
     ]
 

@@ -89,9 +89,7 @@ def counts(now: datetime, where: Q | None = None) -> dict[str, Count]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
         numbers = cursor.fetchone()
-    return {
-        kind: Count(min(number, MOST), number > MOST) for kind, number in zip(KINDS, numbers, strict=True)
-    }
+    return {kind: Count.of(number) for kind, number in zip(KINDS, numbers, strict=True)}
 
 
 def total(numbers: Iterable[Count]) -> Count:

@@ -15,9 +15,10 @@ from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
+from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
+from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,7 @@ def read_cards(
     approvals = context.mask.rows(rows.select_related("call", "session__branch", "repeats__branch"))
     if not approvals:
         return {}
-    agents = RegisteredAgent.objects.in_bulk({row.session.agent for row in approvals}, field_name="key")
-    for approval in approvals:
-        approval.session.registered_agent = agents.get(approval.session.agent)
+    load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
     evidence = evidence_of([(row.session.current_branch, row.call) for row in approvals], context.mask)
     return {
@@ -135,7 +134,7 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, i
         call=request.call,
         fingerprint=shown_fingerprint(approval),
         session=session,
-        agent_title=agent.title if agent else session.agent,
+        agent_title=agent_title(session),
         summary=summary(agent, request.call.tool, arguments),
         effect=str(policy.get("effect") or ""),
         fields=rows,

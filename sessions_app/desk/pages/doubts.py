@@ -13,8 +13,9 @@ from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.arguments import label
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.formats import formatted
+from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import summary, tool_of
-from sessions_app.models import RegisteredAgent, Session, ToolCall, Worker
+from sessions_app.models import Session, ToolCall, Worker
 from sessions_app.wording import ago
 
 
@@ -50,9 +51,7 @@ def read_doubts(context: PageContext, keys: Iterable[int]) -> dict[int, Doubt]:
     if not calls:
         return {}
     sessions = [call.branch.session for call in calls]
-    agents = RegisteredAgent.objects.in_bulk({session.agent for session in sessions}, field_name="key")
-    for session in sessions:
-        session.registered_agent = agents.get(session.agent)
+    load_agents(sessions)
     doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now)
     return {doubt.call.pk: doubt for doubt in doubts}
 
@@ -74,7 +73,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
     return Doubt(
         call=call,
         session=session,
-        agent_title=agent.title if agent else session.agent,
+        agent_title=agent_title(session),
         summary=summary(agent, call.tool, arguments),
         effect=str(policy.get("effect") or ""),
         arguments=[

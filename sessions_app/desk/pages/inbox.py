@@ -11,11 +11,12 @@ from sessions_app.desk.pages.advice import Advice, advice
 from sessions_app.desk.pages.approvals import Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
+from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.finding import inbox, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.inbox import APPROVAL, DOUBT, FAILED, KINDS, STUCK, Entries
-from sessions_app.models import Event, EventKind, RegisteredAgent, Session, WaitingFor
+from sessions_app.models import Event, EventKind, Session, WaitingFor
 from sessions_app.wording import time_left
 
 TEMPLATES = {
@@ -171,9 +172,7 @@ def _sessions(context: PageContext, keys: Sequence[Any]) -> dict[Any, Session]:
         return {}
     rows = Session.objects.filter(pk__in=keys).select_related("branch", "assignee")
     sessions = context.mask.rows(rows)
-    agents = RegisteredAgent.objects.in_bulk({session.agent for session in sessions}, field_name="key")
-    for session in sessions:
-        session.registered_agent = agents.get(session.agent)
+    load_agents(sessions)
     return {session.pk: session for session in sessions}
 
 
@@ -187,13 +186,13 @@ def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
 
 
 def _failed(context: PageContext, session: Session, cause: Cause, last: datetime, tool: str) -> Failed:
-    agent, what_helps = session.registered_agent, advice(session, tool)
+    what_helps = advice(session, tool)
     return Failed(
         session=session,
         number=cause.number,
         key=str(cause.key),
         last=last,
-        agent_title=agent.title if agent else session.agent,
+        agent_title=agent_title(session),
         error=session.error or session.why,
         advice=what_helps,
         refusal=context.why_not.of(what_helps.action) if what_helps is not None else "",
@@ -201,9 +200,8 @@ def _failed(context: PageContext, session: Session, cause: Cause, last: datetime
 
 
 def _stuck(session: Session, now: datetime) -> Stuck:
-    agent = session.registered_agent
     why = (
         stuck.why_not_moving(session, now)
         or "The time to approve a call is over, and no sweep has rejected it."
     )
-    return Stuck(session, agent.title if agent else session.agent, why)
+    return Stuck(session, agent_title(session), why)
