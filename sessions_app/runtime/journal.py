@@ -16,7 +16,6 @@ from django.utils import timezone
 
 from agentstate.durable.breakpoints import Place, stored_breakpoints
 from agentstate.durable.policy import EffectScope
-from agentstate.durable.port import LeaseLost
 from agentstate.durable.records import (
     CallEnd,
     CallRecord,
@@ -63,19 +62,13 @@ class OrmJournal:
 
     def load(self) -> Snapshot:
         with self._transaction():
-            session = (
-                Session.objects.select_related("branch")
-                .filter(pk=self.claim.session_id, epoch=self.claim.epoch)
-                .first()
-            )
-            if session is None or session.branch is None:
-                raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
-            self._session, self._branch = session, session.branch
+            session = self.claim.read_session()
+            self._session, self._branch = session, session.current_branch
             self._guard = EffectGuard(session)
-            restored = restore.read(session.branch)
+            restored = restore.read(self._branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
             unread = tuple(UnreadMessage(row.pk, row.whole) for row in session.inbox.all())
-        self._checkpoints = CheckpointRows(session.branch, restored)
+        self._checkpoints = CheckpointRows(self._branch, restored)
         self._remember_calls(restored.calls)
         return Snapshot(
             inputs=session.inputs,
@@ -215,7 +208,7 @@ class OrmJournal:
         fence = statements.fence(self.claim.session_id, self.claim.epoch, positions, values)
         if fence is None:
             self.claim.lost.set()
-            raise LeaseLost(f"epoch {self.claim.epoch} of {self.claim.session_id} is over")
+            raise self.claim.is_over()
         session_changed(self.claim.session_id)
         self._guard.is_in_line |= fence.line is not None
         return fence

@@ -24,6 +24,7 @@ from django.db import DatabaseError, OperationalError, close_old_connections, co
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from agentstate.durable.port import LeaseLost
 from sessions_app import locks
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import Session, Status, Worker
@@ -44,6 +45,21 @@ class Claim:
     worker: str
     attempt: int
     lost: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    def read_session(self) -> Session:
+        """The session with its branch. One query.
+
+        :raises LeaseLost: if the claim is over.
+        """
+        claimed = Session.objects.filter(pk=self.session_id, epoch=self.epoch, branch__isnull=False)
+        session = claimed.select_related("branch").first()
+        if session is None:
+            raise self.is_over()
+        return session
+
+    def is_over(self) -> LeaseLost:
+        """What is raised where another worker may run the session by now."""
+        return LeaseLost(f"epoch {self.epoch} of {self.session_id} is over")
 
 
 def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim | None:

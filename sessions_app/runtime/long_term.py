@@ -9,7 +9,6 @@ from functools import cached_property
 from agentstate.domain.words import nearest_by_words
 from agentstate.durable.embedding import Embedder, nearest_by_meaning
 from agentstate.durable.long_term import Entry, NotRemembered, entry_key
-from agentstate.durable.port import LeaseLost
 from sessions_app.history.memory_entries import offered_to
 from sessions_app.models import CallStatus, MemoryEntry, Session, ToolCall
 from sessions_app.runtime.connection import RunConnection
@@ -100,10 +99,7 @@ class OrmMemory:
         """:raises LeaseLost: if the claim is over: then another worker may run this call.
         :raises NotRemembered: if the session names no customer.
         """
-        claimed = Session.objects.filter(pk=self._claim.session_id, epoch=self._claim.epoch)
-        session = claimed.select_related("branch").first()
-        if session is None:
-            raise LeaseLost(f"epoch {self._claim.epoch} of {self._claim.session_id} is over")
+        session = self._claim.read_session()
         if not session.customer:
             raise NotRemembered(NO_CUSTOMER)
         return session

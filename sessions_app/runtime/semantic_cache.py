@@ -11,7 +11,6 @@ from datetime import timedelta
 from django.utils import timezone
 
 from agentstate.durable.embedding import Embedder, cosines
-from agentstate.durable.port import LeaseLost
 from agentstate.durable.semantic_cache import CachedReply, Question, SemanticCache
 from sessions_app.access.masking import Mask
 from sessions_app.history.message_rows import unpack
@@ -46,7 +45,7 @@ class OrmReplyStore:
     def find(self, question: Question) -> CachedReply | None:
         self._vector = None
         with self._connection.transaction():
-            session = self._session()
+            session = self._claim.read_session()
         # What is hidden could be found out by asking with a guess, and must not go to the embedder's server.
         if not session.customer or Mask.configured().hides([question.text, *question.earlier]):
             return None
@@ -65,7 +64,7 @@ class OrmReplyStore:
             return
         vector, embedder = self._vector
         with self._connection.transaction():
-            session = self._session()
+            session = self._claim.read_session()
             call = ModelCall.objects.get(branch=session.current_branch, position=position - 1)
             ReusableReply.objects.get_or_create(
                 call=call,
@@ -102,11 +101,3 @@ class OrmReplyStore:
         call = shown[best].call
         reply = Message.objects.get(branch=call.branch_id, position=call.position + 1)
         return CachedReply(unpack(reply), str(shown[best].session_id), min(1.0, scores[best]))
-
-    def _session(self) -> Session:
-        """:raises LeaseLost: if the claim is over."""
-        claimed = Session.objects.filter(pk=self._claim.session_id, epoch=self._claim.epoch)
-        session = claimed.select_related("branch").first()
-        if session is None:
-            raise LeaseLost(f"epoch {self._claim.epoch} of {self._claim.session_id} is over")
-        return session
