@@ -9,12 +9,19 @@ import pytest
 from haystack import tracing
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
-from haystack.hooks.human_in_the_loop import ConfirmationHook, NeverAskPolicy
+from haystack.hooks.human_in_the_loop import (
+    AlwaysAskPolicy,
+    BlockingConfirmationStrategy,
+    ConfirmationHook,
+    NeverAskPolicy,
+    SimpleConsoleUI,
+)
 from haystack.tracing import Span, Tracer
 
+from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
 from agentstate.durable.approvals import JournalConfirmationStrategy
-from agentstate.durable.run import run, run_async
+from agentstate.durable.run import Options, run, run_async
 from agentstate.journals import MemoryJournal
 from tests import sample_agents
 from tests.test_durable_run import Kind
@@ -26,10 +33,11 @@ class Recorded(Span):
 
 
 class Recorder(Tracer):
-    """Keeps the point, the name and the type of each hook that ran."""
+    """Keeps the point, the name and the type of each hook that ran, and the types of the strategies of confirmation."""
 
     def __init__(self) -> None:
         self.hooks: list[tuple[str, str, str]] = []
+        self.strategies: list[str] = []
 
     @contextmanager
     def trace(
@@ -38,6 +46,8 @@ class Recorder(Tracer):
         if operation_name == "haystack.agent.hook" and tags is not None:
             point, name, kind = (tags[f"haystack.agent.hook.{key}"] for key in ("point", "name", "type"))
             self.hooks.append((point, name, kind))
+        if operation_name == "haystack.agent.hook.human_in_the_loop.strategy" and tags is not None:
+            self.strategies.append(tags["haystack.agent.hook.human_in_the_loop.strategy.type"])
         yield Recorded()
 
     def current_span(self) -> Span | None:
@@ -110,6 +120,48 @@ def test_the_users_hooks_are_named_as_in_a_plain_run_and_ours_once_per_point(
     ]
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["run", "run_async"])
+def test_a_hook_that_does_not_run_on_a_resumed_step_has_no_span(recorder: Recorder, is_async: bool) -> None:
+    kind = Kind(build, {}, is_async)
+    kind.plainly()
+    plain, recorder.hooks = recorder.hooks, []
+
+    journal, durable = MemoryJournal.open(say="hi"), make_durable(build())
+    runs = 1
+    while kind.run(durable, journal, Options(slice_is_over=lambda: True)).status == "queued":
+        journal, runs = MemoryJournal.open(journal.store), runs + 1
+
+    assert runs == 3
+    assert [hook for hook in recorder.hooks if not hook[1].startswith("agentstate.")] == plain
+
+
+class Asking(BlockingConfirmationStrategy):
+    """A user's own kind of strategy."""
+
+
+@pytest.mark.parametrize(
+    "decision", [{"approve": True}, {"approve": True, "arguments": {"q": "b"}}, {"approve": False}]
+)
+def test_a_strategy_of_confirmation_keeps_its_type_and_ours_adds_none_to_it(
+    recorder: Recorder, decision: dict[str, Any]
+) -> None:
+    strategy = Asking(confirmation_policy=AlwaysAskPolicy(), confirmation_ui=SimpleConsoleUI())
+    agent = sample_agents.long_run(1, hooks={"before_tool": [Careful({"fast": strategy})]})
+    session = DurableAgent(agent, MemoryJournal.open())
+
+    assert session.run("hi").finished is False
+    [call] = session.pending()
+    session.decide(call.call_id, **decision)
+    assert session.resume().finished
+
+    own = "tests.test_traces.Asking"
+    assert recorder.strategies == [own, own]
+    assert [hook[1:] for hook in recorder.hooks if hook[0] == "before_tool"] == [
+        ("Careful", "tests.test_traces.Careful"),
+        ("agentstate.before_tool", "agentstate.durable.hooks.agentstate.before_tool"),
+    ] * 2
+
+
 def test_a_hook_keeps_what_it_remembers_in_the_users_object(recorder: Recorder) -> None:
     agent = build()
     counting = agent.hooks["before_llm"][0]
@@ -162,4 +214,5 @@ def test_to_dict_of_a_durable_agent_is_that_of_the_users_agent() -> None:
             hooks={"before_run": [sample_agents.greet], "before_llm": [Counting()]},
         )
 
+    assert DurableAgent(serialisable(), MemoryJournal.open()).to_dict() == serialisable().to_dict()
     assert make_durable(serialisable()).agent.to_dict() == serialisable().to_dict()

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.components.agents import Agent
-from haystack.components.agents.state import State
 from haystack.hooks.human_in_the_loop import ConfirmationHook
 from haystack.tools import Tool
 
-from agentstate.durable.approvals import ApprovalHook, with_journal_strategies
+from agentstate.durable.approvals import ApprovalHook, without_blocking
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.call_ends import NotRedactable, check_redactable
 from agentstate.durable.definition import (
@@ -30,7 +29,7 @@ from agentstate.durable.definition import (
     tools_of,
 )
 from agentstate.durable.description import definition_parts, lists_tools_later, run_inputs
-from agentstate.durable.guards import guarded, standing_in
+from agentstate.durable.guards import HooksOfPoint
 from agentstate.durable.hooks import (
     CheckPendingCalls,
     CommitStepStart,
@@ -281,17 +280,19 @@ def _durable_hooks(hooks: dict[Any, list[Any]], redacts: bool) -> dict[Any, list
 
     :param redacts: Some tool's results are redacted.
     """
-    before_llm = [guarded(hook, "before_llm") for hook in hooks.get("before_llm", [])]
+    before_llm = hooks.get("before_llm", [])
     return {
         **hooks,
-        "before_run": [
-            own_hook("before_run", RestoreCheckpoint()),
-            *(guarded(hook, "before_run") for hook in hooks.get("before_run", [])),
-        ],
-        "before_llm": [
-            own_hook("before_llm", CommitStepStart(context_may_change=bool(before_llm))),
-            *before_llm,
-        ],
+        "before_run": HooksOfPoint(
+            "before_run",
+            before=[own_hook("before_run", RestoreCheckpoint())],
+            users=hooks.get("before_run", []),
+        ),
+        "before_llm": HooksOfPoint(
+            "before_llm",
+            before=[own_hook("before_llm", CommitStepStart(context_may_change=bool(before_llm)))],
+            users=before_llm,
+        ),
         "before_tool": [
             *map(_before_tool, hooks.get("before_tool", [])),
             own_hook("before_tool", PlanAddedCalls(), ApprovalHook(), CheckPendingCalls()),
@@ -300,10 +301,11 @@ def _durable_hooks(hooks: dict[Any, list[Any]], redacts: bool) -> dict[Any, list
             *hooks.get("after_tool", []),
             *([own_hook("after_tool", RecordRedactedResults())] if redacts else []),
         ],
-        "after_run": [
-            *(guarded(hook, "after_run") for hook in hooks.get("after_run", [])),
-            own_hook("after_run", CommitTurnEnd()),
-        ],
+        "after_run": HooksOfPoint(
+            "after_run",
+            users=hooks.get("after_run", []),
+            after=[own_hook("after_run", CommitTurnEnd())],
+        ),
     }
 
 
@@ -311,18 +313,7 @@ def _before_tool(hook: Any) -> Any:
     """The user's hook. One that asks for confirmation first records the calls that it asks about."""
     if not isinstance(hook, ConfirmationHook):
         return hook
-    hook = with_journal_strategies(hook)
-    plan = own_hook("before_tool", PlanAddedCalls())
-
-    def run(state: State) -> None:
-        plan.run(state)
-        hook.run(state)
-
-    async def run_async(state: State) -> None:
-        await plan.run_async(state)
-        await hook.run_async(state)
-
-    return standing_in(hook, run, run_async)
+    return without_blocking(hook, own_hook("before_tool", PlanAddedCalls()))
 
 
 def _journal_generators(hook: Any, key: str) -> None:

@@ -7,10 +7,12 @@ step are collected.
 
 import copy
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from haystack.components.agents.state import State
 from haystack.core.serialization import component_to_dict, default_from_dict, default_to_dict
+from haystack.dataclasses import ToolCall
 from haystack.hooks.human_in_the_loop import (
     AlwaysAskPolicy,
     BlockingConfirmationStrategy,
@@ -21,7 +23,10 @@ from haystack.hooks.human_in_the_loop.types import ConfirmationPolicy, Confirmat
 from haystack.utils.deserialization import deserialize_component_inplace
 
 from agentstate.durable import run_context
+from agentstate.durable.run_context import RunContext
 from agentstate.names import ENDED_CALL_STATES, STAFF_NOTE, Decision
+
+_T = TypeVar("_T")
 
 
 class JournalConfirmationStrategy(ConfirmationStrategy):
@@ -102,37 +107,71 @@ def _note_of_change(tool: str, arguments: dict[str, Any], message: str) -> str:
     return f"{STAFF_NOTE} A person changed the arguments of '{tool}' to {ran}{end}"
 
 
-def with_journal_strategies(hook: ConfirmationHook) -> ConfirmationHook:
-    """A copy of the hook, in which each strategy that would block the worker is replaced by one that does not."""
+def without_blocking(hook: ConfirmationHook, before: Any) -> ConfirmationHook:
+    """A copy of the hook, in which each strategy that would block the worker takes its decisions from the journal.
+
+    The hook and its strategies keep their types, by which traces name them.
+
+    :param before: A hook of ours that runs before it, as a part of it.
+    """
     hook = copy.copy(hook)
     hook.confirmation_strategies = {
-        tools: JournalConfirmationStrategy(strategy.confirmation_policy)
-        if isinstance(strategy, BlockingConfirmationStrategy)
-        else strategy
+        tools: _not_blocking(strategy) if isinstance(strategy, BlockingConfirmationStrategy) else strategy
         for tools, strategy in hook.confirmation_strategies.items()
     }
-    return hook
+    own_run, own_run_async = hook.run, hook.run_async
+
+    def run(state: State) -> None:
+        before.run(state)
+        own_run(state)
+
+    async def run_async(state: State) -> None:
+        await before.run_async(state)
+        await own_run_async(state)
+
+    return _with_functions(hook, run=run, run_async=run_async)
+
+
+def _not_blocking(strategy: BlockingConfirmationStrategy) -> ConfirmationStrategy:
+    from_journal = JournalConfirmationStrategy(strategy.confirmation_policy)
+    return _with_functions(copy.copy(strategy), run=from_journal.run, run_async=from_journal.run_async)
+
+
+def _with_functions(of: _T, **functions: Callable[..., Any]) -> _T:
+    """The object with other functions, also if it is a frozen dataclass."""
+    for name, function in functions.items():
+        object.__setattr__(of, name, function)
+    return of
 
 
 class ApprovalHook:
     """Requests approval for the tools whose policy needs it, and carries out what people decided about any call."""
 
     def __init__(self) -> None:
-        self._hook = ConfirmationHook(
-            confirmation_strategies={"*": JournalConfirmationStrategy(_ToolPolicies())}
-        )
+        self._strategy = JournalConfirmationStrategy(_ToolPolicies())
 
     def run(self, state: State) -> None:
         run = run_context.current()
         messages = state.data.get("messages")
         if run is None or not messages:
             return
-        records = [(call.tool_name, run.call(call.id)) for call in messages[-1].tool_calls]
-        if any(run.policy(tool).approval or (record and record.approval) for tool, record in records):
-            self._hook.run(state)
+        tools = {call.tool_name for call in messages[-1].tool_calls if _has_to_be_confirmed(run, call)}
+        if tools:
+            ConfirmationHook(dict.fromkeys(tools, self._strategy)).run(state)
 
     def to_dict(self) -> dict[str, Any]:
         return default_to_dict(self)
+
+
+def _has_to_be_confirmed(run: RunContext, call: ToolCall) -> bool:
+    """Whether the call needs approval, or is not yet as people decided: the user's own confirmation comes first."""
+    record = run.call(call.id)
+    approval = record.approval if record is not None else None
+    if approval is None:
+        return run.policy(call.tool_name).approval
+    return approval.decision != Decision.REUSED and not (
+        approval.decision == Decision.APPROVED and approval.arguments in (None, call.arguments)
+    )
 
 
 class _ToolPolicies(ConfirmationPolicy):

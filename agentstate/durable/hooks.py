@@ -59,6 +59,7 @@ class DurableHook:
 
 class RestoreCheckpoint(DurableHook):
     def apply(self, run: RunContext, state: State) -> None:
+        run.loop_has_begun = True
         checkpoint = run.checkpoint
         if checkpoint is None or run.begins_turn:
             return

@@ -132,8 +132,7 @@ class RunContext:
         self.checkpoint = checkpoint = snapshot.checkpoint
         self.begins_turn = checkpoint is None or checkpoint.kind == CheckpointKind.END
         self.step = checkpoint.step if checkpoint else 0
-        # Of the step that comes next, or is in progress: is its first checkpoint committed, is what the hooks before
-        # the model made of the context committed, and has the model replied?
+        # Of the step at hand: are its first checkpoint, and the context that hooks made, committed? Has it a reply?
         self.step_is_committed = self.turn_is_committed = not self.begins_turn
         # The live State of the step, if hooks before the model may change what it sees.
         self.prepared_state: State | None = None
@@ -141,6 +140,7 @@ class RunContext:
         self.has_reply = bool(snapshot.replies)
         self.has_unread = not self.begins_turn and bool(snapshot.unread)
         self.progressed = False
+        self.loop_has_begun = False  # Haystack has warmed the hooks up
         self.end: RunEnd | None = None
         self.status = "running"  # that of the session, once the run has ended
 

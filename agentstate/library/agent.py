@@ -118,6 +118,14 @@ class DurableAgent:
     def session_id(self) -> str:
         return self._place.session_id
 
+    def to_dict(self) -> Record:
+        """The user's agent as Haystack serialises it, which `Agent.from_dict` reads: give a `DurableAgent` the result.
+
+        The session and the policies are not in it.
+        """
+        data: Record = self._wrapped.agent.to_dict()
+        return data
+
     # Running
 
     def run(
