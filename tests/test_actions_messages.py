@@ -262,6 +262,27 @@ def test_a_session_started_with_a_history_and_pictures_gives_the_model_what_a_pl
     assert list(Message.objects.filter(role="assistant").values_list("author", flat=True)) == ["", "", ""]
 
 
+@pytest.mark.parametrize("length, title", [(4, "Find x."), (2, "Find x."), (5, "And this?")])
+def test_an_agent_with_a_prompt_of_its_own_answers_it_behind_any_history_as_in_a_plain_run(
+    length: int, title: str
+) -> None:
+    def reply(messages: list[ChatMessage], tools: Any = None) -> ChatMessage:
+        given.append([message.to_dict() for message in messages])
+        return ChatMessage.from_assistant("Hello, Ann.")
+
+    given: list[Any] = []
+    agent = Agent(chat_generator=MockChatGenerator(response_fn=reply), user_prompt="Greet Ann.")
+    agent.run([ChatMessage.from_dict(message) for message in HISTORY[:length]])
+    builders.agent("greeter", inputs={"prompt": True, "values": []})
+    session = actions.start(actor=builders.SYSTEM, agent="greeter", messages=HISTORY[:length])
+    assert session.title == title
+    claim = leases.claim(session.pk, "tests")
+    assert claim is not None
+    assert run(make_durable(agent), OrmJournal(claim)).status == "idle"
+    assert [message["role"] for message in given[1]][-2:] == [HISTORY[length - 1]["role"], "user"]
+    assert given[1] == given[0]
+
+
 @pytest.mark.parametrize(
     "messages, said",
     [

@@ -21,10 +21,14 @@ _PARTS = {
 }
 
 
-def to_store(messages: Sequence[dict[str, Json]]) -> list[tuple[str, dict[str, Json]]]:
+def to_store(
+    messages: Sequence[dict[str, Json]], *, prompt_follows: bool = False
+) -> list[tuple[str, dict[str, Json]]]:
     """The text and the body of each, to be stored.
 
-    :raises Invalid: for one that is not as ``ChatMessage.to_dict()`` writes it, or is too long.
+    :param prompt_follows: The agent has a prompt of its own, which is what it answers.
+    :raises Invalid: for one that is not as ``ChatMessage.to_dict()`` writes it, or is too long, and for a last one
+        that is not the user's.
     """
     stored = []
     for number, message in enumerate(messages, 1):
@@ -34,7 +38,7 @@ def to_store(messages: Sequence[dict[str, Json]]) -> list[tuple[str, dict[str, J
         typed.check_json(what, message, most_bytes=MOST_BYTES)
         texts = [part["text"] for part in message["content"] if "text" in part]
         stored.append((texts[0] if texts else "", as_plain_data(message)))
-    if stored and stored[-1][1]["role"] != Message.Role.USER:
+    if stored and not prompt_follows and stored[-1][1]["role"] != Message.Role.USER:
         raise Invalid("The last message must be the user's: the agent answers it.")
     return stored
 

@@ -60,8 +60,8 @@ def start(
 
     :param message: May be empty for an agent that has a prompt of its own.
     :param messages: Instead of it, each as ``ChatMessage.to_dict()``: several, with pictures or files, or an earlier
-        history in front of them.
-    :param title: The first 80 characters of the last message, if none is given.
+        history in front of them. The last one is the user's, unless the agent has a prompt of its own.
+    :param title: The first 80 characters of the user's last message, if none is given.
     :param tags: Kept in lower case, each once; at most `MOST_TAGS`.
     :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
         key like others.
@@ -74,7 +74,6 @@ def start(
     if message and messages:
         raise Invalid("Give one message, or several, not both.")
     message = optional_text("The message", message)
-    unread = chat_messages.to_store(messages) if messages else [(message, None)] if message else []
     reason = optional_text("The reason", reason)
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
@@ -93,7 +92,11 @@ def start(
         )
     if registered.problem:
         raise Refused(f"The agent {agent!r} cannot run: {registered.problem}")
-    if not unread and not registered.inputs.get("prompt"):
+    has_prompt = bool(registered.inputs.get("prompt"))
+    unread: list[tuple[str, dict[str, Any] | None]] = [(message, None)] if message else []
+    if messages:
+        unread = [*chat_messages.to_store(messages, prompt_follows=has_prompt)]
+    if not unread and not has_prompt:
         required_text("The message", message)
     _check_values(registered, state or {})
     if tools is not None:
@@ -102,7 +105,7 @@ def start(
     now = timezone.now()
     session = Session(
         agent=agent,
-        title=optional_text("The title", title, 200) or in_one_line(unread[-1][0] if unread else "", 80),
+        title=optional_text("The title", title, 200) or in_one_line(_last_of_users(unread), 80),
         customer=optional_text("The customer", customer, 200),
         inputs=inputs,
         created_at=now,
@@ -118,6 +121,12 @@ def start(
         for text, body in unread
     ]
     return commit(session, EventKind.STARTED, actor, reason, {"inbox": rows[-1].pk} if rows else {})
+
+
+def _last_of_users(messages: Sequence[tuple[str, dict[str, Any] | None]]) -> str:
+    """The text of the user's last message; "" if there is none."""
+    of_user = (text for text, body in reversed(messages) if body is None or body["role"] == Message.Role.USER)
+    return next(of_user, "")
 
 
 def _author(actor: Actor, body: dict[str, Any] | None) -> User | None:
