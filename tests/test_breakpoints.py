@@ -12,7 +12,7 @@ from haystack.dataclasses import ChatMessage, ToolCall
 
 from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.agent import WrappedAgent, make_durable
-from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints
+from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints, why_no_such_argument
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.registry import AgentError
 from agentstate.durable.run import Options, Outcome, run
@@ -262,15 +262,42 @@ def test_a_run_in_slices_stops_at_the_same_places(make: Make) -> None:
     assert ran("model") == ["model(0)", "model(1)"]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {"amount": {}}},
+        {"properties": {}, "additionalProperties": True},
+        {"properties": {}, "additionalProperties": {"type": "number"}},
+        {"properties": {}, "patternProperties": {"^a": {}}},
+        {"properties": {}, "anyOf": [{"properties": {"amount": {}}}]},
+    ],
+)
+def test_an_argument_that_a_call_may_have_is_not_refused(schema: dict[str, Any]) -> None:
+    assert why_no_such_argument(Breakpoint("pay", when=("amount", ">", 5)), schema) == ""
+
+
+def test_a_schema_that_says_nothing_of_further_arguments_has_none() -> None:
+    for closed in ({}, {"additionalProperties": False}):
+        schema = {"properties": {"order": {}}, **closed}
+        assert why_no_such_argument(Breakpoint("pay", when=("amount", ">", 5)), schema) == (
+            "The tool pay has no argument 'amount'. It has: order."
+        )
+
+
 # In code
 
 
-def test_a_breakpoint_before_a_tool_that_the_agent_lacks_is_refused_before_anything_is_stored(
+def test_a_breakpoint_that_could_never_stop_is_refused_before_anything_is_stored(
     journal_file: Path,
 ) -> None:
     shop = DurableAgent(sample_agents.refunds(), journal_file)
     with pytest.raises(ValueError, match=r"breakpoints for tools that it lacks: refnd\. It has: .*refund"):
         shop.run("hi", break_point=Breakpoint("refnd"))
+    with pytest.raises(
+        ValueError, match=r"The tool refund has no argument 'amonut'\. It has: amount, order\."
+    ):
+        shop.run("hi", break_point=[Breakpoint(), Breakpoint("refund", when=("amonut", ">", 5))])
     assert not journal_file.exists()
     assert effects == []
 
@@ -395,6 +422,10 @@ def test_one_that_is_registered_with_the_agent_stops_every_script_until_it_is_re
     [
         (Breakpoint(once=True), "one that is registered stops every session"),
         (Breakpoint("nothing"), "has breakpoints for tools that it lacks: nothing. It has:"),
+        (
+            Breakpoint("refund", when=("sum", ">", 5)),
+            "has breakpoints that never stop: The tool refund has no",
+        ),
     ],
 )
 def test_one_that_cannot_be_registered_is_refused(wrong: Breakpoint, why: str) -> None:

@@ -224,6 +224,10 @@ def test_a_call_that_ran_cannot_be_changed(desk: driving.Desk) -> None:
         ({"tool": "refund", "when": ("amount", "eval", 1)}, "There is no comparison 'eval'"),
         ({"when": ("amount", "=", 1)}, "Only a breakpoint before a tool has a condition"),
         ({"tool": "refund", "when": ("", "=", 1)}, "The argument is missing"),
+        (
+            {"tool": "refund", "when": ("amonut", ">", 1)},
+            r"The tool refund has no argument 'amonut'\. It has: amount, order\.",
+        ),
     ],
 )
 def test_a_breakpoint_that_could_never_stop_is_refused(
@@ -340,9 +344,25 @@ def test_on_the_command_line_it_is_set_shown_and_removed(desk: driving.Desk) -> 
     assert refunds() == ["refund(A1,3)", "refund(B2,7)"]
 
 
-def test_the_command_line_refuses_a_comparison_that_does_not_exist(desk: driving.Desk) -> None:
+def test_the_command_line_refuses_a_comparison_or_an_argument_that_does_not_exist(desk: driving.Desk) -> None:
+    session = desk.start()
     with pytest.raises(CommandError, match="There is no comparison 'like'"):
-        command("breakpoint", desk.start().pk, "--tool", "refund", "--when", "order", "like", "A")
+        command("breakpoint", session.pk, "--tool", "refund", "--when", "order", "like", "A")
+    with pytest.raises(CommandError, match=r"has no argument 'ordr'\. It has: amount, order\."):
+        command("breakpoint", session.pk, "--tool", "refund", "--when", "ordr", "=", "A")
+
+
+def test_the_form_says_which_arguments_the_tool_has_and_keeps_what_was_typed(
+    desk: driving.Desk, operator: Client
+) -> None:
+    session = desk.start()
+    sent = {
+        "version": session.version, "tool": "refund", "argument": "amonut", "comparison": ">", "value": "50",
+    }  # fmt: skip
+    answer = operator.post(f"/sessions/{session.pk}/breakpoint/", sent)
+    assert answer.status_code == 400
+    assert "The tool refund has no argument 'amonut'. It has: amount, order." in text_of(answer)
+    assert 'value="amonut"' in answer.content.decode()
 
 
 # Those with which the agent is registered

@@ -6,7 +6,7 @@ Whatever fails while an agent is built or described is a problem of that agent a
 import copy
 import inspect
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from haystack.hooks.human_in_the_loop import ConfirmationHook
 from haystack.tools import Tool
 
 from agentstate.durable.approvals import ApprovalHook, without_blocking
-from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
 from agentstate.durable.call_ends import NotRedactable, check_redactable
 from agentstate.durable.definition import (
     async_only_parts,
@@ -172,8 +172,10 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     breakpoints = registered.breakpoints if registered else ()
-    _check_tools(agent, key, "policies", policies)
-    _check_tools(agent, key, "breakpoints", {breakpoint.tool for breakpoint in breakpoints} - {""})
+    if why := _why_tools_are_lacking(agent, policies):
+        raise AgentBuildFailed(f"The agent {key!r} has policies {why}")
+    if why := why_never_stopping(agent, breakpoints):
+        raise AgentBuildFailed(f"The agent {key!r} has breakpoints {why}")
     _check_arguments(agent, key, policies)
     async_only = tuple(async_only_parts(agent))
     wishes_async = registered.run_async if registered else None
@@ -236,19 +238,25 @@ def _check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes
         )
 
 
-def why_tools_are_lacking(agent: Agent, named: Iterable[str]) -> str:
+def why_never_stopping(agent: Agent, breakpoints: Iterable[Breakpoint]) -> str:
+    """Which breakpoints could never stop the agent, and what it has; "" if each could, as far as that is known yet."""
+    by_tool = [breakpoint for breakpoint in breakpoints if breakpoint.tool]
+    if not by_tool:
+        return ""
+    if why := _why_tools_are_lacking(agent, {breakpoint.tool for breakpoint in by_tool}):
+        return why
+    schemas = {tool.name: tool.parameters for tool in tools_of(agent, at_run_time=False)}
+    reasons = (why_no_such_argument(of_tool, schemas.get(of_tool.tool, {})) for of_tool in by_tool)
+    return next((f"that never stop: {why}" for why in reasons if why), "")
+
+
+def _why_tools_are_lacking(agent: Agent, named: Iterable[str]) -> str:
     """Which of the named tools the agent lacks and which it has; "" if it lacks none, as far as that is known yet."""
     if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
         return ""
     lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
     has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
     return f"for tools that it lacks: {', '.join(lacking)}. It has: {has}." if lacking else ""
-
-
-def _check_tools(agent: Agent, key: str, what: str, named: Collection[str]) -> None:
-    """:raises AgentBuildFailed: if the agent lacks one of the tools that its policies or its breakpoints name."""
-    if why := why_tools_are_lacking(agent, named):
-        raise AgentBuildFailed(f"The agent {key!r} has {what} {why}")
 
 
 def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 Json = Any
 Before = Literal["model", "tools"]
+# What lets a call have arguments that are not among the properties of a schema.
+_OPEN = ("additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf", "if")
 
 
 class Comparison(StrEnum):
@@ -153,6 +155,22 @@ class Place:
 def stored_breakpoints(data: Iterable[Mapping[str, Json]] | None) -> tuple[Breakpoint, ...]:
     """Those of a session, from plain JSON."""
     return tuple(map(Breakpoint.from_dict, data or ()))
+
+
+def why_no_such_argument(breakpoint: Breakpoint, schema: Mapping[str, Json]) -> str:
+    """Why no call of the tool can have the argument of the condition; "" if one can, as far as its schema tells.
+
+    :param schema: The JSON schema of the tool's arguments. Like Haystack's own it is taken as complete, unless it
+        allows other properties or refers to another schema.
+    """
+    properties = schema.get("properties")
+    if breakpoint.condition is None or not isinstance(properties, Mapping) or any(map(schema.get, _OPEN)):
+        return ""
+    argument = breakpoint.condition.argument
+    if argument in properties:
+        return ""
+    has = ", ".join(sorted(properties)) or "none"
+    return f"The tool {breakpoint.tool} has no argument {argument!r}. It has: {has}."
 
 
 def same_value(first: Json, second: Json) -> bool:

@@ -100,13 +100,12 @@ class DurableAgent:
     ) -> dict[str, Any]:
         """What a run is given that is not stored.
 
-        :raises ValueError: for a breakpoint before a tool that the agent lacks.
+        :raises ValueError: for a breakpoint that could never stop: the agent lacks its tool, or the tool its argument.
         """
-        from agentstate.durable.agent import why_tools_are_lacking
+        from agentstate.durable.agent import why_never_stopping
 
         breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
-        named = {breakpoint.tool for breakpoint in breakpoints} - {""}
-        if named and (why := why_tools_are_lacking(self._wrapped.agent, named)):
+        if why := why_never_stopping(self._wrapped.agent, breakpoints):
             raise ValueError(f"The run has breakpoints {why}")
         return {
             "streaming_callback": streaming_callback,

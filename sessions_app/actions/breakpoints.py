@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
 from agentstate.durable.policy import fingerprint
 from sessions_app.access import typed
 from sessions_app.access.errors import Invalid, NotFound
@@ -50,8 +50,8 @@ def set_breakpoint(
     :param tool: "" for the model.
     :param when: The argument, the comparison and the value that a call of the tool has to meet.
     :param once: Remove the breakpoint when it has stopped the session.
-    :raises Invalid: for an unknown tool or comparison, too many breakpoints, and a comparison with a hidden value by
-        somebody who may not see it: where the session stops would tell whether it was guessed.
+    :raises Invalid: for an unknown tool, argument or comparison, too many breakpoints, and a comparison with a hidden
+        value by somebody who may not see it: where the session stops would tell whether it was guessed.
     """
     require(actor, SET_BREAKPOINT.permission)
     reason = optional_text("The reason", reason)
@@ -63,15 +63,16 @@ def set_breakpoint(
         when = (argument, when[1], when[2])
     session = lock(session_id, expected_version)
     check(session, SET_BREAKPOINT)
-    _check_tool(session, tool)
     present = session.breakpoints or []
     if len(present) >= MOST:
         raise Invalid(f"There are {len(present)} breakpoints; at most {MOST} fit.")
     number = 1 + max((row["number"] for row in present), default=0)
     try:
-        row = Breakpoint(tool, when, once, number).to_dict()
+        breakpoint = Breakpoint(tool, when, once, number)
     except ValueError as error:
         raise Invalid(str(error)) from None
+    _check_that_it_can_stop(session, breakpoint)
+    row = breakpoint.to_dict()
     session.breakpoints = [*present, {**row, "by": actor.name}]
     return commit(session, SET_BREAKPOINT.event, actor, reason, row)
 
@@ -148,11 +149,17 @@ def _check_not_hidden(actor: Actor, argument: str, value: Json) -> None:
         )
 
 
-def _check_tool(session: Session, tool: str) -> None:
-    """A name that no tool has would never stop anything. A tool that was found at run time is known by its calls."""
+def _check_that_it_can_stop(session: Session, breakpoint: Breakpoint) -> None:
+    """:raises Invalid: for a tool that the agent lacks, and an argument that the tool lacks, as far as that is known.
+
+    A tool that was found at run time is known by its calls.
+    """
     agent = session.registered_agent
-    names = [str(published["name"]) for published in (agent.tools if agent else [])]
-    if not tool or tool in names or not names:
+    schemas = {str(tool["name"]): tool["parameters"] for tool in (agent.tools if agent else [])}
+    if not breakpoint.tool or not schemas:
         return
-    if not ToolCall.objects.filter(branch__session=session, tool=tool).exists():
-        raise Invalid(f"The agent has no tool {tool!r}. It has: {', '.join(sorted(names))}.")
+    if breakpoint.tool in schemas:
+        if why := why_no_such_argument(breakpoint, schemas[breakpoint.tool]):
+            raise Invalid(why)
+    elif not ToolCall.objects.filter(branch__session=session, tool=breakpoint.tool).exists():
+        raise Invalid(f"The agent has no tool {breakpoint.tool!r}. It has: {', '.join(sorted(schemas))}.")
