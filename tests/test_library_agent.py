@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from haystack import component
 from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage, ToolCall
 
@@ -29,12 +30,14 @@ from agentstate import (
     agent,
 )
 from agentstate.durable.agent import make_durable
+from agentstate.durable.records import user_body
 from agentstate.durable.registry import AgentNotRegistered
 from agentstate.durable.run import run
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore
-from agentstate.journals.store import Store
+from agentstate.journals.store import Store, ask
 from agentstate.journals.valkey import ValkeySessions
+from agentstate.library.places import place_of
 from tests import sample_agents
 from tests.driving import unregister
 from tests.sample_agents import effects
@@ -177,6 +180,60 @@ def test_a_key_stands_for_one_message(journal: Any) -> None:
     long_run(journal).run("hi", key="m1")
     with pytest.raises(ValueError, match="The key 'm1' stands for other messages in this session"):
         long_run(journal).run("ho", key="m1")
+
+
+@component
+class Repeating:
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self, messages: list[ChatMessage], generation_kwargs: dict[str, Any] | None = None, tools: Any = None
+    ) -> dict[str, Any]:
+        said = ", ".join(message.text or "" for message in messages if message.is_from("user"))
+        effects.append(said)
+        temperature = (generation_kwargs or {}).get("temperature")
+        return {"replies": [ChatMessage.from_assistant(f"{said} ({temperature})")]}
+
+
+def repeats_what_was_said() -> Agent:
+    """Answers by all that the user said so far, and the temperature of the turn."""
+    return Agent(chat_generator=Repeating())
+
+
+def talk(journal: Any) -> DurableAgent:
+    return DurableAgent(repeats_what_was_said(), journal)
+
+
+def gone_back(journal: Any) -> str:
+    """The answer of the first of three turns, corrected: what came after it is discarded."""
+    for number, text in enumerate(("one", "two", "three"), 1):
+        talk(journal).run(text, key=text, generation_kwargs={"temperature": number})
+    corrected = {"messages": [ChatMessage.from_user("ONE")]}
+    effects.clear()
+    return talk(journal).resume(at=talk(journal).checkpoints()[0], changes=corrected).text
+
+
+def test_a_key_answers_from_the_present_history_and_is_new_where_its_turn_was_discarded(
+    journal: Any,
+) -> None:
+    assert gone_back(journal) == "ONE (1)"
+    assert talk(journal).run("one", key="one").text == "ONE (1)"
+    assert effects == ["ONE"]
+    assert talk(journal).run("two", key="two", generation_kwargs={"temperature": 2}).text == "ONE, two (2)"
+    assert talk(journal).run("three again", key="three").text == "ONE, two, three again (None)"
+    assert effects == ["ONE", "ONE, two", "ONE, two, three again"]
+    assert talk(journal).run("two", key="two").text == "ONE, two (2)"
+    assert asked(talk(journal)) == ["ONE", "two", "three again"]
+
+
+def test_a_message_that_was_asked_and_not_begun_is_discarded_with_what_came_after_the_checkpoint(
+    journal: Any,
+) -> None:
+    talk(journal).run("one", key="one")
+    with place_of(journal).open() as opened:  # a script that is killed now has asked
+        ask(opened.store, [user_body("two")], key="two")
+    assert talk(journal).resume(at=talk(journal).checkpoints()[0]).text == "one (None)"
+    assert asked(talk(journal)) == ["one"]
+    assert talk(journal).run("two", key="two").text == "one, two (None)"
 
 
 # Killed and run again

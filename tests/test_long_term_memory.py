@@ -1,6 +1,7 @@
 """What an agent remembers in one session it recalls in later ones, and a call that runs again adds nothing."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from haystack import component
 from haystack.components.agents import Agent
-from haystack.dataclasses import ToolCall
+from haystack.dataclasses import ChatMessage, ToolCall
 
 from agentstate import DurableAgent, agent
 from agentstate.domain.words import nearest_by_words, words_of
@@ -18,7 +19,10 @@ from agentstate.durable.long_term import LongTermMemory, current, entry_key, usi
 from agentstate.durable.long_term_tools import long_term_tools, recall, remember
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import registry
-from agentstate.journals import MemoryFile
+from agentstate.journals import MemoryFile, MemoryJournal, SessionFolder
+from agentstate.journals.file import FileStore
+from agentstate.journals.store import Store
+from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
 from tests.driving import unregister
 
@@ -195,3 +199,91 @@ def test_the_tools_say_why_nothing_is_stored_or_found() -> None:
         assert remember.invoke(text="She has a car") == "Remembered."
         assert recall.invoke(query="car").endswith(": She has a car")
     assert current() is None
+
+
+# Going back
+
+
+@pytest.fixture(params=["memory", "folder", pytest.param("valkey", marks=pytest.mark.redis)])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """Where the first session is kept, to be given to each `DurableAgent` of a test."""
+    if request.param == "folder":
+        yield SessionFolder(tmp_path / "sessions").path("first")
+    elif request.param == "valkey":
+        with warnings.catch_warnings(action="ignore"):  # this server keeps nothing on disk, as it says
+            sessions = ValkeySessions(request.getfixturevalue("redis_url"))
+        with sessions.client:
+            yield sessions.session("first")
+    else:
+        yield MemoryJournal.open(session_id="first")
+
+
+def recalled(memory: MemoryFile) -> list[str]:
+    """What a later session recalls."""
+    later = DurableAgent(asker(), MemoryJournal.open(), memory=memory)
+    later.run("hi")
+    return results(later)
+
+
+def quiet() -> dict[str, Any]:
+    """Changes with which the learner does not ask to remember anything."""
+    return {"messages": [ChatMessage.from_user("hi"), ChatMessage.from_assistant("Not yet.")]}
+
+
+def test_what_was_remembered_on_a_history_that_was_discarded_is_not_recalled(
+    journal: Any, tmp_path: Path
+) -> None:
+    memory = MemoryFile(tmp_path / "anna.jsonl")
+    first = DurableAgent(learner(), journal, memory=memory)
+    first.run("hi")
+    assert len(recalled(memory)[0].splitlines()) == 1
+    assert first.resume(at=first.checkpoints()[0], changes=quiet()).text == "Noted."
+    assert recalled(memory) == ["Nothing is remembered about this."]
+    # In another turn it learns the same again, by a call of the present history.
+    DurableAgent(learner(), journal, memory=memory).run("hi")
+    assert recalled(MemoryFile(tmp_path / "anna.jsonl"))[0].endswith(": She wants e-mails, no calls.")
+
+
+def store_of(journal: Any) -> type[Store]:
+    if isinstance(journal, MemoryJournal):
+        return Store
+    return FileStore if isinstance(journal, Path) else ValkeyStore
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_script_that_is_killed_while_it_goes_back_offers_what_the_history_shows(
+    journal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    memory = MemoryFile(tmp_path / "anna.jsonl")
+    DurableAgent(learner(), journal, memory=memory).run("hi")
+    kind = store_of(journal)
+    write = kind.write
+
+    def dies(self: Store, record: dict[str, Any]) -> None:
+        if "back_to" not in record:
+            return write(self, record)
+        if committed:
+            write(self, record)
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "write", dies)
+        first = DurableAgent(learner(), journal, memory=memory)
+        with pytest.raises(Died):
+            first.resume(at=first.checkpoints()[0], changes=quiet())
+    assert recalled(memory) == ["Nothing is remembered about this."]
+    outcome = DurableAgent(learner(), journal, memory=memory).resume()
+    assert outcome.text == "Noted."
+    shown = recalled(memory)[0]
+    assert shown == "Nothing is remembered about this." if committed else shown.endswith("e-mails, no calls.")
+
+
+def test_a_memory_that_cannot_be_told_what_was_discarded_is_refused() -> None:
+    class Notebook:
+        def remember(self, text: str, *, call: str) -> None: ...
+
+        def recall(self, query: str, *, limit: int) -> list[Any]:
+            return []
+
+    with pytest.raises(TypeError, match=r"A Notebook is no memory .* needs remember, recall and discard"):
+        DurableAgent(learner(), MemoryJournal.open(), memory=Notebook())  # type: ignore[arg-type]

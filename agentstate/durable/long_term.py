@@ -4,13 +4,13 @@ A memory is bound to one scope, for which the adapter stands: one agent and one 
 `agentstate.durable.long_term_tools`; they find the memory of the run by `current`. Needs no Haystack.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 # Characters of one entry.
 LONGEST_ENTRY = 2_000
@@ -42,6 +42,20 @@ class LongTermMemory(Protocol):
         """The entries that have most to do with the query, best first; at most `limit`.
 
         :raises NotRemembered: if the memory has no entries for this session.
+        """
+
+
+@runtime_checkable
+class SharedMemory(LongTermMemory, Protocol):
+    """A memory that does not see the histories of its sessions, and so is told what they discard."""
+
+    def discard(self, session: str, calls: Collection[str]) -> None:
+        """Offer no entry that one of these calls of the session remembered, nor will remember; but those of its others.
+
+        It takes the place of what was said of the session before.
+
+        :param session: Another text for each session.
+        :param calls: The idempotency keys of all calls that the present history of the session does not show.
         """
 
 

@@ -2,12 +2,14 @@
 
     DurableAgent(agent, "session.jsonl", memory=MemoryFile("anna.jsonl"))
 
-An entry is erased by deleting its line.
+An entry is erased by deleting its line. Lines without a text say which calls a session has discarded: what these
+remembered is not recalled.
 """
 
 import json
 import os
 import threading
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,19 +43,18 @@ class MemoryFile:
                 return
             learned_at = datetime.now(UTC).isoformat()
             entry = {"key": key, "call": call, "learned_at": learned_at, "text": text}
-            line = json.dumps(entry, ensure_ascii=False)
-            if self._path is None:
-                self._lines.append(line)
-                return
-            with self._path.open("a", encoding="utf-8") as file:
-                # A line that a killed process began is ended first.
-                file.write(f"\n{line}\n" if self._ends_within_a_line() else f"{line}\n")
-                file.flush()
-                os.fsync(file.fileno())
+            self._append(entry)
+
+    def discard(self, session: str, calls: Collection[str]) -> None:
+        with self._lock:
+            if self._discarded().get(session, set()) != set(calls):
+                self._append({"session": session, "discarded": sorted(calls)})
 
     def recall(self, query: str, *, limit: int) -> list[Entry]:
         with self._lock:
-            entries = self._entries()[-MOST_ENTRIES:][::-1]
+            discarded = set().union(*self._discarded().values())
+            offered = [entry for entry in self._entries() if entry["call"] not in discarded]
+            entries = offered[-MOST_ENTRIES:][::-1]
             texts = [entry["text"] for entry in entries]
             best = self._nearest_by_meaning(query, texts, limit)
             if best is None:
@@ -76,16 +77,36 @@ class MemoryFile:
         return nearest_by_meaning(vector, [self._vectors[text] for text in texts], limit)
 
     def _entries(self) -> list[dict[str, Any]]:
+        return [record for record in self._records() if "text" in record]
+
+    def _discarded(self) -> dict[str, set[str]]:
+        """The discarded calls of each session; of several lines the last one holds."""
+        return {
+            record["session"]: set(record["discarded"]) for record in self._records() if "discarded" in record
+        }
+
+    def _records(self) -> list[dict[str, Any]]:
         lines = self._lines
         if self._path is not None:
             lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
-        entries = []
+        records = []
         for line in lines:
             try:
-                entries.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:  # a line that a killed process has not finished
                 continue
-        return entries
+        return records
+
+    def _append(self, record: dict[str, Any]) -> None:
+        line = json.dumps(record, ensure_ascii=False)
+        if self._path is None:
+            self._lines.append(line)
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            # A line that a killed process began is ended first.
+            file.write(f"\n{line}\n" if self._ends_within_a_line() else f"{line}\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def _ends_within_a_line(self) -> bool:
         if self._path is None or not self._path.exists() or not self._path.stat().st_size:

@@ -1,6 +1,6 @@
 """A journal in memory: for tests, and for the file journal, which only stores its records elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Self
@@ -102,17 +102,20 @@ class MemoryJournal:
                 )
 
     def go_back(
-        self, at: int | None, state: Record | None = None, messages: Sequence[Record] | None = None
-    ) -> None:
+        self, at: int | None, state: Record | None = None, messages: Sequence[Record] | None = None, *,
+        discarding: Callable[[int], None] = lambda position: None,
+    ) -> None:  # fmt: skip
         """Return to the start of a step (the newest, for None), with other values of the state, or other messages.
 
         :param at: The position of its checkpoint, see `agentstate.journals.going_back.checkpoints`.
         :param state: Encoded values, by state key. Other keys are as they were there.
         :param messages: The bodies of what the model sees there instead.
+        :param discarding: Told the checkpoint's position before what came after it is discarded.
         :raises LookupError: if no step of the present history starts there.
         """
         with self._fenced():
             new, back_to = going_back.again(self.store, at, state or {}, messages)
+            discarding(back_to)
             record, _, _ = self._checkpoint_record(new)
             self.store.write({**record, "back_to": back_to})
 

@@ -90,9 +90,14 @@ class Store:
         """Make one record part of the session. The file journal writes it to disk first."""
         self._apply(record)
 
+    @property
+    def name(self) -> str:
+        """The session's id with its token: no other session has this name, whatever its id."""
+        return "-".join(filter(None, (self.session_id, self.token)))
+
     def idempotency_key(self, position: int) -> str:
-        """The key of the call at a position: no other session has it, whatever its id."""
-        return "-".join(filter(None, (self.session_id, self.token, str(position))))
+        """The key of the call at a position, which no other session has."""
+        return f"{self.name}-{position}"
 
     def step_calls(self) -> tuple[CallRecord, ...]:
         """The calls of the unfinished step."""
@@ -113,12 +118,16 @@ class Store:
         """The positions of the messages that the model sees at one of `checkpoints`."""
         return list(checkpoint["context"][: checkpoint["seen"]])
 
-    def discarded_calls(self) -> list[CallRecord]:
-        """The calls that the present history does not show, since the session has gone back behind them."""
+    def discarded_calls(self, back_to: int | None = None) -> list[CallRecord]:
+        """The calls that the present history does not show, since the session has gone back behind them.
+
+        :param back_to: As if it had also gone back to the checkpoint at this position.
+        """
         return [
             call
             for call in self.calls.values()
             if any(first < call.position < last for first, last in self._went_back)
+            or (back_to is not None and call.position > back_to)
         ]
 
     def step_calls_by_id(self) -> dict[str, CallRecord]:
@@ -146,7 +155,11 @@ class Store:
     def _apply_ask(self, record: Record) -> None:
         self.unread += [UnreadMessage(message["id"], message["body"]) for message in record["messages"]]
         self._apply_inputs(record)
-        self.turns.asked(record["key"], [message["body"] for message in record["messages"]])
+        self.turns.asked(
+            record["key"],
+            [message["body"] for message in record["messages"]],
+            [message["id"] for message in record["messages"]],
+        )
 
     def _apply_inputs(self, record: Record) -> None:
         self.inputs, self.inputs_are_new = record["inputs"], True
@@ -184,7 +197,7 @@ class Store:
         if "back_to" in record:
             self._go_back(record["back_to"], record["position"])
         if record["kind"] in STEP_KINDS:
-            self.turns.began()
+            self.turns.began(record["position"], self.inputs)
         for message in record["messages"]:
             self.messages[message["position"]] = message["body"]
         read = set(record["taken"])
@@ -224,6 +237,9 @@ class Store:
         if position != self._step_began_at or self.breakpoint.get("before") == "tools":
             self.breakpoint = {}
         self.is_at_breakpoint = False
+        turn, unasked = self.turns.went_back(position)
+        self.inputs = turn.inputs
+        self.unread = [message for message in self.unread if message.id not in unasked]
         self.state = {}
         self.checkpoints = [row for row in self.checkpoints if row["position"] <= position]
 

@@ -1,4 +1,4 @@
-"""The turns of a session: what was asked, under which key, and how each ended.
+"""The turns of a session's present history: what was asked, under which key, and how each ended.
 
 A `Turns` follows the records of a `Store` and holds what a script needs to know that is killed and run again: which
 turn is unfinished, and what an earlier one answered. It belongs to the store and is guarded by its lock.
@@ -18,17 +18,26 @@ Record = dict[str, Json]
 class Turn:
     """
     :param messages: The bodies of the messages that began it.
+    :param unread_ids: Those of the messages that were asked for this turn alone.
+    :param began_at: The position of its first checkpoint; 0 until it has begun.
+    :param inputs: Those of its run, once it has begun.
     :param end: How it ended (the record of the end of its run), or failed; empty until then.
     :param context: The positions of the messages that the model has seen at its end.
     """
 
     key: str
     messages: list[Record]
-    begun: bool = False
+    unread_ids: list[int] = field(default_factory=list)
+    began_at: int = 0
+    inputs: Record = field(default_factory=dict)
     end: Record = field(default_factory=dict)
     context: tuple[int, ...] = ()
     state: Record = field(default_factory=dict)
     counters: Record = field(default_factory=dict)
+
+    @property
+    def begun(self) -> bool:
+        return self.began_at > 0
 
     @property
     def finished(self) -> bool:
@@ -56,8 +65,8 @@ class Turns:
         """The turn that continues when the session runs next; a failed one is tried again."""
         return self.all[-1] if self.all and not self.all[-1].finished else None
 
-    def asked(self, key: str, messages: list[Record]) -> None:
-        self.all.append(Turn(key, messages))
+    def asked(self, key: str, messages: list[Record], unread_ids: list[int] | None = None) -> None:
+        self.all.append(Turn(key, messages, unread_ids or []))
 
     def said(self, message: Record) -> None:
         """A message without a turn of its own begins one, unless a turn is in progress that will read it."""
@@ -67,11 +76,23 @@ class Turns:
         elif not turn.begun:
             turn.messages.append(message)
 
-    def began(self) -> None:
+    def began(self, position: int, inputs: Record) -> None:
         """A step of a turn began; in a session made of a state, of a turn that nobody asked here."""
         if self.unfinished is None:
             self.asked("", [])
-        self.all[-1].begun = True
+        if not self.all[-1].begun:
+            self.all[-1].began_at, self.all[-1].inputs = position, inputs
+
+    def went_back(self, position: int) -> tuple[Turn, set[int]]:
+        """The session goes back to the start of a step: its turn is unfinished again, and later ones are discarded.
+
+        :returns: The turn, and the ids of the messages of later ones, which are not read any more.
+        """
+        later = [turn for turn in self.all if not 0 < turn.began_at <= position]
+        self.all = [turn for turn in self.all if 0 < turn.began_at <= position]
+        turn = self.all[-1]
+        turn.end = {}
+        return turn, {unread_id for turn in later for unread_id in turn.unread_ids}
 
     def ended(self, end: Record, unread: list[UnreadMessage]) -> None:
         """The turn ended by this record. What is unread then begins the next one."""

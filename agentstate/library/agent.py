@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import MemoryToolCache, ToolCache
-from agentstate.durable.long_term import LongTermMemory, using
+from agentstate.durable.long_term import SharedMemory, using
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
@@ -54,7 +54,7 @@ class DurableAgent:
         *,
         policies: Mapping[str, ToolPolicy] | None = None,
         cache: ToolCache | None = None,
-        memory: LongTermMemory | None = None,
+        memory: SharedMemory | None = None,
     ) -> None:
         from agentstate.durable.agent import make_durable
 
@@ -67,7 +67,7 @@ class DurableAgent:
         journal: "str | os.PathLike[str] | MemoryJournal | Place",
         *,
         cache: ToolCache | None = None,
-        memory: LongTermMemory | None = None,
+        memory: SharedMemory | None = None,
     ) -> "DurableAgent":
         """The agent registered as `key`, with its policies: by a module that is imported, or in AGENTSTATE_AGENTS.
 
@@ -85,15 +85,19 @@ class DurableAgent:
         wrapped: "wrapping.WrappedAgent",
         journal: Any,
         cache: ToolCache | None,
-        memory: LongTermMemory | None,
+        memory: SharedMemory | None,
     ) -> None:
         from agentstate.library.places import place_of
 
+        if not isinstance(memory, SharedMemory | None):
+            raise TypeError(
+                f"A {type(memory).__name__} is no memory for a DurableAgent: it needs remember, recall and discard."
+            )
         self._wrapped = wrapped
         self._place = place_of(journal)
         self._memory = memory
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
-        self._rules = TurnRules(wrapped, self._place)
+        self._rules = TurnRules(wrapped, self._place, memory)
 
     def _live(
         self, streaming_callback: Any, hook_context: Any, break_point: "Breakpoint | Sequence[Breakpoint]"

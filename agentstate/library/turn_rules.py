@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentstate.durable.long_term import SharedMemory
 from agentstate.durable.steps import Rule
 from agentstate.library.outcomes import Answered, Outcome
 from agentstate.library.unfinished import unfinished_outcome
@@ -36,6 +37,7 @@ Record = dict[str, Any]
 class TurnRules:
     wrapped: "wrapping.WrappedAgent"
     place: "Place"
+    memory: SharedMemory | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, messages: Any, key: str, given: Mapping[str, Any]) -> "TurnRule":
@@ -46,6 +48,7 @@ class TurnRules:
         bodies, inputs = _checked(self.wrapped.agent, messages, given)
         with self.lock, self.place.open() as journal:
             store = journal.store
+            self._tell_memory(store)
             earlier_turn = store.turns.by_key(key) if key else None
             if earlier_turn is not None:
                 if earlier_turn.messages != bodies:
@@ -69,16 +72,28 @@ class TurnRules:
 
         state, messages = encoded_changes(self.wrapped.agent, changes)
         with self.lock, self.place.open() as journal:
+            store = journal.store
+            self._tell_memory(store)
             if at is not None or changes:
-                journal.go_back(at.position if at is not None else None, state, messages)
-            turns = journal.store.turns
+                back_to = at.position if at is not None else None
+                # The memory is told first. If the process dies between the two, the next run tells it how it is.
+                journal.go_back(
+                    back_to, state, messages, discarding=lambda position: self._tell_memory(store, position)
+                )
+            turns = store.turns
             if turns.unfinished is None:
                 if not turns.all:
                     raise LookupError("Nothing was asked in this session yet.")
-                return self._on_record(journal.store, turns.all[-1])
+                return self._on_record(store, turns.all[-1])
             with suppress(LookupError):  # otherwise there is nothing of the kind to be said
                 journal.resume()
             return (yield from self._driven(journal))
+
+    def _tell_memory(self, store: "Store", back_to: int | None = None) -> None:
+        """Tell it which calls the present history does not show, or will not once the session has gone back."""
+        if self.memory is not None:
+            calls = store.discarded_calls(back_to)
+            self.memory.discard(store.name, [call.idempotency_key for call in calls])
 
     def _continued(self, journal: "MemoryJournal", *, accepted: bool = True) -> "TurnRule":
         """Go on with the unfinished turn, unless it waits at a breakpoint."""
