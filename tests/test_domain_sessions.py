@@ -1,17 +1,33 @@
 """A durable session as a value, and a value as the beginning of a durable session."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
 from haystack.dataclasses import ToolCall as HaystackCall
+from haystack.tools import create_tool_from_function
 
 from agentstate import DurableAgent, ToolPolicy
-from agentstate.domain import AgentPhase, AgentState, ToolCall, WorkingMemory, history_to_messages
+from agentstate.domain import (
+    AgentPhase,
+    AgentState,
+    Message,
+    NotForChatApi,
+    Role,
+    ToolCall,
+    WorkingMemory,
+    decode_state,
+    encode_state,
+    history_to_messages,
+    parts,
+    truncate_history,
+)
 from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
-from agentstate.journals import FileJournal, MemoryJournal
+from agentstate.journals import FileJournal, MemoryJournal, show
 from agentstate.journals.domain_state import write_state
 from sessions_app import actions
 from sessions_app.access.errors import Invalid
@@ -200,3 +216,115 @@ def test_a_state_that_changes_nothing_or_that_the_agent_cannot_keep_is_refused()
 def test_what_is_no_durable_session_is_refused() -> None:
     with pytest.raises(TypeError, match="A int is no durable session: give a journal, or what has one"):
         AgentState.of(7)
+
+
+# Images and files
+
+PICTURE = ImageContent("iVBORw0KGgo=", mime_type="image/png", detail="low", validation=False)
+PAPER = FileContent("JVBERi0=", mime_type="application/pdf", filename="claim.pdf", validation=False)
+
+
+def looking() -> Agent:
+    """Its tool returns a picture with a text."""
+
+    def look(what: Annotated[str, "what"]) -> list[Any]:
+        return [TextContent("a car"), PICTURE]
+
+    return Agent(
+        chat_generator=sample_agents.scripted([HaystackCall("look", {"what": "it"}, id="l1")], "Seen."),
+        tools=[create_tool_from_function(look, outputs_to_string={"raw_result": True})],
+    )
+
+
+SENT = [
+    ChatMessage.from_user(content_parts=["Look:", PICTURE, "and\nread", PAPER], name="Ann"),
+    ChatMessage.from_user(content_parts=[PAPER]),
+]
+
+
+def without_meta(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
+    return [{**message.to_dict(), "meta": {}} for message in messages]
+
+
+def test_images_and_files_are_carried_into_a_state_and_back_without_loss() -> None:
+    durable = DurableAgent(looking(), MemoryJournal.open(session_id="anna"))
+    durable.run(SENT)
+    state = AgentState.of(durable)
+    assert [message.content for message in state.history[:2]] == ["Look:\nand\nread", ""]
+    copy = MemoryJournal.open(session_id="bob")
+    write_state(copy, decode_state(encode_state(state)), memory=False)
+    again = DurableAgent(looking(), copy)
+    assert without_meta(again.history()) == without_meta(durable.history())
+    assert again.history()[3].tool_call_results[0].result == [TextContent("a car"), PICTURE]
+
+    waiting = MemoryJournal.open(session_id="carl")
+    write_state(waiting, replace(state, history=state.history[:2]), memory=False)
+    DurableAgent(looking(), waiting).resume()
+    assert without_meta(DurableAgent(looking(), waiting).history()[:2]) == without_meta(SENT)
+
+
+def test_a_text_that_was_changed_keeps_the_images_beside_it() -> None:
+    durable = DurableAgent(sample_agents.plain_talk(), MemoryJournal.open(session_id="anna"))
+    durable.run(SENT)
+    state = AgentState.of(durable)
+    redacted = replace(state.history[0], content="[hidden]")
+    copy = MemoryJournal.open(session_id="bob")
+    write_state(copy, replace(state, history=(redacted, *state.history[1:])), memory=False)
+    first = DurableAgent(sample_agents.plain_talk(), copy).history()[0]
+    assert first == ChatMessage.from_user(content_parts=["[hidden]", PICTURE, PAPER], name="Ann")
+    assert "Look" not in str(copy.store.messages)
+
+
+def test_a_chat_api_is_given_images_and_files_of_the_user_and_no_others() -> None:
+    durable = DurableAgent(looking(), MemoryJournal.open(session_id="anna"))
+    durable.run(SENT)
+    history = AgentState.of(durable).history
+    messages = history_to_messages(history[:2])
+    assert messages == [message.to_openai_dict_format() for message in SENT]
+    assert truncate_history(messages, 2200, keep_last_turns=0) == []
+    assert truncate_history(messages, 3100, keep_last_turns=0) == messages
+    with pytest.raises(NotForChatApi, match="A message of the role tool holds image, which a chat API takes"):
+        history_to_messages(history)
+
+
+def test_a_part_that_is_none_is_refused() -> None:
+    wrong = Message(Role.USER, "hi", metadata={"parts": [{"audio": {}}]})
+    state = replace(AgentState.from_user_input("hi", "anna"), history=(wrong,))
+    with pytest.raises(
+        ValueError, match="A part of a message has one of: characters, file, image, reasoning"
+    ):
+        write_state(MemoryJournal.open(session_id="anna"), state)
+
+
+@pytest.mark.django_db
+def test_a_session_of_the_desk_keeps_its_images_when_its_state_is_written_back() -> None:
+    with driving.desk() as desk:
+        desk.agent(looking)
+        session = desk.run(desk.start(message="", messages=[message.to_dict() for message in SENT]))
+        actions.send_message(actor=SYSTEM, session_id=session.pk, messages=[SENT[0].to_dict()])
+        state = AgentState.of(session)
+        answer = replace(state.history[-2], content="Seen, twice.")
+        picture = replace(state.history[0], content="This one:\nand\nread")
+        changed = replace(state, history=(*state.history[:-2], answer, state.history[-1], picture))
+        actions.write_state(actor=SYSTEM, session_id=session.pk, state=changed, reason="more")
+        back = AgentState.of(session)
+        contents = [message.content for message in back.history[-3:]]
+        assert contents == ["Seen, twice.", "Look:\nand\nread", "This one:\nand\nread"]
+        assert [parts.kinds(message.metadata) for message in back.history[-3:]] == [
+            [],
+            ["image", "file"],
+            ["image", "file"],
+        ]
+        assert back.history[3].metadata == state.history[3].metadata
+
+
+def test_a_session_as_text_says_where_images_and_files_are() -> None:
+    journal = MemoryJournal.open(session_id="anna")
+    DurableAgent(sample_agents.plain_talk(), journal).run(SENT)
+    assert show(journal.store).splitlines()[1:6] == [
+        "  user        Look:",
+        f"{'':14}[image]",
+        f"{'':14}and",
+        f"{'':14}read",
+        f"{'':14}[file]",
+    ]

@@ -11,6 +11,7 @@ from agentstate.domain.frozen import Clock, FrozenDict, freeze, thaw, utc_now
 from agentstate.domain.history import (
     ChatMessage,
     InconsistentHistory,
+    NotForChatApi,
     TokenCounter,
     approximate_tokens,
     exact_tokens,
@@ -32,6 +33,7 @@ __all__ = [
     "IllegalTransition",
     "InconsistentHistory",
     "Message",
+    "NotForChatApi",
     "Role",
     "TokenCounter",
     "ToolCall",

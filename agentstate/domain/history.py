@@ -5,11 +5,11 @@ for it, or in which a call has no result. `history_to_messages` never returns su
 makes one of a valid list.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentstate.domain.frozen import to_json
+from agentstate.domain import parts
+from agentstate.domain.frozen import thaw, to_json
 from agentstate.domain.messages import Message, Role
 from agentstate.domain.state import AgentState
 
@@ -22,17 +22,26 @@ DEFAULT_BUDGET = 8000
 OVERHEAD = 4
 """Tokens of a message in addition to its text: its role and the delimiters."""
 
+ATTACHMENT = 1000
+"""Tokens of an image or a file, about: what it takes depends on the model."""
+
 
 class InconsistentHistory(ValueError):
     """A tool result that no message asked for, or a call that has not exactly one result."""
 
 
+class NotForChatApi(ValueError):
+    """An image or a file where a chat API takes text alone. The message says what to do."""
+
+
 def history_to_messages(history: AgentState | Iterable[Message]) -> list[ChatMessage]:
     """A state's history as OpenAI chat messages: `role`, `content`, `tool_calls`, `tool_call_id`.
 
-    The results of a message's calls follow directly after it, in the order of the calls.
+    The results of a message's calls follow directly after it, in the order of the calls. A user's message with images
+    or files has a list as its `content`. Reasoning has no place in these messages.
 
     :raises InconsistentHistory: naming the call that lacks its request, or has not exactly one result.
+    :raises NotForChatApi: for an image or a file in a message that is not the user's.
     """
     history = list(history.history if isinstance(history, AgentState) else history)
     results = _results_by_request(history)
@@ -42,16 +51,47 @@ def history_to_messages(history: AgentState | Iterable[Message]) -> list[ChatMes
             continue
         calls = _calls(message)
         if not calls:
-            messages.append({"role": message.role.value, "content": message.content})
+            messages.append({**_role(message), "content": _content(message)})
             continue
         openai_calls = [_openai_call(call) for call in calls]
-        messages.append({"role": "assistant", "content": message.content or None, "tool_calls": openai_calls})
+        messages.append({**_role(message), "content": _content(message) or None, "tool_calls": openai_calls})
         for call in calls:
             result = results.get((index, call["id"]))
             if result is None:
                 raise InconsistentHistory(f"The call {call['id']!r} of {call['name']} has no result.")
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result.content})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": _content(result)})
     return messages
+
+
+def _role(message: Message) -> dict[str, Any]:
+    name = message.metadata.get("name")
+    return {"role": message.role.value, **({"name": name} if name else {})}
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """The text of the message; what a user's message holds is a list where it is more than one text."""
+    if message.role is Role.USER and parts.PARTS in message.metadata:
+        return [_openai_part(part) for part in parts.joined(message.content, thaw(message.metadata))]
+    if others := set(parts.kinds(message.metadata)) - {"reasoning"}:
+        raise NotForChatApi(
+            f"A message of the role {message.role.value} holds {', '.join(sorted(others))}, which a chat API takes in "
+            "messages of the user only. Put in its place a message whose metadata has no 'parts'."
+        )
+    return message.content
+
+
+def _openai_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    if parts.is_text(part):
+        return {"type": "text", "text": part["text"]}
+    [(kind, value)] = part.items()
+    if kind == "image":
+        detail = {"detail": value["detail"]} if value.get("detail") else {}
+        url = f"data:{value.get('mime_type') or 'image/jpeg'};base64,{value['base64_image']}"
+        return {"type": "image_url", "image_url": {"url": url, **detail}}
+    if kind == "file":
+        data = f"data:{value.get('mime_type') or 'application/pdf'};base64,{value['base64_data']}"
+        return {"type": "file", "file": {"file_data": data, "filename": value.get("filename") or "filename"}}
+    raise NotForChatApi(f"A message of the user holds {kind}, which a chat API does not take. Leave it out.")
 
 
 def _openai_call(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +226,12 @@ def _last_results(messages: Sequence[ChatMessage]) -> dict[int, int]:
 
 def _tokens(message: Mapping[str, Any], count_tokens: TokenCounter) -> int:
     content = message.get("content") or ""
-    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
+    attachments = 0
+    if isinstance(content, str):
+        texts = [content]
+    else:
+        texts = [part["text"] for part in content if part.get("type") == "text"]
+        attachments = len(content) - len(texts)
     for call in message.get("tool_calls") or ():
         texts += (call["function"]["name"], call["function"]["arguments"])
-    return OVERHEAD + sum(count_tokens(text) for text in texts)
+    return OVERHEAD + ATTACHMENT * attachments + sum(count_tokens(text) for text in texts)

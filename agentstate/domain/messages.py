@@ -72,7 +72,8 @@ class Message:
     """One message of the conversation.
 
     `metadata` is JSON. An assistant message that asks for tools has `tool_calls` there: a list of mappings
-    with `id`, `name` and `arguments`. A tool's message has the `tool_call_id` that it answers.
+    with `id`, `name` and `arguments`. A tool's message has the `tool_call_id` that it answers. What a message of a
+    durable session holds besides its text, such as images, is in `parts` (see `agentstate.domain.parts`).
     """
 
     role: Role

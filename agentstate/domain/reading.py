@@ -1,13 +1,16 @@
 """Reads a durable session's snapshot, by the names of its fields: what a journal's `load` returns.
 
-The bodies of messages are those of Haystack's `ChatMessage.to_dict()`.
+The bodies of messages are those of Haystack's `ChatMessage.to_dict()`. All that they tell the model is in the messages
+made of them, and in the bodies made of these again; their `meta`, such as the tokens of a reply, is not.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import singledispatch
 from typing import Any, Protocol, runtime_checkable
 
+from agentstate.domain import parts
 from agentstate.domain.messages import Message, Role, ToolCall
 
 Json = Any
@@ -62,14 +65,18 @@ def bodies_of(snapshot: Any) -> list[Body]:
 def messages_of(bodies: Iterable[Body], at: datetime) -> Iterator[Message]:
     """The messages, dated `at`, since their bodies have no times. A call's result is a message of its own."""
     for body in bodies:
-        texts = [part["text"] for part in body["content"] if isinstance(part.get("text"), str)]
         calls = [part["tool_call"] for part in body["content"] if part.get("tool_call")]
         results = [part["tool_call_result"] for part in body["content"] if part.get("tool_call_result")]
-        if texts or calls or not results:
-            metadata = {"tool_calls": [_request(call) for call in calls]} if calls else {}
-            yield Message(Role(body["role"]), "\n".join(texts), at, metadata)
+        own = [part for part in body["content"] if not {"tool_call", "tool_call_result"} & part.keys()]
+        if own or calls or not results:
+            text, metadata = parts.split(own)
+            if calls:
+                metadata["tool_calls"] = [_request(call) for call in calls]
+            if body.get("name"):
+                metadata["name"] = body["name"]
+            yield Message(Role(body["role"]), text, at, metadata)
         for result in results:
-            yield Message.answering(_call(result, at), at)
+            yield _answer(result, at)
 
 
 def calls_of(bodies: Iterable[Body], at: datetime) -> tuple[ToolCall, ...]:
@@ -87,11 +94,14 @@ def bodies_from(history: list[Message], errors: Mapping[str, str | None]) -> lis
     bodies = []
     for message in history:
         data = message.to_dict()
-        content: list[Json] = [{"text": data["content"]}] if data["content"] else []
+        metadata = data["metadata"]
+        content: list[Json] = parts.joined(data["content"], metadata)
         if message.role is Role.TOOL:
-            call_id = data["metadata"]["tool_call_id"]
+            call_id = metadata["tool_call_id"]
             error = errors.get(call_id)
             result = data["content"] if error is None else error
+            if error is None and parts.PARTS in metadata:
+                result = content
             content = [
                 {
                     "tool_call_result": {
@@ -101,21 +111,38 @@ def bodies_from(history: list[Message], errors: Mapping[str, str | None]) -> lis
                     }
                 }
             ]
-        for call in data["metadata"].get("tool_calls") or ():
+        for call in metadata.get("tool_calls") or ():
             origin = {
                 "tool_name": call["name"],
                 "arguments": call["arguments"],
                 "id": call["id"],
-                "extra": None,
+                "extra": call.get("extra"),
             }
             origins[call["id"]] = origin
             content.append({"tool_call": origin})
-        bodies.append({"role": data["role"], "meta": {}, "name": None, "content": content or [{"text": ""}]})
+        bodies.append(
+            {
+                "role": data["role"],
+                "meta": {},
+                "name": metadata.get("name"),
+                "content": content or [{"text": ""}],
+            }
+        )
     return bodies
 
 
 def _request(call: Mapping[str, Json]) -> dict[str, Json]:
-    return {"id": call["id"] or "", "name": call["tool_name"], "arguments": call["arguments"]}
+    extra = {"extra": call["extra"]} if call.get("extra") else {}
+    return {"id": call["id"] or "", "name": call["tool_name"], "arguments": call["arguments"], **extra}
+
+
+def _answer(result: Mapping[str, Json], at: datetime) -> Message:
+    """The tool's message. A result that is parts, such as images, has its text as the content."""
+    message = Message.answering(_call(result, at), at)
+    if result["error"] or not isinstance(result["result"], list):
+        return message
+    text, other = parts.split(result["result"])
+    return replace(message, content=text, metadata={**message.metadata, **(other or {parts.PARTS: []})})
 
 
 def _call(result: Mapping[str, Json], at: datetime) -> ToolCall:

@@ -5,12 +5,13 @@
 The messages that are left out stay in the journal, and on the desk: the model does not see them any more.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from haystack.components.agents.state import State
 from haystack.components.agents.state.state import replace_values
 from haystack.core.serialization import default_from_dict, default_to_dict
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
 
 from agentstate.domain.history import DEFAULT_BUDGET, TokenCounter, approximate_tokens, kept_messages
 
@@ -56,12 +57,19 @@ class TruncateHistory:
         return hook
 
 
+def _parts(content: Sequence[Any]) -> list[dict[str, Any]]:
+    """The texts, and that there are images and files."""
+    texts = [{"type": "text", "text": part.text} for part in content if isinstance(part, TextContent)]
+    return [*texts, *({"type": "file"} for part in content if isinstance(part, ImageContent | FileContent))]
+
+
 def _chat_message(message: ChatMessage) -> dict[str, Any]:
     """What `kept_messages` reads of a message: role, text, calls, and the call that it answers."""
     result = message.tool_call_result
-    chat: dict[str, Any] = {"role": message.role.value, "content": message.text or ""}
+    chat: dict[str, Any] = {"role": message.role.value, "content": _parts(message._content)}
     if result is not None:
-        chat |= {"content": str(result.result), "tool_call_id": result.origin.id or ""}
+        content = result.result if isinstance(result.result, str) else _parts(result.result)
+        chat |= {"content": content, "tool_call_id": result.origin.id or ""}
     if message.tool_calls:
         chat["tool_calls"] = [
             {"id": call.id or "", "function": {"name": call.tool_name, "arguments": str(call.arguments)}}

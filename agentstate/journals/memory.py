@@ -131,12 +131,13 @@ class MemoryJournal:
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         """
-        with self.store.lock:
-            call = self.store.step_calls_by_id().get(call_id)
+        store = self.store
+        with store.lock:
+            call = store.step_calls_by_id().get(call_id)
             if call is None or not (
-                self.store.may_approve(call) if approve is not None else call.status == CallState.DOUBT
+                store.may_approve(call) if approve is not None else call.status == CallState.DOUBT
             ):
-                raise LookupError(self._why_undecided(call_id, call))
+                raise LookupError(store.why_undecided(call_id))
             changes: Record
             if approve is not None:
                 decision = Decision.APPROVED if approve else Decision.REJECTED
@@ -147,7 +148,7 @@ class MemoryJournal:
                 changes = {"status": CallState.SKIPPED, "error": skip}
             else:
                 changes = {"status": CallState.DONE, "result": result}
-            self.store.write({"op": "call", "call": call.position, "changes": changes})
+            store.write({"op": "call", "call": call.position, "changes": changes})
 
     # The port
 
@@ -317,16 +318,6 @@ class MemoryJournal:
                 }
             )
             return self.store.status
-
-    def _why_undecided(self, call_id: str, call: CallRecord | None) -> str:
-        name = f"The call {call_id!r}"
-        if call is not None and call.status == CallState.DOUBT:
-            return f"{name} is in doubt: give its result, again=True, or skip with a message for the model."
-        if call is not None and self.store.may_approve(call):
-            return (
-                f"{name} waits for approval: give approve=True, also with other arguments, or approve=False."
-            )
-        return f"No call {call_id!r} waits for a decision."
 
     def thread_done(self) -> None:
         pass

@@ -48,7 +48,10 @@ def _message(body: dict[str, Json]) -> list[str]:
 
 
 def _texts(body: dict[str, Json]) -> str:
-    return "\n".join(part["text"] for part in body["content"] if isinstance(part.get("text"), str))
+    """The texts, and in their place that there are images and files."""
+    shown = {"image": "[image]", "file": "[file]"}
+    lines = [part.get("text", shown.get(next(iter(part)))) for part in body["content"]]
+    return "\n".join(line for line in lines if isinstance(line, str))
 
 
 def _need(call: CallRecord) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from agentstate.domain import AgentState, Message, Role, WorkingMemory
 from agentstate.domain.reading import bodies_from, messages_of
 from agentstate.domain.working_memory import keeps_working_memory
+from agentstate.durable.records import user_body
 from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
@@ -60,22 +62,30 @@ def _write_memory(draft: RepairDraft, memory: WorkingMemory) -> bool:
 def _write_history(draft: RepairDraft, state: AgentState) -> bool:
     """Store what differs from what the model sees: the messages that it saw before keep their rows."""
     rows = restore.context_of(draft.repaired, draft.checkpoint)
-    inbox = list(draft.session.inbox.all())
-    unread = [message.text for message in inbox]
+    inbox = draft.session.inbox.all()
+    unread = list(messages_of([row.whole for row in inbox], draft.now))
     history = list(state.history)
-    if unread and [message.content for message in history[-len(unread) :]] == unread:
+    if unread and _now(history[-len(unread) :], draft) == unread:
         history = history[: -len(unread)]  # they are unread as before
     kept, seen = _kept(draft, rows, history)
     if kept == len(rows) and seen == len(history):
         return False
     errors = {call.call_id: call.error for call in state.memory.tool_calls}
-    new = list(zip(history, bodies_from(history, errors), strict=True))[seen:]
+    try:
+        new = list(zip(history, bodies_from(history, errors), strict=True))[seen:]
+    except ValueError as error:
+        raise Invalid(str(error)) from error
     if draft.checkpoint.kind == Checkpoint.Kind.END:
-        following = []
+        following: list[tuple[Message, dict[str, Any]]] = []
         while new and new[-1][0].role is Role.USER:
-            following.append(new.pop()[0].content)
-        for text in reversed(following):
-            InboxMessage.objects.create(session=draft.session, text=text, author=draft.actor.user)
+            following.insert(0, new.pop())
+        if unread and _now([message for message, _ in following[: len(unread)]], draft) == unread:
+            del following[: len(unread)]
+        for message, body in following:
+            whole = None if body == user_body(message.content) else body
+            InboxMessage.objects.create(
+                session=draft.session, text=message.content, body=whole, author=draft.actor.user
+            )
     if kept < len(rows) or new:
         draft.context = [row.position for row in rows[:kept]]
         draft.context += [draft.add_body(body).position for _, body in new]
@@ -89,8 +99,12 @@ def _kept(draft: RepairDraft, rows: Sequence[MessageRow], history: Sequence[Mess
     seen = 0
     for number, row in enumerate(rows):
         messages = list(messages_of([unpack(row, results)], draft.now))
-        same = [replace(message, timestamp=draft.now) for message in history[seen : seen + len(messages)]]
-        if same != messages:
+        if _now(history[seen : seen + len(messages)], draft) != messages:
             return number, seen
         seen += len(messages)
     return len(rows), seen
+
+
+def _now(messages: Sequence[Message], draft: RepairDraft) -> list[Message]:
+    """The messages with the time of the repair, since those of stored bodies have no times to compare."""
+    return [replace(message, timestamp=draft.now) for message in messages]
