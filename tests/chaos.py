@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
+
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.errors import Refused
@@ -27,8 +30,6 @@ from tools.processes import CELERY, MANAGE, Process, environment, run
 from tools.services import Redis, wait_for
 
 PERSON = Actor.system("a person")
-# How long a call of a worker that lost its session may still take before a person believes that it will not.
-LATE_SECONDS = 3.0
 LOOK_SECONDS = 0.2
 
 
@@ -182,10 +183,12 @@ class Strikes:
 class Person:
     """Decides what sessions wait for by what is on record: a call that had its effect is never to run again.
 
-    With dice, a whimsical one, who also pauses sessions and resumes them.
+    With dice, a whimsical one, who also pauses sessions and resumes them. `late` is how long after its start a call of
+    a worker that lost its session, and lives, may still take effect.
     """
 
     dice: random.Random | None = None
+    late: timedelta = timedelta(seconds=10)
     decided: Counter[str] = field(default_factory=Counter)
 
     def look(self) -> None:
@@ -205,13 +208,16 @@ class Person:
             self._pause_and_resume(self.dice)
 
     def _decide(self, session: Session, call: ToolCall) -> None:
+        assert call.started_at is not None
+        # In this order: what a worker did before it was gone is on record by then.
+        is_over = _is_gone(call.worker) or call.started_at < timezone.now() - self.late
         mine = [line for line in moments(session.pk) if line.get("key") == call.idempotency_key]
         effects = [line["result"] for line in mine if line["what"] == "effect"]
         about: dict[str, Any] = {"actor": PERSON, "session_id": session.pk, "call_id": call.pk}
         if effects:
             actions.decide(**about, result=effects[-1], reason="it is on record")
             self.decided["result entered"] += 1
-        elif not mine or mine[-1]["at"] < time.time() - LATE_SECONDS or _is_gone(mine[-1]["pid"]):
+        elif is_over:
             actions.decide(**about, again=True, reason="it had no effect")
             self.decided["run again"] += 1
 
@@ -225,7 +231,8 @@ class Person:
                 self.decided["paused"] += 1
 
 
-def _is_gone(pid: int) -> bool:
+def _is_gone(worker: str) -> bool:
+    pid = worker.rpartition(":")[2]
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

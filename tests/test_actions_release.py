@@ -21,8 +21,10 @@ def release(session: Session, **how) -> Session:
 )
 def test_a_released_session_goes_on_as_was_asked_and_its_worker_holds_it_no_more(state, then):
     session = builders.STATES[state]()
-    held = leases.Claim(session.pk, session.epoch, session.worker, session.attempt)
-    assert leases.renew([held]) == {session.pk}
+    lease_end = session.lease_expires_at
+    assert lease_end is not None
+    held = leases.Claim(session.pk, session.epoch, session.worker, session.attempt, lease_end)
+    assert leases.renew([held]) == {held}
     released = release(session)
     assert (released.status, released.worker, released.lease_expires_at) == (then, "", None)
     assert leases.renew([held]) == set()

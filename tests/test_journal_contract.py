@@ -40,7 +40,9 @@ from agentstate.durable.run_end import (
     Yielded,
 )
 from agentstate.durable.state.encoding import decode, encode, encode_result
+from agentstate.journals.valkey import ValkeyJournal
 from agentstate.names import CallState, Decision
+from sessions_app.runtime.journal import OrmJournal
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 
 Json = Any
@@ -635,6 +637,18 @@ def test_a_journal_whose_epoch_is_over_changes_nothing(adapter: Adapter, write: 
     with pytest.raises(LeaseLost):
         WRITES[write](old, place)
     assert seen(adapter.open().load()) == ["hi", "I pay.", "mine"]
+
+
+def test_right_before_a_tool_is_entered_a_journal_whose_epoch_is_over_says_so(adapter: Adapter) -> None:
+    journal, _ = called(adapter)
+    if isinstance(journal, OrmJournal):
+        journal.claim.lease_end = AT  # until then it need not look
+    if isinstance(journal, ValkeyJournal):
+        journal.store.written_at = -math.inf  # as if it had stood still since
+    journal.check_claim()
+    adapter.open()
+    with pytest.raises(LeaseLost):
+        journal.check_claim()
 
 
 # Values

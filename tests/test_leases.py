@@ -168,7 +168,7 @@ def test_a_renewal_extends_the_leases_of_the_claims_that_are_valid() -> None:
         checkpoint_id=Checkpoint.objects.filter(branch=rewound.branch)[0].pk,
         reason="another way",
     )
-    assert leases.renew([claim, lost], LATER) == {kept.pk}
+    assert leases.renew([claim, lost], LATER) == {claim}
     assert fresh(kept).lease_expires_at == LATER + timedelta(seconds=12)
     assert fresh(rewound).lease_expires_at is None
 
@@ -186,8 +186,8 @@ def test_a_renewal_is_no_change_that_a_page_must_show() -> None:
 
 
 def test_a_late_renewal_is_valid_if_no_other_worker_took_the_session() -> None:
-    session, claim = claimed()
-    assert leases.renew([claim], NOW + timedelta(minutes=5)) == {session.pk}
+    _, claim = claimed()
+    assert leases.renew([claim], NOW + timedelta(minutes=5)) == {claim}
 
 
 def test_renewing_nothing_renews_nothing() -> None:

@@ -85,6 +85,14 @@ class Journal(Protocol):
             person has to decide about that; nothing is written. No two sessions of a line look and start at once.
         """
 
+    def check_claim(self) -> None:
+        """Called when a call has been recorded as started, right before its function is entered.
+
+        A process may have stood still since that commit; by now another worker may have the session.
+
+        :raises LeaseLost: if so. A journal may leave out the reading where nobody can have taken the session over.
+        """
+
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         """Record how the call ended."""
 

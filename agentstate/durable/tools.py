@@ -170,6 +170,7 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
             raise effects.suspended_for(run, record, elsewhere.earlier) from None
         record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
     before = run.keys.encoded(state.data) if state is not None else {}
+    run.journal.check_claim()
     try:
         result = yield policy.timeout
     except (ToolInvocationError, SystemExit) as raised:

@@ -319,6 +319,10 @@ class MemoryJournal:
             )
             return self.store.status
 
+    def check_claim(self) -> None:
+        with self._fenced():
+            pass
+
     def thread_done(self) -> None:
         pass
 

@@ -14,6 +14,8 @@ A write is one script, which changes all three or, if the session has another wr
 ended expires after the `ttl`; one that is unfinished does not.
 """
 
+import math
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +40,8 @@ except ImportError as error:
 from agentstate.journals.tool_cache import RedisToolCache
 
 PAGE = 1000
+# How old the last fenced write may be when a tool is entered, without asking who is the writer by now.
+STALE_SECONDS = 1.0
 
 # Keys: state, messages, log. Arguments: the writer's epoch, the number of records before this one, the name of this
 # write, the record and its operation, the milliseconds after which the session expires (0 for never), the number of
@@ -155,6 +159,7 @@ class ValkeyStore(Store):
         self.sessions = sessions
         self.labels = dict(labels)
         self.records = 0
+        self.written_at = -math.inf
         self.step_messages: list[Record] = []
         self._script = sessions.client.register_script(_WRITE)
 
@@ -188,6 +193,7 @@ class ValkeyStore(Store):
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
         self._apply(record)
         self.records += 1
+        self.written_at = time.monotonic()
 
     def check_epoch(self) -> None:
         """
@@ -250,6 +256,12 @@ class ValkeyJournal(MemoryJournal):
     def load(self) -> Snapshot:
         self.store.check_epoch()
         return super().load()
+
+    def check_claim(self) -> None:
+        super().check_claim()
+        # The commit of the call's start was fenced itself: only a process that stood still since then has to ask.
+        if time.monotonic() - self.store.written_at > STALE_SECONDS:
+            self.store.check_epoch()
 
 
 def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:

@@ -160,6 +160,14 @@ class OrmJournal:
             )
         return fence.signals()
 
+    def check_claim(self) -> None:
+        if timezone.now() < self.claim.lease_end:
+            return
+        with self._transaction():
+            if not Session.objects.filter(pk=self.claim.session_id, epoch=self.claim.epoch).exists():
+                self.claim.lost.set()
+                raise self.claim.is_over()
+
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
         with self._transaction():
             fence = self._fence(0, progress, attempt=1)

@@ -36,14 +36,18 @@ logger = logging.getLogger(__name__)
 CLAIM_WAIT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Claim:
-    """The right to run a session until the lease ends. `lost` is set when a heartbeat finds that it is over."""
+    """The right to run a session until the lease ends. `lost` is set when a heartbeat finds that it is over.
+
+    Until `lease_end` no other worker can have taken the session over; afterwards one may have.
+    """
 
     session_id: UUID
     epoch: int
     worker: str
     attempt: int
+    lease_end: datetime
     lost: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def read_session(self) -> Session:
@@ -87,6 +91,7 @@ def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     if before is None:
         return None
     epoch, attempt = before["epoch"] + 1, before["attempt"] + 1
+    lease_end = _lease_end(now)
     won = (
         Session.objects.due(now)
         .filter(pk=session_id, **before)
@@ -95,7 +100,7 @@ def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
             epoch=epoch,
             attempt=attempt,
             worker=worker,
-            lease_expires_at=_lease_end(now),
+            lease_expires_at=lease_end,
             next_run_at=None,
             change=F("change") + 1,
             updated_at=now,
@@ -104,38 +109,42 @@ def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     if not won:
         return None
     session_changed(session_id)
-    return Claim(session_id, epoch, worker, attempt)
+    return Claim(session_id, epoch, worker, attempt, lease_end)
 
 
-def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[UUID]:
-    """Extend the leases of the claims; returns the sessions whose claims are still valid.
+def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[Claim]:
+    """Extend the leases of the claims; returns the claims that are still valid.
 
-    A session that another process has locked is valid too: its lease is extended only if the lock is released soon.
+    A claim of a session that another process has locked is valid too: its lease is extended only if the lock is
+    released soon.
     """
+    by_key = {(claim.session_id, claim.epoch): claim for claim in claims}
     claimed = Q(pk__in=[])
-    for claim in claims:
-        claimed |= Q(pk=claim.session_id, epoch=claim.epoch)
+    for session_id, epoch in by_key:
+        claimed |= Q(pk=session_id, epoch=epoch)
     sessions = Session.objects.filter(claimed, status=Status.RUNNING)
     lease_end = _lease_end(now or timezone.now())
     with transaction.atomic():
-        unlocked = list(sessions.select_for_update(skip_locked=True).values_list("pk", flat=True))
-        sessions.filter(pk__in=unlocked).update(lease_expires_at=lease_end)
-    locked = list(sessions.exclude(pk__in=unlocked).values_list("pk", flat=True))
+        renewed = list(sessions.select_for_update(skip_locked=True).values_list("pk", "epoch"))
+        sessions.filter(pk__in=[pk for pk, _ in renewed]).update(lease_expires_at=lease_end)
+    locked = list(sessions.exclude(pk__in=[pk for pk, _ in renewed]).values_list("pk", "epoch"))
     # Most are locked by their own commit. Together these waits delay the next heartbeat by half its period at most.
     wait = settings.AGENTSTATE_HEARTBEAT_SECONDS / 2 / max(1, len(locked))
-    for session_id in locked:
-        _renew_one(sessions, session_id, lease_end, wait)
-    return set(sessions.values_list("pk", flat=True))
+    renewed += [key for key in locked if _renew_one(sessions, key[0], lease_end, wait)]
+    for key in renewed:
+        by_key[key].lease_end = lease_end
+    return {by_key[key] for key in sessions.values_list("pk", "epoch")}
 
 
-def _renew_one(sessions: QuerySet[Session], session_id: UUID, lease_end: datetime, wait: float) -> None:
+def _renew_one(sessions: QuerySet[Session], session_id: UUID, lease_end: datetime, wait: float) -> bool:
     try:
         with locks.transaction_that_waits(wait):
-            sessions.filter(pk=session_id).update(lease_expires_at=lease_end)
+            return bool(sessions.filter(pk=session_id).update(lease_expires_at=lease_end))
     except OperationalError as error:
         if not locks.is_timeout(error):
             raise
         logger.warning("Session %s is locked, so its lease was not renewed.", session_id)
+        return False
 
 
 def sign_off(worker: str, now: datetime | None = None) -> None:
@@ -191,7 +200,7 @@ class Heartbeat:
             claims = [claim for claim in self._claims if not claim.lost.is_set()]
         valid = renew(claims, now) if claims else set()
         for claim in claims:
-            if claim.session_id not in valid:
+            if claim not in valid:
                 claim.lost.set()
         Worker.objects.bulk_create(
             [Worker(name=self.worker, started_at=now, beat_at=now)],

@@ -6,8 +6,10 @@ by then is interrupted as by a crash, which loses nothing: the next start resume
 
 import logging
 import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,6 +18,7 @@ from celery.worker import WorkController, state
 from django.conf import settings
 from django.db import close_old_connections
 from kombu.exceptions import OperationalError
+from waitress import wasyncore
 from waitress.server import create_server
 
 from agentstate.celery import app
@@ -24,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 SESSIONS_AT_ONCE = 4
 REQUESTS_AT_ONCE = 8
-GRACE_SECONDS = 3.5
+GRACE_SECONDS = 3.0
+STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class PortTaken(Exception):
@@ -43,8 +47,50 @@ def listen(host: str, port: int) -> socket.socket:
         raise PortTaken(f"Cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}.") from error
 
 
-def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
-    """Answer requests until SystemExit or KeyboardInterrupt is raised in this thread; then finish those begun."""
+@contextmanager
+def stop_signals() -> Iterator[socket.socket]:
+    """From here on SIGINT and SIGTERM raise nothing in this, the main thread; the socket tells `serve` of them.
+
+    A handler that raises does so wherever the thread is, and Python drops what is raised in a finalizer: the signal
+    would be lost. They stay harmless afterwards, so that an impatient second Ctrl-C does not interrupt the stopping.
+    """
+    told, teller = socket.socketpair()
+    teller.setblocking(False)
+    with told, teller:
+        signal.set_wakeup_fd(teller.fileno(), warn_on_full_buffer=False)
+        for signum in STOP_SIGNALS:
+            signal.signal(signum, _leave_it_to_the_socket)
+        try:
+            yield told
+        finally:
+            signal.set_wakeup_fd(-1)
+
+
+def _leave_it_to_the_socket(signum: int, frame: object) -> None:
+    pass
+
+
+class _StopSignals(wasyncore.dispatcher):  # type: ignore[misc]  # untyped
+    """Ends the server's loop when a stop signal has arrived."""
+
+    def writable(self) -> bool:
+        return False
+
+    def handle_read(self) -> None:
+        if STOP_SIGNALS & set(self.recv(4096)):
+            say_stopping()
+            raise SystemExit
+
+
+def say_stopping() -> None:
+    # Not by `print`: a signal's handler may have interrupted one.
+    os.write(1, b"\nStopping after the current step...\n")
+
+
+def serve(listening: socket.socket, wsgi: Callable[..., Any], signals: socket.socket) -> None:
+    """Answer requests until `signals`, the socket of `stop_signals`, tells of one; then finish those begun."""
+    sockets: dict[int, Any] = {}
+    _StopSignals(signals, sockets)
     behind_proxy = (
         {
             "trusted_proxy": "*",
@@ -56,6 +102,7 @@ def serve(listening: socket.socket, wsgi: Callable[..., Any]) -> None:
     )
     create_server(
         wsgi,
+        map=sockets,
         sockets=[listening],
         threads=REQUESTS_AT_ONCE,
         ident=None,
@@ -101,13 +148,17 @@ def worker() -> Iterator[threading.Thread]:
         yield thread
     finally:
         stopping.set()
-        # Celery's loop ends in its own thread, when it next reads this or gets the message.
+        # Celery's loop ends in its own thread, when it next reads this or gets a message.
         state.should_stop = 0  # type: ignore[assignment]
         # It would log a warning about that message.
         logging.getLogger("celery.worker.control").setLevel(logging.ERROR)
-        with suppress(OperationalError):
-            app.control.shutdown(destination=[controller.hostname])
-        thread.join(GRACE_SECONDS)
+        # Its loop waits for up to two seconds before and after it reads this; a message ends the wait. Until it has a
+        # mailbox, messages are lost: so more are sent until the thread has ended.
+        given_up = time.monotonic() + GRACE_SECONDS
+        while thread.is_alive() and time.monotonic() < given_up:
+            with suppress(OperationalError):
+                app.control.shutdown(destination=[controller.hostname])
+            thread.join(0.25)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Command(BaseCommand):
         refused = why_refused(password) if password else ""
         if refused:
             raise CommandError(f"AGENTSTATE_DEMO_PASSWORD is not good enough: {refused}")
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in local.STOP_SIGNALS:
             signal.signal(signum, _leave)
         try:
             listening = local.listen(host, _port_number(port))
@@ -68,9 +68,9 @@ class Command(BaseCommand):
 
                 self._say("Preparing the sessions of the demo...")
                 seed()
-            with local.worker() as worker, local.sweeping(tasks.sweep):
+            with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
-                local.serve(listening, get_wsgi_application())
+                local.serve(listening, get_wsgi_application(), signals)
         if worker.is_alive():
             self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
             os._exit(0)
@@ -111,11 +111,10 @@ class Command(BaseCommand):
 
 
 def _leave(signum: int, frame: object) -> NoReturn:
-    """Unwind the main thread, once; an impatient second Ctrl-C must not interrupt the stopping."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    # Not by `print`: the handler may have interrupted one.
-    os.write(1, b"\nStopping after the current step...\n")
+    """Unwind the main thread: until the server runs, there is nothing to finish."""
+    from sessions_app.runtime import local
+
+    local.say_stopping()
     raise SystemExit(0)
 
 
