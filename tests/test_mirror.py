@@ -56,7 +56,8 @@ def entries(mirror: MirrorSessions, session: Session) -> list[tuple[str, dict[st
 
 def everything(mirror: MirrorSessions, session: Session) -> tuple[Any, ...]:
     """What the mirror has of the session, but for the name of its last write; of each call the last entry."""
-    facts = {name: text for name, text in state(mirror, session).items() if name != "last_write"}
+    own = ("last_write", "log_length")
+    facts = {name: text for name, text in state(mirror, session).items() if name not in own}
     last = {(operation, record["position"]): record for operation, record in entries(mirror, session)}
     return facts, messages(mirror, session), dict(sorted(last.items()))
 
@@ -87,6 +88,7 @@ def test_a_session_of_the_desk_and_one_in_the_journal_have_the_same_structures(
     assert in_journal.keys() - {"epoch", "records", "last_write"} == {*shared, "updated_at"}
     assert on_desk.keys() - {
         *("mirror", "branch", "position", "change", "open_calls", "step_began_at", "last_write"),
+        *("log_length", "messages_length"),
     } == {*shared, "updated_at"}
     assert {name: on_desk[name] for name in shared - {"result_step_1", "result_step_2", "result_step_3"}} == {
         "current_step": "3",
@@ -251,7 +253,7 @@ def mirror_url(mirror: MirrorSessions) -> str:
 
 
 @pytest.mark.django_db
-def test_the_sweep_finds_what_the_mirror_lacks_and_looks_at_old_sessions_once(
+def test_the_sweep_finds_what_the_mirror_lacks_and_then_looks_at_them_in_turn(
     mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     monkeypatch.setattr(healing, "AT_ONCE", 2)
@@ -262,11 +264,56 @@ def test_the_sweep_finds_what_the_mirror_lacks_and_looks_at_old_sessions_once(
     recent = builders.done()
     Session.objects.filter(pk=recent.pk).update(updated_at=timezone.now())
     assert healing.heal(mirror) == 1
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):  # what has changed, and some of the others
         assert healing.heal(mirror) == 0
     mirror.client.flushall()
     assert [healing.heal(mirror) for _ in range(3)] == [2, 2, 0]
     assert state(mirror, recent)["status"] == "complete"
+
+
+def _trim(mirror: MirrorSessions, session: Session) -> None:
+    mirror.client.xtrim(f"agent:log:{session.pk}", maxlen=1, approximate=False)
+
+
+def _drop(kind: str) -> Callable[[MirrorSessions, Session], None]:
+    return lambda mirror, session: mirror.client.delete(f"agent:{kind}:{session.pk}")
+
+
+def _replace(mirror: MirrorSessions, session: Session) -> None:
+    mirror.client.set(f"agent:log:{session.pk}", "a key of another kind")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("lose", [_trim, _drop("log"), _drop("messages"), _drop("state"), _replace])
+def test_what_the_server_has_lost_of_an_old_session_is_written_again(
+    mirror: MirrorSessions, lose: Callable[[MirrorSessions, Session], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "AGAIN_AT_ONCE", 1)
+    sessions = [builders.paused(), builders.in_doubt()]
+    Session.objects.update(updated_at=timezone.now() - timedelta(hours=1))
+    assert healing.heal(mirror) == 2
+    before = [everything(mirror, session) for session in sessions]
+    for session in sessions:
+        lose(mirror, session)
+    assert [healing.heal(mirror) for _ in range(3)].count(1) == 2
+    assert [everything(mirror, session) for session in sessions] == before
+    assert [healing.heal(mirror) for _ in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.django_db
+def test_a_session_whose_stream_has_lost_its_beginning_is_written_anew_by_its_next_commit(
+    mirror: MirrorSessions,
+) -> None:
+    history = builders.asked()
+    history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    session = history.save()
+    mirror.update(session.pk)
+    _trim(mirror, session)
+    history.finish(history.calls[-1], {"status": "active"})
+    mirror.update(history.save().pk)
+    told = everything(mirror, session)
+    mirror.update(session.pk, anew=True)
+    assert told == everything(mirror, session)
 
 
 @pytest.mark.django_db

@@ -1,7 +1,8 @@
 """All sessions of the mirror: finding what it lacks, building it again, and removing it.
 
 What is lost is found in the order in which sessions changed. How far that has come is written on the server itself, so
-that a server that lost its data is filled again, from the beginning.
+that a server that lost its data is filled again, from the beginning. Those that were looked at before are looked at
+again in turn, some by each call: a server may lose a part of what it has.
 """
 
 import logging
@@ -25,8 +26,11 @@ UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
 SEEN = "agent:mirror:seen"
 # A session that changed so recently is looked at again: the commit of one that changed before it may come later.
 RECENT = timedelta(seconds=60)
-# Sessions that are looked at by one call.
+# Sessions that are looked at by one call; and again.
 AT_ONCE = 1000
+AGAIN_AT_ONCE = 200
+# The id of the last session that was looked at again.
+SEEN_AGAIN = "agent:mirror:seen_again"
 
 
 def update(mirror: MirrorSessions, session_id: UUID, *, anew: bool = False) -> None:
@@ -46,10 +50,14 @@ def update(mirror: MirrorSessions, session_id: UUID, *, anew: bool = False) -> N
 
 
 def heal(mirror: MirrorSessions) -> int:
-    """Update the sessions that the mirror lacks among those that changed since the last call; returns how many."""
-    rows = list(_changed_since(mirror.client.get(SEEN)).values_list("pk", "change", "updated_at")[:AT_ONCE])
-    changes = _mirrored_changes(mirror, [row[0] for row in rows])
-    lacking = [pk for (pk, change, _), mirrored in zip(rows, changes, strict=True) if mirrored != str(change)]
+    """Update the sessions that the mirror lacks, among those that changed since the last call and some of the others.
+
+    :returns: How many these were.
+    """
+    seen = mirror.client.get(SEEN)
+    rows = list(_changed_since(seen).values_list("pk", "change", "updated_at")[:AT_ONCE])
+    lacking = _lacking(mirror, [(pk, change) for pk, change, _ in rows])
+    lacking += _lacking(mirror, _seen_before(mirror, seen))
     for session_id in lacking:
         update(mirror, session_id)
     settled = [row for row in rows if row[2] < timezone.now() - RECENT]
@@ -74,7 +82,7 @@ def remove(mirror: MirrorSessions) -> int:
     for session_ids in _pages(_mirrored_ids(mirror)):
         mirror.delete(session_ids)
         removed += len(session_ids)
-    mirror.client.delete(SEEN)
+    mirror.client.delete(SEEN, SEEN_AGAIN)
     return removed
 
 
@@ -87,12 +95,27 @@ def _changed_since(seen: str | None) -> QuerySet[Session]:
     return sessions.filter(Q(updated_at__gt=changed_at) | Q(updated_at=changed_at, pk__gt=UUID(session_id)))
 
 
-def _mirrored_changes(mirror: MirrorSessions, session_ids: Sequence[UUID]) -> list[str | None]:
-    with mirror.client.pipeline(transaction=False) as reads:
-        for session_id in session_ids:
-            reads.hget(layout.key("state", str(session_id)), "change")
-        changes: list[str | None] = reads.execute()
-    return changes
+def _seen_before(mirror: MirrorSessions, seen: str | None) -> list[tuple[UUID, int]]:
+    """The next of the sessions that were looked at before and belong in the mirror, each with its change."""
+    if seen is None:
+        return []
+    after = mirror.client.get(SEEN_AGAIN)
+    sessions = Session.objects.filter(pk__gt=UUID(after)) if after else Session.objects.all()
+    fields = ("pk", "change", "status", "phase", "updated_at")
+    rows = list(sessions.order_by("pk").only(*fields)[:AGAIN_AT_ONCE])
+    # Behind the last one the next call begins with the first.
+    mirror.client.set(SEEN_AGAIN, str(rows[-1].pk) if len(rows) == AGAIN_AT_ONCE else "")
+    at, _, session_id = seen.partition(" ")
+    last = datetime.fromisoformat(at).astimezone(UTC), UUID(session_id)
+    return [
+        (row.pk, row.change) for row in rows if (row.updated_at, row.pk) <= last and not mirror.is_over(row)
+    ]
+
+
+def _lacking(mirror: MirrorSessions, sessions: Sequence[tuple[UUID, int]]) -> list[UUID]:
+    """Those that the mirror has not, or not as they are at their change."""
+    changes = mirror.changes([pk for pk, _ in sessions])
+    return [pk for (pk, change), mirrored in zip(sessions, changes, strict=True) if mirrored != str(change)]
 
 
 def _mirrored_ids(mirror: MirrorSessions) -> Iterator[str]:

@@ -3,12 +3,14 @@
 An update reads how far the mirror is, then from the database what has happened since, and writes both by one script,
 which changes nothing if another process has written meanwhile. So updates may be lost, repeated or made by many
 processes at once: the mirror is always a state in which the session was, or a page of its history on the way there. A
-session that was rewound is written anew, from its present branch.
+session that was rewound is written anew, from its present branch, and so is one of which the server has lost something:
+its STREAM or its LIST is not as long as the last write has left it.
 
 Besides the fields of the layout the HASH has
 
     mirror, branch, position, change    which session it is of, and how far: its branch, position and change
     open_calls, step_began_at           the calls that had not ended, and the last boundary between steps
+    log_length, messages_length         the lengths of the STREAM and of the LIST
     last_write                          the name of the last write, by which the script knows it
 """
 
@@ -30,6 +32,7 @@ from sessions_app.history.message_rows import results_of, unpack
 from sessions_app.models import Message, Phase, Session, Status
 
 _FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
+_LENGTHS = ("log_length", "messages_length")
 
 # Keys: state, messages, log. Arguments: the write that this one follows ("" for none), its own name, "1" to write the
 # session anew, the milliseconds after which it expires (0 for never), the numbers of messages and of fields with their
@@ -38,13 +41,19 @@ _WRITE = """
 local now = redis.call('HMGET', KEYS[1], 'last_write', 'mirror')
 if not now[2] and redis.call('EXISTS', KEYS[1]) == 1 then return -1 end
 if (now[1] or '') ~= ARGV[1] then return 0 end
+local function lengths() return {redis.call('XLEN', KEYS[3]), redis.call('LLEN', KEYS[2])} end
+if ARGV[3] ~= '1' then
+  local written, present = redis.call('HMGET', KEYS[1], 'log_length', 'messages_length'), lengths()
+  if tonumber(written[1]) ~= present[1] or tonumber(written[2]) ~= present[2] then return 0 end
+end
 if ARGV[3] == '1' then redis.call('DEL', unpack(KEYS)) end
 local fields = 7 + tonumber(ARGV[5])
 local entries = fields + tonumber(ARGV[6])
 for i = 7, fields - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
 for i = fields, entries - 1, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 for i = entries, #ARGV, 2 do redis.call('XADD', KEYS[3], '*', 'op', ARGV[i], 'record', ARGV[i + 1]) end
-redis.call('HSET', KEYS[1], 'last_write', ARGV[2])
+redis.call('HSET', KEYS[1], 'last_write', ARGV[2], 'log_length', lengths()[1])
+redis.call('HSET', KEYS[1], 'messages_length', lengths()[2])
 for _, key in ipairs(KEYS) do
   if tonumber(ARGV[4]) > 0 then redis.call('PEXPIRE', key, ARGV[4]) else redis.call('PERSIST', key) end
 end
@@ -54,9 +63,13 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class _Mirrored:
-    """What the mirror has of a session; `last_write` is "" where it has nothing."""
+    """What the mirror has of a session; `last_write` is "" where it has nothing.
+
+    :param whole: Nothing is lost of what was written.
+    """
 
     last_write: str = ""
+    whole: bool = True
     branch: int = 0
     change: int = -1
     place: Place = field(default_factory=Place)
@@ -99,14 +112,15 @@ class MirrorSessions:
             if session is None:
                 self.delete([str(session_id)])
                 return
-            if session.branch is None or self._is_over(session):
+            if session.branch is None or self.is_over(session):
                 return
             stored = self._stored(session)
-            if not anew and stored.branch == session.branch.number and stored.change >= session.change:
+            same = stored.whole and stored.branch == session.branch.number
+            if not anew and same and stored.change >= session.change:
                 return
             if pages and not stored.last_write:
                 return  # the server drops what it is given, as one does that is full
-            fresh = anew or stored.branch != session.branch.number
+            fresh = anew or not same
             written, complete = self._write(session, stored, fresh=fresh)
             if written < 0:
                 return  # the server has a journal of this name
@@ -143,18 +157,47 @@ class MirrorSessions:
         return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log])), complete
 
     def _stored(self, session: Session) -> _Mirrored:
-        values = self.client.hmget(layout.key("state", str(session.pk)), _FIELDS)
-        stored = dict(zip(_FIELDS, values, strict=True))
+        [(values, lengths)] = self._read([str(session.pk)])
+        if isinstance(values, redis.RedisError):
+            raise values
+        stored = dict(zip((*_FIELDS, *_LENGTHS), values, strict=True))
         if not stored["last_write"] or not stored[layout.MIRROR]:
             return _Mirrored()
         open_calls = {int(position): state for position, state in json.loads(stored["open_calls"]).items()}
         return _Mirrored(
             last_write=stored["last_write"],
+            whole=values[-2:] == lengths,
             branch=int(stored["branch"]),
             change=int(stored["change"]),
             place=Place(int(stored["position"]), open_calls),
             step_began_at=int(stored["step_began_at"]),
         )
+
+    def changes(self, session_ids: Sequence[UUID]) -> list[str | None]:
+        """The change that each session is at; None where the mirror has nothing of it, or has lost something."""
+        return [
+            None
+            if isinstance(values, Exception) or values[-2:] != lengths
+            else values[_FIELDS.index("change")]
+            for values, lengths in self._read([str(session_id) for session_id in session_ids])
+        ]
+
+    def _read(self, session_ids: Sequence[str]) -> list[tuple[Any, list[str]]]:
+        """Of each session the fields of the HASH, or why they are not read, and the lengths of STREAM and LIST."""
+        with self.client.pipeline(transaction=True) as reads:
+            for session_id in session_ids:
+                reads.hmget(layout.key("state", session_id), (*_FIELDS, *_LENGTHS))
+                reads.xlen(layout.key("log", session_id))
+                reads.llen(layout.key("messages", session_id))
+            answers = reads.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, redis.ConnectionError):
+                raise answer
+        # A key of another kind has no length, which is not that of the last write.
+        return [
+            (values, [str(entries), str(messages)])
+            for values, entries, messages in zip(answers[::3], answers[1::3], answers[2::3], strict=True)
+        ]
 
     def _expiry(self, session: Session) -> int:
         """The milliseconds that are left to a session that has ended; 0 for one that has not."""
@@ -162,7 +205,8 @@ class MirrorSessions:
             return 0
         return max(1, layout.milliseconds(self._kept_seconds - _age(session)))
 
-    def _is_over(self, session: Session) -> bool:
+    def is_over(self, session: Session) -> bool:
+        """Whether the time has passed for which the mirror keeps it."""
         return has_ended(session) and _age(session) >= self._kept_seconds
 
     def delete(self, session_ids: Iterable[str]) -> None:
