@@ -22,7 +22,25 @@ from agentstate.installation import MANAGE
 SWEEP_QUEUE = "agentstate.sweep"
 QUEUE = "agentstate"
 
-app = Celery("agentstate")
+# How long a request or a command waits for an answer of a broker that has stopped; each wake-up is tried twice.
+_PUBLISH_SECONDS = 1
+
+
+class App(Celery):
+    """Celery's app, whose producers wait for the broker for a short time only."""
+
+    def connection_for_write(self, url: str | None = None, **options: Any) -> Any:
+        """The connection of producers. Nothing waits for a wake-up: the sweep finds the session that it was for.
+
+        A consumer waits longer on its own connection: for messages, not for answers.
+        """
+        if settings.REDIS_URL:
+            given = options.pop("transport_options", None) or {}
+            options["transport_options"] = {"socket_timeout": _PUBLISH_SECONDS, **given}
+        return super().connection_for_write(url, **options)
+
+
+app = App("agentstate")
 # Web server threads send tasks too, and a thread knows only the default app.
 app.set_default()
 app.autodiscover_tasks(["sessions_app"])

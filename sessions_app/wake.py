@@ -45,6 +45,10 @@ def _send(task: str, argument: str | int, *, what: str, **options: Any) -> bool:
     try:
         current_app.send_task(task, (argument,), **options)
     except (OperationalError, OSError) as error:
-        logger.warning("The wake-up of %s was not sent: %s. The next sweep sends it again.", what, error)
+        logger.warning(
+            "The wake-up of %s was not sent: %s. It stays queued, and the next sweep sends it again.",
+            what,
+            error,
+        )
         return False
     return True

@@ -1,6 +1,7 @@
 """Plain Celery runs the sessions in production: workers and one beat, with Redis between them."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -81,3 +82,39 @@ def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_don
         wait_for(lambda: moments(late), "the late one to be run")
         on_their_way = Session.objects.filter(pk__in=busy, status__in=(Status.QUEUED, Status.RUNNING))
         assert on_their_way.count() == len(busy)
+
+
+START_WITH_A_STOPPED_SERVER = """
+import os, signal, time
+from uuid import uuid4
+from django.core.management import call_command
+from sessions_app import wake
+from sessions_app.models import RegisteredAgent
+
+RegisteredAgent.objects.create(key="claims", title="Claims", model="m", definition="d")
+wake.send_advances([uuid4()])
+os.kill(int(os.environ["SERVER"]), signal.SIGSTOP)
+for attempt in "the open connection", "a new one":
+    began = time.monotonic()
+    call_command("agent", "start", "claims", "Is it covered?")
+    print("seconds:", time.monotonic() - began)
+"""
+
+
+@pytest.mark.slow
+def test_a_person_waits_for_seconds_only_where_redis_has_stopped_answering(env, redis_server):
+    try:
+        done = run(
+            (*MANAGE, "shell", "-v0", "-c", START_WITH_A_STOPPED_SERVER),
+            env | {"SERVER": str(redis_server.pid)},
+        )
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert done.returncode == 0, done.stderr
+    waited = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("seconds:")]
+    assert len(waited) == 2
+    assert max(waited) < 15
+    assert (
+        done.stderr.count("was not sent: Timeout reading from socket. It stays queued, and the next sweep")
+        == 2
+    )
