@@ -319,6 +319,28 @@ def test_in_code_a_run_stops_and_only_resuming_goes_on(journal_file: Path) -> No
     assert sorted(ran("refund")) == ["refund(A1,3)", "refund(B2,7)"]
 
 
+def test_in_code_a_call_at_a_breakpoint_runs_with_the_arguments_that_were_changed_last(
+    journal_file: Path,
+) -> None:
+    shop = DurableAgent(sample_agents.refunds(), journal_file)
+    shop.run("hi", break_point=REFUND)
+    shop.decide("r1", arguments={"order": "A1", "amount": 4})
+    shop.decide("r1", arguments={"order": "A1", "amount": 3}, message="He agreed.")
+    for wrong in (
+        {},
+        {"message": "?"},
+        {"again": True},
+        {"result": "paid"},
+        {"arguments": {}, "approve": False},
+    ):
+        with pytest.raises(
+            LookupError, match=r"'r1' waits at a breakpoint: give other arguments, or approve=False"
+        ):
+            shop.decide("r1", **wrong)
+    assert isinstance(shop.resume(), Answered)
+    assert sorted(ran("refund")) == ["refund(A1,3)", "refund(B2,7)"]
+
+
 def test_in_code_a_call_at_a_breakpoint_may_be_rejected(journal_file: Path) -> None:
     shop = DurableAgent(sample_agents.refunds(), journal_file)
     shop.run("hi", break_point=[REFUND])

@@ -402,6 +402,14 @@ def test_a_call_that_needs_approval_waits_and_goes_on_as_decided(journal: Any) -
         _ = outcome.result
     assert raised.value.outcome is outcome
 
+    undecided: list[dict[str, Any]] = [
+        {}, {"arguments": {"order": "A1", "amount": 5}}, {"result": "paid"}, {"approve": False, "arguments": {}},
+    ]  # fmt: skip
+    for wrong in undecided:
+        with pytest.raises(
+            LookupError, match="'r1' waits for approval: give approve=True, also with other arguments"
+        ):
+            durable.decide("r1", **wrong)
     durable.decide("r1", approve=True, arguments={"order": "A1", "amount": 5})
     assert [call.call_id for call in durable.pending()] == ["r2"]
     durable.decide("r2", approve=False, message="Not that one.")
@@ -423,6 +431,21 @@ def test_other_messages_are_not_taken_while_an_earlier_turn_waits_and_this_is_sa
     assert asked(durable) == ["hi", "and now?"]
 
 
+def test_a_call_in_doubt_may_have_returned_nothing(journal: Any) -> None:
+    def pay() -> str:
+        raise Died
+
+    durable = DurableAgent(sample_agents.one_tool(pay), journal)
+    with pytest.raises(Died):
+        durable.run("hi")
+    durable.run("hi")
+    durable.decide("x1", result=None)
+    assert durable.resume().text == "Over."
+    assert [message.tool_call_result.result for message in durable.history() if message.tool_call_result] == [
+        "null"
+    ]
+
+
 def test_a_call_in_doubt_waits_until_a_person_says_what_became_of_it(journal: Any) -> None:
     def pay() -> str:
         raise Died
@@ -436,6 +459,12 @@ def test_a_call_in_doubt_waits_until_a_person_says_what_became_of_it(journal: An
     assert (outcome.waiting_for, [call.waits_for for call in outcome.pending]) == ("doubt", ["doubt"])
     with pytest.raises(LookupError, match="No call 'x9' waits"):
         durable.decide("x9", result="paid")
+    undecided: list[dict[str, Any]] = [
+        {}, {"arguments": {}}, {"approve": True}, {"result": None, "again": True}, {"message": "Leave it."},
+    ]  # fmt: skip
+    for wrong in undecided:
+        with pytest.raises(LookupError, match="'x1' is in doubt: give its result, again=True, or skip"):
+            durable.decide("x1", **wrong)
     durable.decide("x1", result="it was paid")
     assert durable.resume().text == "Over."
 

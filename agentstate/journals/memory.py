@@ -24,9 +24,10 @@ from agentstate.durable.records import (
 )
 from agentstate.durable.run_end import Finished, RunEnd
 from agentstate.journals import going_back
+from agentstate.journals.decisions import NOT_GIVEN, decision_record
 from agentstate.journals.ends import end_record, progress_from, progress_record
 from agentstate.journals.store import Fenced, Json, Record, Store, begin_epoch, say
-from agentstate.names import CallState, CheckpointKind, Decision, Need
+from agentstate.names import CallState, CheckpointKind, Need
 
 # What the record of a planned call holds.
 _PLANNED = ("position", "call_id", "tool", "arguments", "idempotency_key")
@@ -121,34 +122,22 @@ class MemoryJournal:
 
     def decide(
         self, call_id: str, *, approve: bool | None = None, arguments: Record | None = None,
-        result: Json = None, again: bool = False, skip: str = "", message: str = "",
+        result: Json = NOT_GIVEN, again: bool = False, skip: str = "", message: str = "",
     ) -> None:  # fmt: skip
         """Decide about a call that waits, for approval, in doubt, or at a breakpoint.
 
         For a call that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for
-        the model). For one in doubt: its `result`, `again` to run it again, or `skip` with a message for the model. For
-        one at a breakpoint as for approval; it runs as it is if nothing is decided.
+        the model). For one in doubt: its `result` (None is one), `again` to run it again, or `skip` with a message for
+        the model. For one at a breakpoint other `arguments`, or as for approval; undecided it runs as it is.
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         """
-        store = self.store
-        with store.lock:
-            call = store.step_calls_by_id().get(call_id)
-            if call is None or not (
-                store.may_approve(call) if approve is not None else call.status == CallState.DOUBT
-            ):
-                raise LookupError(store.why_undecided(call_id))
-            changes: Record
-            if approve is not None:
-                decision = Decision.APPROVED if approve else Decision.REJECTED
-                changes = {"approval": {"decision": decision, "arguments": arguments, "message": message}}
-            elif again:
-                changes = {"status": CallState.PLANNED}
-            elif skip:
-                changes = {"status": CallState.SKIPPED, "error": skip}
-            else:
-                changes = {"status": CallState.DONE, "result": result}
-            store.write({"op": "call", "call": call.position, "changes": changes})
+        with self.store.lock:
+            record = decision_record(
+                self.store, call_id,
+                approve=approve, arguments=arguments, result=result, again=again, skip=skip, message=message,
+            )  # fmt: skip
+            self.store.write(record)
 
     # The port
 

@@ -114,17 +114,6 @@ class Store:
         at_breakpoint = self.is_at_breakpoint and call.call_id in self.breakpoint["calls"]
         return at_breakpoint and call.status == CallState.PLANNED
 
-    def why_undecided(self, call_id: str) -> str:
-        """Why a decision about the call was refused: what it waits for instead."""
-        name, call = f"The call {call_id!r}", self.step_calls_by_id().get(call_id)
-        if call is not None and call.status == CallState.DOUBT:
-            return f"{name} is in doubt: give its result, again=True, or skip with a message for the model."
-        if call is not None and self.may_approve(call):
-            return (
-                f"{name} waits for approval: give approve=True, also with other arguments, or approve=False."
-            )
-        return f"No call {call_id!r} waits for a decision."
-
     def context_at(self, checkpoint: Record) -> list[int]:
         """The positions of the messages that the model sees at one of `checkpoints`."""
         return list(checkpoint["context"][: checkpoint["seen"]])

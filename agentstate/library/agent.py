@@ -16,6 +16,7 @@ from agentstate.durable.long_term import SharedMemory, using
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
+from agentstate.journals.decisions import NOT_GIVEN
 from agentstate.library.outcomes import Outcome, PendingCall
 from agentstate.library.turn_rules import TurnRules
 from agentstate.library.unfinished import pending_calls
@@ -258,7 +259,7 @@ class DurableAgent:
         *,
         approve: bool | None = None,
         arguments: dict[str, Any] | None = None,
-        result: Any = None,
+        result: Any = NOT_GIVEN,
         again: bool = False,
         skip: str = "",
         message: str = "",
@@ -266,10 +267,10 @@ class DurableAgent:
         """Decide about a pending call, for the next `resume`.
 
         For one that needs approval: `approve` True (with `arguments` to change them) or False (with a `message` for the
-        model); a call at a breakpoint may be decided in the same way. For one in doubt: its `result`, `again` to run it
-        again, or `skip` with a message for the model.
+        model). For one in doubt: its `result` (None is one), `again` to run it again, or `skip` with a message for the
+        model. For one at a breakpoint: other `arguments`, with which it runs; or as for approval.
 
-        :raises LookupError: if no such call waits.
+        :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         """
         with self._rules.lock, self._place.open() as journal:
             journal.decide(
