@@ -255,6 +255,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
+FORMAT_MODULE_PATH = "agentstate.formats"
 
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "/"

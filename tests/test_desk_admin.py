@@ -1,5 +1,8 @@
 """The admin: finds stuck sessions, edits nothing, and acts only through the actions, with a reason."""
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 from django.apps import apps
 from django.contrib import admin
@@ -57,6 +60,16 @@ def test_a_session_is_shown_with_its_history_and_the_way_to_the_desk(supervisor,
     assert f'href="/sessions/{session.pk}/"' in text
     assert "issue_refund" in text
     assert "Waiting for approval" in text
+
+
+def test_times_are_those_of_a_clock_with_24_hours_and_say_their_zone(supervisor):
+    session = builders.done()
+    at = datetime(2025, 5, 3, 15, 4, 5, tzinfo=UTC)
+    Session.objects.filter(pk=session.pk).update(updated_at=at, created_at=at)
+    for address in (LIST, f"{LIST}{session.pk}/change/"):
+        text = supervisor.get(address).content.decode()
+        assert "03 May 2025, 15:04:05 UTC" in text
+        assert re.search(r"[ap]\.m\.|midnight|noon", text) is None
 
 
 def test_stuck_sessions_are_found(supervisor, states):

@@ -1,10 +1,12 @@
 """In a real browser, by keyboard and touch: the main action is near, steps open, and buttons that are off say why."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
 from tests import builders
-from tests.test_desk_browser import context, page  # noqa: F401
+from tests.test_desk_browser import context, log_in, page  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -46,3 +48,18 @@ def test_the_actions_of_a_step_are_seen_without_hovering(page):  # noqa: F811
     page.goto(f"/sessions/{builders.done().pk}/")
     link = page.get_by_role("link", name="rewind to here").first
     assert link.evaluate("(link) => getComputedStyle(link.parentElement).opacity") == "1"
+
+
+def test_on_the_page_of_a_dialog_no_other_dialog_opens_over_its_form(context):  # noqa: F811
+    tab, session = log_in(context), builders.done()
+    tab.goto(f"/sessions/{session.pk}/rewind/")
+    tab.locator("main .choices a").first.click()
+    expect(tab.get_by_label("Reason")).to_be_visible()
+    expect(tab.locator("form.dialog")).to_have_count(1)
+    expect(tab.locator("dialog[open]")).to_have_count(0)
+    tab.get_by_role("button", name="Rewind").click()
+    expect(tab.get_by_text("Say why: the reason is kept in the audit trail.")).to_be_visible()
+    expect(tab.get_by_label("Reason")).to_be_focused()
+    tab.get_by_label("Reason").fill("The note was wrong")
+    tab.keyboard.press("Control+Enter")
+    expect(tab).to_have_url(re.compile(rf"/sessions/{session.pk}/$"))

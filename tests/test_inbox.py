@@ -148,11 +148,11 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
 
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(29):
+    with django_assert_num_queries(27):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(29):
+    with django_assert_num_queries(27):
         desk.get("/inbox/")
 
 

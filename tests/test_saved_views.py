@@ -1,15 +1,17 @@
 """A filtered list is stored under a name, for its owner or for everybody."""
 
+import re
 import threading
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
 from sessions_app.actions.saved_views import why_not_delete
-from sessions_app.finding.saved_views import views_for
-from sessions_app.models import SavedView
+from sessions_app.finding.saved_views import count_views, views_for
+from sessions_app.models import SavedView, Session
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -34,6 +36,48 @@ def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_querie
     with django_assert_num_queries(1):
         assert views_for(actor.user) == ([shared, mine], [theirs])
     assert views_for(other.user) == ([theirs], [shared])
+
+
+def test_a_chip_counts_what_its_view_shows_to_this_person(actor, client, django_assert_num_queries):
+    for _ in range(2):
+        builders.paused(assignee=actor.user)
+    Session.objects.filter(pk=builders.paused().pk).update(agent="letters")
+    builders.failed(title="Fails alike")
+    builders.failed(title="Fails alike")
+    save(actor, "Paused", "queue=paused")
+    save(actor, "Mine, paused", "queue=paused&assignee=me")
+    save(actor, "Any letters", "agent=letters")
+    save(actor, "Nothing", "queue=done&tag=none")
+    save(actor, "Decide", "queue=attention")
+    save(actor, "Found", "queue=all&q=alike")
+    client.force_login(actor.user)
+    for address in ("/?queue=all", "/inbox/"):
+        page = client.get(address).content.decode()
+        nav = page[page.index('aria-label="Saved views"') :]
+        chips = re.findall(
+            r'">([^<]+?)(?:\s*<span class="num">([^<]+)</span>)?\s*</a>', nav[: nav.index("</nav>")]
+        )
+        # Failures of one cause are one line of the inbox; a search is not counted.
+        assert chips[:6] == [
+            ("Any letters", "1"),
+            ("Decide", "1"),
+            ("Found", ""),
+            ("Mine, paused", "2"),
+            ("Nothing", "0"),
+            ("Paused", "3"),
+        ]
+    views, now = views_for(actor.user)[0], timezone.now()
+    with django_assert_num_queries(1):
+        count_views(views, actor.user, now)
+    with django_assert_num_queries(0):
+        assert count_views([], actor.user, now) == {}
+
+
+def test_the_count_of_a_view_ends_at_99(actor):
+    for _ in range(100):
+        builders.History().rest("paused")
+    view = save(actor, query="queue=paused")
+    assert str(count_views([view], actor.user, timezone.now())[view.pk]) == "99+"
 
 
 @pytest.mark.parametrize(

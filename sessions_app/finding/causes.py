@@ -15,11 +15,10 @@ from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.counting import MOST, Count, Sql
 from sessions_app.models import Phase, Session, Status
 
 MOST_CAUSES = 200
-Sql = tuple[str, tuple[Any, ...]]
 _TABLE = Session._meta.db_table
 _EMPTY = "SELECT 1 WHERE 1 = 0"
 

@@ -3,14 +3,17 @@
 Beyond the limit a page shows "99+". A page that is open asks whether its list is still the one that it shows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
 
+from django.db import connection
 from django.db.models import IntegerField, QuerySet, Subquery
 
 MOST = 99
+# A SELECT and its parameters.
+Sql = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,16 @@ class Count:
 def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
     """How many rows there are, exact up to ``most``. One query, which stops there."""
     return Count.of(rows.order_by().values("pk")[: most + 1].count(), most)
+
+
+def count_each(selects: Sequence[Sql]) -> list[Count]:
+    """How many rows each SELECT gives, which ends by itself at one more than `MOST`. One query for all of them."""
+    if not selects:
+        return []
+    parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608 - selects of our own
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
+        return [Count.of(number) for number in cursor.fetchone()]
 
 
 class CountUpTo(Subquery):

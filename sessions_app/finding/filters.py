@@ -2,12 +2,14 @@
 
 import uuid
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.choices import CallableChoiceIterator
 
 from sessions_app.finding.hidden import MOST, contains, is_tagged, may_know_hidden
 from sessions_app.finding.search import history_contains, newest_sessions
@@ -61,15 +63,9 @@ class SessionFilter(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        agents = RegisteredAgent.objects.values_list("key", "title")
-        self.fields["agent"].widget.choices = [("", "any agent"), *agents]
-        people = User.objects.filter(is_active=True).order_by("username").values_list("username", "username")
-        self.fields["assignee"].widget.choices = [
-            ("", "anyone"),
-            ("me", "me"),
-            ("nobody", "nobody"),
-            *people[:200],
-        ]
+        # Read once, when the form is drawn: to filter takes neither.
+        self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
+        self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
 
     def where(self, *, complete: bool = False) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
@@ -123,6 +119,15 @@ class SessionFilter(forms.Form):
         """Whether any field but the search filters."""
         self.is_valid()
         return any(value for name, value in self.cleaned_data.items() if name != "q")
+
+
+def _agents() -> list[tuple[str, str]]:
+    return [("", "any agent"), *RegisteredAgent.objects.values_list("key", "title")]
+
+
+def _assignees() -> list[tuple[str, str]]:
+    people = User.objects.filter(is_active=True).order_by("username").values_list("username", "username")
+    return [("", "anyone"), ("me", "me"), ("nobody", "nobody"), *people[:200]]
 
 
 def _search(text: str, whole: bool, complete: bool) -> Q:

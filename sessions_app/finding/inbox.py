@@ -10,14 +10,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause, as_sql, causes_sql
-from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.counting import MOST, Count, Sql, count_each
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, STUCK = KINDS = ("approval", "doubt", "failed", "stuck")
@@ -83,13 +82,14 @@ def counts(now: datetime, where: Q | None = None) -> dict[str, Count]:
 
     :param where: A condition on the sessions.
     """
+    return dict(zip(KINDS, count_each(counted_lines(now, where)), strict=True))
+
+
+def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
+    """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
     selects = [as_sql(rows.order_by().values("pk")[: MOST + 1]) for rows in _rows(now, where).values()]
     selects.insert(KINDS.index(FAILED), causes_sql("1", where, MOST + 1))
-    parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
-        numbers = cursor.fetchone()
-    return {kind: Count.of(number) for kind, number in zip(KINDS, numbers, strict=True)}
+    return selects
 
 
 def total(numbers: Iterable[Count]) -> Count:

@@ -1,9 +1,23 @@
-"""The saved views that a user can open."""
+"""The saved views that a user can open, and how many sessions, or lines of the inbox, each of them shows."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
 
 from django.contrib.auth.models import User
 from django.db.models import Q
+from django.http import QueryDict
 
+from sessions_app.finding import inbox, queues
+from sessions_app.finding.causes import as_sql
+from sessions_app.finding.counting import MOST, Count, Sql, count_each
+from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import SavedView
+
+# A search has queries of its own, and looks at every session for a text that none has: too much for a chip.
+NOT_COUNTED = ("q", "customer")
+# Everybody can share views, so a person may see very many.
+MOST_COUNTED = 50
 
 
 def views_for(user: User) -> tuple[list[SavedView], list[SavedView]]:
@@ -15,3 +29,24 @@ def views_for(user: User) -> tuple[list[SavedView], list[SavedView]]:
     )
     own_views = [view for view in views if view.owner_id == user.pk]
     return own_views, [view for view in views if view.owner_id != user.pk]
+
+
+def count_views(views: Sequence[SavedView], user: User, now: datetime) -> dict[int, Count]:
+    """By the views' keys, how much each shows to the user, as the page counts that it opens. At most one query.
+
+    A view that searches for words is not counted, nor any after the first `MOST_COUNTED`.
+    """
+    filters = [(view.pk, QueryDict(view.query)) for view in views]
+    countable = [(pk, parameters) for pk, parameters in filters if parameters.keys().isdisjoint(NOT_COUNTED)]
+    selects = {pk: _counted(parameters, user, now) for pk, parameters in countable[:MOST_COUNTED]}
+    numbers = iter(count_each([select for parts in selects.values() for select in parts]))
+    return {pk: inbox.total(islice(numbers, len(parts))) for pk, parts in selects.items()}
+
+
+def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
+    where = SessionFilter(parameters, user=user).where()
+    # Without a query the address of the desk opens the inbox.
+    queue = parameters.get("queue", "all") if parameters else queues.ATTENTION.key
+    if queue == queues.ATTENTION.key:
+        return inbox.counted_lines(now, where or None)
+    return [as_sql(queues.select(queue, now, where).order_by().values("pk")[: MOST + 1])]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import template
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -63,7 +64,7 @@ def expires(at: datetime | None, now: datetime | None = None) -> SafeString | st
 
 
 def _time(at: datetime, text: str) -> SafeString:
-    title = f"{timezone.localtime(at):%d %B %Y, %H:%M:%S %Z}"
+    title = date_format(timezone.localtime(at), "DATETIME_FORMAT")
     return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, text)
 
 

@@ -33,9 +33,15 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     const form = $("form.dialog", dialog);
     if (!form || !dialog.open || !(form === event.detail.elt || dialog.contains(event.detail.target))) return;
+    toWhatIsWrong(form);
+  });
+  function toWhatIsWrong(form) {
     const wrong = $("[aria-invalid=true]:not([type=hidden]), .wrong :is(input, textarea, select)", form);
     if (wrong) wrong.focus();
-  });
+  }
+  // The same form as a page of its own.
+  const page = $("main form.dialog");
+  if (page) toWhatIsWrong(page);
 
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target.id === "dialog-body" && !dialog.open) dialog.showModal();

@@ -130,6 +130,6 @@ def _render(
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
     query_of_view = {"queue": queues.ATTENTION.key, **{name: text for name, text in filtered.items() if text}}
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
-    values |= chips_of(request, context.mask, query_of_view)
+    values |= chips_of(request, context, query_of_view)
     values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
     return render_page(request, "inbox/inbox.html", values, status=status)

@@ -108,7 +108,7 @@ def sessions_page(request: Request) -> HttpResponse:
         return render_page(request, "desk/sessions.html#list", values)
     query = {"queue": key} | {name: value for name, value in filtered.items() if value}
     mine = count_up_to(queues.select(key, now, Q(assignee=request.user)))
-    values |= chips_of(request, context.mask, query) | {"mine": mine}
+    values |= chips_of(request, context, query) | {"mine": mine}
     return render_page(request, "desk/sessions.html", values)
 
 

@@ -16,23 +16,27 @@ from sessions_app.access.roles import Actor
 from sessions_app.actions.saved_views import why_not_delete
 from sessions_app.desk.context import Request, render_page, staff_page, submit, wants_part
 from sessions_app.desk.forms.lists import ViewForm
+from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
-from sessions_app.finding.saved_views import views_for
+from sessions_app.finding.saved_views import count_views, views_for
 from sessions_app.models import StaffPermission
 
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
 
 
-def chips_of(request: Request, mask: Mask, query: Mapping[str, object]) -> dict[str, Any]:
-    """The views that a page offers as chips, and which of them it shows, for the template. One query.
+def chips_of(request: Request, context: PageContext, query: Mapping[str, object]) -> dict[str, Any]:
+    """The views that a page offers as chips, each with its count, and which of them it shows, for the template.
+
+    Two queries, one without any view to count.
 
     A view that filters by something that is hidden is left out: its address would show it.
     """
     own_views, shared = views_for(request.user)
-    rows = mask.rows([*own_views, *shared])
-    views = [view for view in rows if not shown.hides_in_query(mask, view.query)]
+    rows = context.mask.rows([*own_views, *shared])
+    views = [view for view in rows if not shown.hides_in_query(context.mask, view.query)]
     opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
-    return {"views": views, "opened": opened}
+    numbers = count_views(views, request.user, context.now)
+    return {"views": [(view, numbers.get(view.pk)) for view in views], "opened": opened}
 
 
 @staff_page

@@ -1,0 +1,1 @@
+"""The formats of the only language of the desk."""
