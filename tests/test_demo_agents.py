@@ -39,6 +39,13 @@ def test_each_is_registered_and_can_be_built(key):
     )
 
 
+def test_those_with_long_answers_stream_them():
+    assert [key for key in ("claims", "research", "letters") if registry.get(key).stream] == [
+        "claims",
+        "research",
+    ]
+
+
 @pytest.mark.parametrize("key", ["claims", "research", "letters"])
 def test_the_same_agent_has_the_same_definition_each_time_it_is_built(key):
     from agentstate.durable.definition import fingerprint

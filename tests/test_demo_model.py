@@ -394,3 +394,21 @@ def test_the_model_takes_its_time(claims, monkeypatch):
     monkeypatch.setenv("AGENTSTATE_DEMO_DELAY", "0.25")
     claims.say("Look up CLM-1042")
     assert waited == [0.25, 0.25]
+
+
+def test_a_streamed_reply_comes_word_by_word_and_is_the_one_that_comes_at_once(monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr("agentstate.demo.tools.delay", lambda times=1: waits.append(times))
+    generator = scripted.ScriptedChatGenerator()
+    messages = [ChatMessage.from_user("hello")]
+    (whole,) = generator.run(messages)["replies"]
+    chunks: list[str] = []
+    (streamed,) = generator.run(messages, streaming_callback=lambda chunk: chunks.append(chunk.content))[
+        "replies"
+    ]
+    assert (streamed.text, streamed.meta) == (whole.text, whole.meta)
+    assert whole.text
+    assert len(chunks) == len(whole.text.split()) > 3
+    assert "".join(chunks) == whole.text
+    # The whole reply takes one wait, the streamed one that and a short one for each word.
+    assert waits == [1, 1] + [0.06] * len(chunks)

@@ -46,6 +46,7 @@ LETTER = ToolPolicy(
 
 @agent(
     "claims",
+    stream=True,
     title="Claims desk",
     description="Answers questions on policies and claims, refunds deductibles once a person approves.",
     policies={
@@ -96,6 +97,7 @@ def claims_desk() -> "Agent":
 
 @agent(
     "research",
+    stream=True,
     title="Research desk",
     description="Reads every source the company has, one after the other, and reports. Slow on purpose.",
     policies={"list_sources": READING, "slow_research": ToolPolicy(idempotent=True, timeout=60), **MEMORY},
@@ -150,8 +152,6 @@ def _model() -> "ChatGenerator":
             timeout=60,
             max_retries=0,  # the worker tries again, and the session shows it
         )
-    from haystack.components.generators.chat import MockChatGenerator
-
     from agentstate.demo import scripted
 
-    return MockChatGenerator(response_fn=scripted.reply, model=scripted.MODEL)
+    return scripted.ScriptedChatGenerator()

@@ -11,20 +11,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from haystack.dataclasses import ChatMessage, ToolCall
-from haystack.tools import flatten_tools_or_toolsets
+from haystack import component
+from haystack.components.generators.chat import MockChatGenerator
+from haystack.dataclasses import ChatMessage, StreamingCallbackT, StreamingChunk, ToolCall
+from haystack.tools import ToolsType, flatten_tools_or_toolsets
 
 from agentstate.demo import intents, ledger, scripts
 from agentstate.demo import tools as demo_tools
 from agentstate.demo.request import Request, WantedCall
 from agentstate.names import SCRIPTED_MODEL
 
-if TYPE_CHECKING:
-    from haystack.tools import ToolsType
-
 MODEL = SCRIPTED_MODEL
+# How long a word of a reply takes, beside the wait for the first.
+WORD = 0.06
 # How the model announces a call, and what stands between that and what the call is about.
 _PHRASES = {
     "look_up_claim": ("look up claim", ""),
@@ -50,7 +51,34 @@ class ModelServerError(Exception):
         self.status_code = status_code
 
 
-def reply(messages: list[ChatMessage], tools: "ToolsType | None" = None) -> ChatMessage:
+@component
+class ScriptedChatGenerator:
+    """Takes its time for each word where a reply is streamed, as a model does."""
+
+    def __init__(self) -> None:
+        self.model = MODEL
+        self._at_once = MockChatGenerator(response_fn=reply, model=MODEL)
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self,
+        messages: list[ChatMessage],
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        tools: ToolsType | None = None,
+    ) -> dict[str, list[ChatMessage]]:
+        def write(chunk: StreamingChunk) -> None:
+            demo_tools.delay(WORD)
+            if streaming_callback is not None:
+                streaming_callback(chunk)
+
+        answer: dict[str, list[ChatMessage]] = self._at_once.run(
+            messages, write if streaming_callback is not None else None, generation_kwargs, tools=tools
+        )
+        return answer
+
+
+def reply(messages: list[ChatMessage], tools: ToolsType | None = None) -> ChatMessage:
     """The next message of the assistant, with its tool calls if it wants any.
 
     :raises ModelServerError: for the two requests that simulate failures.

@@ -21,7 +21,7 @@ PolicyNumber = Annotated[str, "The policy's number, such as POL-8801"]
 ClaimNumber = Annotated[str, "The claim's number, such as CLM-1042"]
 
 
-def delay(times: int = 1) -> None:
+def delay(times: float = 1) -> None:
     """Wait as long as a slow service or model would: `AGENTSTATE_DEMO_DELAY` seconds, 0.6 unless set."""
     time.sleep(times * float(os.environ.get("AGENTSTATE_DEMO_DELAY") or 0.6))
 
