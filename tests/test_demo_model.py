@@ -411,4 +411,4 @@ def test_a_streamed_reply_comes_word_by_word_and_is_the_one_that_comes_at_once(m
     assert len(chunks) == len(whole.text.split()) > 3
     assert "".join(chunks) == whole.text
     # The whole reply takes one wait, the streamed one that and a short one for each word.
-    assert waits == [1, 1] + [0.06] * len(chunks)
+    assert waits == [1, 1] + [0.1] * len(chunks)

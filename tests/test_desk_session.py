@@ -1,5 +1,7 @@
 """A session's page: right in every state, as quick for 10,000 steps as for ten, and true to the rows."""
 
+import html
+import json
 import re
 from datetime import timedelta
 from uuid import uuid4
@@ -22,7 +24,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     StepItem,
 )
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
-from sessions_app.models import Checkpoint, Event, Session, ToolCall
+from sessions_app.models import Checkpoint, Event, Session, StateValue, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -113,6 +115,56 @@ def test_retrieved_documents_are_shown_as_documents(desk):
     assert "Glass is covered." in text
     assert "cached" in text
     assert "$type" not in text
+
+
+def test_a_retry_is_told_in_its_step_where_the_model_failed(desk):
+    history = builders.asked()
+    for _ in range(2):
+        history.model_fails()
+        history.event(
+            "retry", builders.SYSTEM, reason="The model failed: RateLimitError: 429 Too Many Requests"
+        )
+    events = [event.position for event in Event.objects.filter(kind="retry")]
+    history.reply("Yes, it is covered.")
+    history.checkpoint("step")
+    text = page_of(history.session, desk)
+    step = text[text.index('aria-label="Step 1"') : text.index("Yes, it is covered.")]
+    assert "The model call failed 2 times." in step
+    words = " ".join(re.sub(r"<[^>]+>", " ", step).split())
+    assert re.search(r"Tried again after the failures of \d\d:\d\d:\d\d , \d\d:\d\d:\d\d", words)
+    assert [text.count(f'id="e{position}"') for position in events] == [1, 1]
+    assert (
+        "The model call failed and is tried again"
+        not in text[text.index('id="timeline"') : text.index("</ol>")]
+    )
+
+
+def test_the_state_shows_what_is_set_of_a_document_and_folds_the_rest(desk):
+    history = builders.asked()
+    unset = {"blob": None, "dataframe": None, "score": None, "sparse_embedding": None}
+    inner = {
+        "id": "1",
+        "content": "Glass is covered.",
+        "meta": {"note": None},
+        "embedding": [0.1, 0.2, 0.3],
+        **unset,
+    }
+    checkpoint = history.checkpoint("step")
+    docs = StateValue.objects.create(
+        branch=history.branch,
+        position=checkpoint.position,
+        key="docs",
+        value=[{"$type": "document", "value": inner}],
+    )
+    checkpoint.keys = {"docs": docs.position}
+    checkpoint.save()
+    text = html.unescape(page_of(history.session, desk, "state/"))
+    shown, whole = re.findall(r"<pre>(\[.*?)</pre>", text, re.DOTALL)
+    assert json.loads(shown) == [
+        {"id": "1", "content": "Glass is covered.", "meta": {"note": None}, "embedding": "3 numbers"}
+    ]
+    assert json.loads(whole) == [inner]
+    assert '<summary class="soft">All fields, also those that are not set</summary>' in text
 
 
 def test_a_big_result_is_not_on_the_timeline_but_on_its_own_page(desk):

@@ -25,7 +25,7 @@ from agentstate.names import SCRIPTED_MODEL
 
 MODEL = SCRIPTED_MODEL
 # How long a word of a reply takes, beside the wait for the first.
-WORD = 0.06
+WORD = 0.1
 # How the model announces a call, and what stands between that and what the call is about.
 _PHRASES = {
     "look_up_claim": ("look up claim", ""),

@@ -10,6 +10,7 @@ from typing import Any
 
 from agentstate.durable.state.tags import as_plain_data, without_tags
 from agentstate.names import TYPE_TAG
+from sessions_app.wording import count
 
 # Characters of a value that are shown on one line at most.
 LINE = 400
@@ -29,6 +30,8 @@ class RetrievedDocument:
 class ReadableValue:
     """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON.
 
+    ``fields_set`` is the JSON without the fields of documents that are not set, and with the length of an embedding for
+    its numbers; "" where that leaves nothing out.
     ``line`` is its beginning on one line: the facts of an object (``status active, limit 500``), or the text.
     """
 
@@ -36,6 +39,7 @@ class ReadableValue:
     plain: bool
     documents: list[RetrievedDocument]
     line: str
+    fields_set: str = ""
 
     @property
     def brief(self) -> bool:
@@ -44,16 +48,36 @@ class ReadableValue:
 
 def readable(value: Any) -> ReadableValue:
     documents = [_document(data) for data in _documents(value)]
+    shorter = without_tags(_with_fields_set(value)) if documents else None
     value = without_tags(value)
     if isinstance(value, str):
         return ReadableValue(value, True, documents, _one_line(value))
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    return ReadableValue(text, False, documents, _one_line(_facts(value) or text))
+    text = _as_json(value)
+    fields_set = _as_json(shorter) if documents and shorter != value else ""
+    return ReadableValue(text, False, documents, _one_line(_facts(value) or text), fields_set)
 
 
 def readable_arguments(arguments: Any) -> ReadableValue:
     """The arguments of a call: plain JSON as the model wrote it, in which a key ``$type`` is a key like others."""
     return readable(as_plain_data(arguments))
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _with_fields_set(value: Any) -> Any:
+    """A copy in which each document has only the fields that are set."""
+    if isinstance(value, list):
+        return [_with_fields_set(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not _is_document(value):
+        return {key: _with_fields_set(item) for key, item in value.items()}
+    fields = {key: item for key, item in value["value"].items() if item not in (None, {}, [])}
+    if isinstance(numbers := fields.get("embedding"), list):
+        fields["embedding"] = count(len(numbers), "number")
+    return {**value, "value": fields}
 
 
 def _facts(value: Any) -> str:
@@ -81,12 +105,15 @@ def _documents(value: Any) -> Iterator[dict[str, Any]]:
         for item in value:
             yield from _documents(item)
     elif isinstance(value, dict):
-        inner = value.get("value")
-        if value.get(TYPE_TAG) == "document" and isinstance(inner, dict):
-            yield inner
+        if _is_document(value):
+            yield value["value"]
         else:
             for item in value.values():
                 yield from _documents(item)
+
+
+def _is_document(value: dict[str, Any]) -> bool:
+    return value.get(TYPE_TAG) == "document" and isinstance(value.get("value"), dict)
 
 
 def _document(data: dict[str, Any]) -> RetrievedDocument:

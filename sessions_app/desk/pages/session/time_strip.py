@@ -170,7 +170,7 @@ def _totals(session: Session, spans: Sequence[Span], axis: float | None) -> list
             _LABELS[kind],
             duration(amount),
             round(min(max(amount / most * 190, 2), 190), 1) if amount else 0,
-            62 + 22 * row,
+            66 + 30 * row,
         )
         for row, (kind, amount) in enumerate(seconds.items())
     ]

@@ -263,6 +263,8 @@ class _Rows:
                     step.replies.append(row)
                 case Message():
                     items.append(MessageItem.of(row))
+                case Event() if row.kind == EventKind.RETRY and step is not None and step.failures:
+                    step.retries.append(row)
                 case Event():
                     failures = step.failures if step is not None else []
                     items.append(EventItem.of(row, said_above=failures[-1].error if failures else ""))

@@ -40,7 +40,10 @@ class Failures:
 
 @dataclass(slots=True)
 class StepItem:
-    """A checkpoint, and what happened from there to the next one."""
+    """A checkpoint, and what happened from there to the next one.
+
+    retries: each tells that a failed model call of the step is tried again.
+    """
 
     kind: ClassVar[str] = "step"
     checkpoint: Checkpoint
@@ -53,6 +56,7 @@ class StepItem:
     replies: list[Message] = field(default_factory=list)
     model_calls: list[ModelCall] = field(default_factory=list)
     calls: list[CallItem] = field(default_factory=list)
+    retries: list[Event] = field(default_factory=list)
     replaced: dict[int, Replacement] = field(default_factory=dict)
 
     @classmethod
