@@ -163,6 +163,20 @@ def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(o
     assert operator.post(address(session, action), fields | {"version": again["version"]}).status_code == 302
 
 
+def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_again(operator):
+    session = builders.waiting_for_approval()
+    fields = typed(session, "approve")
+    other = Client()
+    other.force_login(builders.user("supervisor", "sue"))
+    assert other.post(address(session, "approve"), fields).status_code == 302
+    answer = operator.post(address(session, "approve"), fields)
+    assert answer.status_code == 409
+    text = answer.content.decode()
+    words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+    assert re.search(r"Done last: .* sue approved issue_refund \d\d:\d\d:\d\d", words)
+    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
+
+
 def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
     session = builders.running()
     answer = operator.post(address(session, "message"), {"text": "Hurry", "version": 0})

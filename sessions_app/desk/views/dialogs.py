@@ -37,7 +37,10 @@ from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.models import Approval, Session
+from sessions_app.models import Approval, Event, Session
+
+# So many of a session's events say why a dialog is out of date.
+LAST_EVENTS = 2
 
 
 @staff_page
@@ -156,6 +159,7 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         "refusal": form.why_not(details),
         "queue": context.queue,
         "moved": moved,
+        "last_events": _last_events(context) if moved else (),
         "back": request.POST.get("back", request.GET.get("back", "")),
         "now": context.now,
         "changes": changes_of(context) if continues else None,
@@ -169,6 +173,12 @@ def _render(request: Request, form: ActionForm, *, status: int = 200, moved: boo
         form.data = typed
     template = "session/dialog.html#dialog" if wants_part(request) else "session/dialog.html"
     return render_page(request, template, values, status=status)
+
+
+def _last_events(context: SessionContext) -> list[Event]:
+    """What was done last, for a person whose page is out of date: who did it, and when. One query."""
+    newest = Event.objects.filter(session=context.session).order_by("-position")[:LAST_EVENTS]
+    return context.mask.rows(list(newest)[::-1])
 
 
 @staff_page
