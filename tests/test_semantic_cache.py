@@ -351,8 +351,8 @@ def test_in_a_script_the_model_is_asked_and_the_log_says_why(
     register(desk)
     assert DurableAgent.of(driving.KEY, tmp_path / "session.jsonl").run("Is hail covered?").text == "Answer 1"
     assert (
-        "The agent made-for-a-test has a semantic_cache, and runs without a store for its replies."
-        in caplog.text
+        "The agent made-for-a-test has a semantic_cache, for which only the desk has a store: "
+        "its model is always asked here." in caplog.text
     )
 
 

@@ -190,7 +190,7 @@ def agent(
     :param embedder: Makes the Haystack text embedder by which the agent's long-term memory and its sessions are
         compared by meaning; without one they are compared by words. Called in workers only.
     :param semantic_cache: On the desk, questions that mean the same as an earlier one of the same customer are answered
-        by its reply, without asking the model. None: never.
+        by its reply, without asking the model. None: never. In a script the model is always asked.
     :param breakpoints: Where each of its sessions stops, on the desk and in scripts, until it is resumed.
     :param stream: Request the model's replies as a stream, so that an open page of a session shows them while they are
         written. An agent with a streaming callback of its own needs no such request.

@@ -152,7 +152,8 @@ def _run(
         logger.warning("The agent %s has tools with a cache_ttl, and runs without a cache.", durable.key)
     if options.replies is None and durable.semantic_cache is not None:
         logger.warning(
-            "The agent %s has a semantic_cache, and runs without a store for its replies.", durable.key
+            "The agent %s has a semantic_cache, for which only the desk has a store: its model is always asked here.",
+            durable.key,
         )
     snapshot = journal.load()
     context = RunContext(
