@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
+from haystack.dataclasses import ChatMessage
 from haystack.dataclasses import ToolCall as Call
 from haystack.tools import tool
 
@@ -580,3 +581,27 @@ def test_an_invalid_time_is_refused(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=f"{name} must be more than 0 seconds"):
         ToolPolicy(**options)
+
+
+def test_the_tools_of_an_agent_that_a_tool_runs_have_the_key_of_that_one_call() -> None:
+    keys: list[str] = []
+
+    def pay(amount: Annotated[int, "how much"]) -> str:
+        """Pay."""
+        keys.append(agentstate.idempotency_key())
+        return "paid"
+
+    payer = Agent(
+        chat_generator=scripted([Call("pay", {"amount": 1}), Call("pay", {"amount": 2})], "Paid."),
+        tools=[tool(pay)],
+    )
+
+    def delegate() -> str:
+        """Let another agent pay."""
+        payer.run([ChatMessage.from_user("pay both")])
+        return agentstate.idempotency_key()
+
+    durable = agentstate.DurableAgent(sample_agents.one_tool(delegate), MemoryJournal.open(session_id="anna"))
+    durable.run("hi")
+    [result] = [result for message in durable.history() for result in message.tool_call_results]
+    assert keys == [result.result, result.result]

@@ -8,7 +8,8 @@ current_key: ContextVar[str | None] = ContextVar("agentstate_idempotency_key", d
 def idempotency_key() -> str:
     """The key of the tool call that is running now: the same each time that this call is run again.
 
-    Pass it to the service that has the side effect, so that it can tell a repetition from a second request.
+    Pass it to the service that has the side effect, so that it can tell a repetition from a second request. All that a
+    tool does by running another agent is one call with one key: add what tells the calls in there apart.
 
     :raises RuntimeError: outside a tool call of a durable run.
     """
