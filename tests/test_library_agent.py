@@ -158,6 +158,16 @@ async def _stops(journal: Any) -> None:
     assert effects == ["model(0)", "fast(q0)", "model(1)"]
 
 
+def test_a_checkpoint_of_another_session_is_refused_and_discards_nothing(journal: Any) -> None:
+    other = talk(MemoryJournal.open(session_id="bob"))
+    other.run("ho")
+    talk(journal).run("hi")
+    with pytest.raises(LookupError, match="That checkpoint is none of the session 'anna'"):
+        talk(journal).resume(at=other.checkpoints()[0])
+    assert asked(talk(journal)) == ["hi"]
+    assert talk(journal).resume(at=talk(journal).checkpoints()[0]).text == "hi (None)"
+
+
 def test_an_asynchronous_run_stops_at_the_same_breakpoints(tmp_path: Path) -> None:
     asyncio.run(_stops(tmp_path / "anna.jsonl"))
 

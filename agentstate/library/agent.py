@@ -202,7 +202,7 @@ class DurableAgent:
             would repeat an effect of a discarded one needs approval.
         :param changes: Values of the agent's state there, as `run` takes them, and under ``messages`` the conversation.
             Without `at` the unfinished step begins again with them.
-        :raises LookupError: if nothing was asked yet.
+        :raises LookupError: if nothing was asked yet, or for a checkpoint that the session's history does not have.
         :raises AsyncOnly: for an agent that only `resume_async` can run.
         :raises ValueError: for a change of what the agent's state does not have.
         """

@@ -75,7 +75,7 @@ class TurnRules:
             store = journal.store
             self._tell_memory(store)
             if at is not None or changes:
-                back_to = at.position if at is not None else None
+                back_to = _position(store, at) if at is not None else None
                 # The memory is told first. If the process dies between the two, the next run tells it how it is.
                 journal.go_back(
                     back_to, state, messages, discarding=lambda position: self._tell_memory(store, position)
@@ -164,6 +164,18 @@ def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage] | None", may_be
     if not messages and not may_be_empty:
         raise ValueError("There is no message to run the agent with.")
     return [message_body(message) for message in messages or ()]
+
+
+def _position(store: "Store", checkpoint: "SessionCheckpoint") -> int:
+    """:raises LookupError: for a checkpoint of another session."""
+    from agentstate.journals.going_back import checkpoints
+
+    same = [row for row in checkpoints(store) if row.position == checkpoint.position]
+    if same and same != [checkpoint]:
+        raise LookupError(
+            f"That checkpoint is none of the session {store.session_id!r}: take one of checkpoints()."
+        )
+    return checkpoint.position
 
 
 def _ask(store: "Store", bodies: list[Record], key: str, inputs: Record) -> None:
