@@ -118,6 +118,20 @@ def test_the_repairs_of_a_stuck_session_are_one_click_away(supervisor, states):
     text = supervisor.get(f"{LIST}{doubt.pk}/change/").content.decode()
     assert f'href="/sessions/{doubt.pk}/memory/"' in text
     assert f'href="/sessions/{doubt.pk}/decide/?call=' in text
+    assert f'href="/sessions/{doubt.pk}/release/"' not in text
+    running = states["running"]
+    text = supervisor.get(f"{LIST}{running.pk}/change/").content.decode()
+    assert f'href="/sessions/{running.pk}/release/"' in text
+    # What cannot be done while a worker runs it is not offered.
+    assert f'href="/sessions/{running.pk}/memory/"' not in text
+
+
+def test_the_page_that_asks_for_a_reason_counts_its_sessions_and_has_a_way_back(supervisor, states):
+    for names, heading in ((["paused"], "Resume 1 session"), (["paused", "failed"], "Resume 2 sessions")):
+        chosen = {"action": "resume", "_selected_action": [str(states[name].pk) for name in names]}
+        text = supervisor.post(LIST, chosen).content.decode()
+        assert f"<h1>{heading}</h1>" in text
+        assert f'<a class="closelink" href="{LIST}">Cancel</a>' in text
 
 
 def test_no_value_of_the_conversation_is_shown_even_where_nothing_is_configured_as_hidden(supervisor):

@@ -275,13 +275,17 @@ def test_an_entry_is_edited_and_erased_from_its_page(supervisor: Client) -> None
         "text": "Calls are fine",
         "reason": "She said so",
     }
-    assert supervisor.post(address, fields).status_code == 302
+    # The text to be edited stands in its field, and nowhere else.
+    assert page.count(MAIL) == 1
+    assert supervisor.post(address, fields)["Location"] == f"/sessions/{session.pk}/memories/"
     entry.refresh_from_db()
     assert entry.text == "Calls are fine"
     assert entry.edited_at is not None
     session.refresh_from_db()
     erase = {"version": session.version, "entry": entry.pk, "reason": "She asked us to"}
-    assert supervisor.post(f"/sessions/{session.pk}/erase-entry/", erase).status_code == 302
+    erasing = f"/sessions/{session.pk}/erase-entry/"
+    assert "Calls are fine" in supervisor.get(erasing, {"entry": entry.pk}).content.decode()
+    assert supervisor.post(erasing, erase)["Location"] == f"/sessions/{session.pk}/memories/"
     assert supervisor.get(address, {"entry": entry.pk}).status_code == 404
     trail = supervisor.get(f"/sessions/{session.pk}/audit/").content.decode()
     assert "erased an entry of the long-term memory" in trail

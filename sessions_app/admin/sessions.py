@@ -36,7 +36,7 @@ from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.finding import queues, stuck
 from sessions_app.finding.filters import id_begins_with
 from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
-from sessions_app.wording import status_label
+from sessions_app.wording import count, status_label
 
 # Django's own class takes no type arguments when it runs.
 if TYPE_CHECKING:
@@ -108,6 +108,14 @@ class QueueFilter(admin.SimpleListFilter):
         return queryset.filter(queues.queue_filter(key, now)) if key else queryset
 
 
+# What has no button at the top of a session's page.
+_REPAIRS = {
+    RELEASE: "release it from its worker",
+    EDIT_MEMORY: "edit its memory",
+    ANSWER_STEP: "complete its step manually",
+}
+
+
 class ReasonForm(forms.Form):
     reason = forms.CharField(max_length=2000, widget=forms.Textarea(attrs={"rows": 3}))
 
@@ -171,10 +179,13 @@ class SessionAdmin(ReadOnly):
             if action.label and not action.impossible(session)
         ]
         links += [
-            (reverse("dialog", args=[session.pk, EDIT_MEMORY.key]), "edit its memory"),
+            (reverse("dialog", args=[session.pk, action.key]), words)
+            for action, words in _REPAIRS.items()
+            if not action.impossible(session)
+        ]
+        links += [
             (reverse("state", args=[session.pk]), "edit its state"),
             (reverse("conversation", args=[session.pk]), "edit its messages"),
-            (reverse("dialog", args=[session.pk, ANSWER_STEP.key]), "complete its step manually"),
         ]
         waiting = ToolCall.objects.filter(branch=session.branch_id).filter(
             Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision="")
@@ -261,7 +272,7 @@ class SessionAdmin(ReadOnly):
     ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{title} {sessions.count()} sessions",
+            "title": f"{title} {count(sessions.count(), 'session')}",
             "form": form,
             "sessions": Mask.configured().rows(sessions),
             "action": request.POST["action"],

@@ -29,7 +29,7 @@ from sessions_app.desk.context import (
     submit,
     wants_part,
 )
-from sessions_app.desk.forms import form_of, repair
+from sessions_app.desk.forms import form_of, memory_entries, repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, demo
@@ -97,11 +97,13 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
 def _where_next(request: Request, action: Action, session: Session) -> str:
     """The page to show once it is done: the session, or the inbox as it was filtered if the dialog was opened there.
 
-    Who sends a message is brought to where the answer will be.
+    Who sends a message is brought to where the answer will be, and who changes the long-term memory back to it.
     """
     page, _, query = request.POST.get("back", "").partition("?")
     if page == "inbox":
         return f"{resolve_url('inbox')}?{QueryDict(query).urlencode()}" if query else resolve_url("inbox")
+    if action in memory_entries.FORMS:
+        return address("memories", session.pk, queue=queue_of(request))
     if action is not MESSAGE:
         return session_url(session, queue_of(request))
     tab = "conversation" if page == "conversation" else "session"
