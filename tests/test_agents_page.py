@@ -204,6 +204,12 @@ def test_the_list_counts_the_sessions_of_each_agent_exactly_up_to_99(
     with django_assert_num_queries(7):
         text = text_of(operator.get("/agents/"))
     # Running, waiting, all.
-    assert "The few few m 0 00000000 2 0 99 " in text
-    assert "The many many m 0 00000000 99+ 99 99+ " in text
-    assert "The none none m 0 00000000 0 0 0" in text
+    assert "The few few m 0 2 0 99 " in text
+    assert "The many many m 0 99+ 99 99+ " in text
+    assert "The none none m 0 0 0 0" in text
+
+
+def test_the_list_says_what_each_agent_is_for(operator: Client) -> None:
+    builders.agent("letters", title="Letter room", description="Sends letters to policy holders.")
+    text = text_of(operator.get("/agents/"))
+    assert "Letter room letters Sends letters to policy holders." in text
