@@ -130,6 +130,7 @@ def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
         )
     database: dict[str, Any] = {**dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)}
     if url.startswith("sqlite:"):
+        database["ENGINE"] = "agentstate.sqlite"
         # IMMEDIATE: a transaction takes the write lock when it begins, so that writers wait instead of failing.
         database["OPTIONS"] = {
             "factory": OwnersConnection,

@@ -123,7 +123,7 @@ def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven."""
-    if "sqlite3" in settings.DATABASES["default"]["ENGINE"]:
+    if "sqlite" in settings.DATABASES["default"]["ENGINE"]:
         settings.DATABASES["default"]["TEST"]["NAME"] = str(
             tmp_path_factory.mktemp("database") / "test.sqlite3"
         )

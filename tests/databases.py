@@ -19,6 +19,7 @@ def connected(url: str, pool: int = 0) -> Iterator[None]:
     """Let this thread work on the database at `url` instead of the test suite's, with so many connections in a pool."""
     parsed: dict[str, Any] = {**dj_database_url.parse(url)}
     if url.startswith("sqlite"):
+        parsed["ENGINE"] = "agentstate.sqlite"
         parsed["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
     else:
         parsed["ENGINE"] = "agentstate.postgresql"

@@ -6,7 +6,9 @@ import stat
 from contextlib import closing
 
 import pytest
+from django.db import connection, connections
 
+from agentstate.sqlite.base import DatabaseWrapper
 from agentstate.sqlite_file import OwnersConnection
 from tools.processes import MANAGE, environment, run
 
@@ -73,3 +75,20 @@ def test_migrate_makes_it_so_and_a_worker_keeps_it_so(file):
     done = run(SWEEP, env)
     assert done.returncode == 0, done.stderr
     assert set(modes(file).values()) == {0o600}
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the engine for SQLite")
+def test_the_engine_reads_placeholders_and_percent_signs_as_djangos_does():
+    assert isinstance(connections["default"], DatabaseWrapper)
+    with connection.cursor() as cursor:
+        for number in (1, 2):
+            cursor.execute("SELECT %s, '100 %% of %%s', %s", [number, "%s"])
+            assert cursor.fetchall() == [(number, "100 % of %s", "%s")]
+        cursor.execute("SELECT %(a)s, %(b)s", {"a": 3, "b": "4"})
+        assert cursor.fetchall() == [(3, "4")]
+        cursor.execute("SELECT '100 % of %s'")
+        assert cursor.fetchall() == [("100 % of %s",)]
+        cursor.executemany("INSERT INTO auth_group (name) VALUES (%s)", [["a"], ["b"]])
+        cursor.execute("SELECT name FROM auth_group WHERE name IN ('a', 'b') ORDER BY name")
+        assert cursor.fetchall() == [("a",), ("b",)]

@@ -143,7 +143,8 @@ class CheckPendingCalls(DurableHook):
         for call in calls:
             record = run.calls[call.id or ""]
             arguments, _ = encode_lossy(call.arguments)
-            pending.append(run.update_call(record, sent=None if arguments == record.arguments else arguments))
+            sent = None if arguments == record.arguments else arguments
+            pending.append(record if sent is record.sent else run.update_call(record, sent=sent))
         _suspend_for_doubts(run, pending)
         effects.suspend_for_approvals(run, pending)
         if run.signals.stop_request:

@@ -17,7 +17,7 @@ from haystack.components.agents.tool_calling import ToolNotFoundException
 from haystack.dataclasses import StreamingCallbackT
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import run_context
+from agentstate.durable import collector, run_context
 from agentstate.durable.agent import WrappedAgent
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
@@ -155,7 +155,8 @@ def _run(
             "The agent %s has a semantic_cache, for which only the desk has a store: its model is always asked here.",
             durable.key,
         )
-    snapshot = journal.load()
+    with collector.paused():
+        snapshot = journal.load()
     context = RunContext(
         journal=journal,
         snapshot=snapshot,
@@ -179,7 +180,8 @@ def _run(
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
     try:
-        arguments = {**_arguments(context, snapshot), **_live_arguments(options)}
+        with collector.paused():
+            arguments = {**_arguments(context, snapshot), **_live_arguments(options)}
         result = yield _Start(context, arguments)
     except Suspended as suspended:
         return _end_run(context, suspended.end)

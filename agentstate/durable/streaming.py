@@ -71,11 +71,10 @@ def may_be_shown(generator: Any, options: dict[str, Any], *, streams: bool) -> b
 
     :param streams: The agent is registered with ``stream=True``.
     """
-    if not takes_callback(generator):
+    streams_itself = _callback(generator, options) is not None
+    if not streams_itself and not (streams and _may_begin_to_stream(generator, options)):
         return False
-    if _callback(generator, options) is not None:
-        return True
-    return streams and _may_begin_to_stream(generator, options)
+    return takes_callback(generator)  # last: to look at a signature takes longer than all else here
 
 
 def with_partial_reply(

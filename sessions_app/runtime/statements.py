@@ -26,7 +26,8 @@ Values = dict[str, Any]
 Converter = Callable[[Any, BaseDatabaseWrapper], Any]
 Statement = tuple[str, tuple[Converter | None, ...]]
 Rows = list[tuple[type[Model], tuple[str, ...], list[Values]]]
-_json = json.JSONEncoder().encode
+# What is stored was encoded before (`agentstate.durable.state.encoding`), so it does not contain itself.
+_json = json.JSONEncoder(check_circular=False).encode
 _pending: ContextVar["Rows | None"] = ContextVar("agentstate_pending_rows", default=None)
 # Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
 ROWS_AT_ONCE = 100
@@ -108,11 +109,11 @@ def _insert_all(inserts: Rows) -> None:
     database = connections[DEFAULT_DB_ALIAS]
     few = sum(len(rows) for _, _, rows in batches) <= ROWS_AT_ONCE
     statements = [batches] if few and database.vendor == "postgresql" else [[batch] for batch in batches]
-    for parts in statements:
-        lengths = tuple((model, names, len(rows)) for model, names, rows in parts)
-        sql, converters = _insert_sql(database.vendor, lengths)
-        values = [value for _, _, rows in parts for row in rows for value in row.values()]
-        with database.cursor() as cursor:
+    with database.cursor() as cursor:
+        for parts in statements:
+            lengths = tuple((model, names, len(rows)) for model, names, rows in parts)
+            sql, converters = _insert_sql(database.vendor, lengths)
+            values = [value for _, _, rows in parts for row in rows for value in row.values()]
             cursor.execute(sql, _converted(converters, values, database))
 
 

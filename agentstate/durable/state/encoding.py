@@ -34,6 +34,7 @@ from agentstate.names import OUTPUTS_TAG, TYPE_TAG
 Json = Any
 MAX_DEPTH = 100
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_STRINGS = frozenset({str})
 # By default Python neither writes nor reads longer integers as decimal text.
 MAX_BITS = 13_000
 
@@ -84,6 +85,8 @@ def clean_text(text: str) -> str:
     """The text without what databases refuse: NUL characters and lone surrogates become U+FFFD."""
     if "\x00" in text:
         text = text.replace("\x00", "\ufffd")
+    if text.isascii():
+        return text
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -130,7 +133,11 @@ def decode(data: Json) -> Any:
     if not isinstance(data, dict):
         return data
     if TYPE_TAG not in data:
-        return {key: item if type(item) in _PLAIN else decode(item) for key, item in data.items()}
+        values = dict(data)
+        for key, item in data.items():
+            if type(item) not in _PLAIN:
+                values[key] = decode(item)
+        return values
     tag, value = data[TYPE_TAG], data["value"]
     if tag == "float":
         return float(value)
@@ -188,7 +195,10 @@ class _Encoder:
 
     def _whole(self, value: Any, path: str) -> Json:
         if type(value) is list:
-            return [self.encode(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return [
+                item if _is_stored_as_it_is(item) else self.encode(item, f"{path}[{index}]")
+                for index, item in enumerate(value)
+            ]
         if type(value) is dict:
             return self._mapping(value, path)
         if type(value) is tuple:
@@ -223,8 +233,11 @@ class _Encoder:
         return hex(value)
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Json:
-        if TYPE_TAG not in value and all(type(key) is str for key in value):
-            data = {clean_text(key): self.encode(item, f"{path}[{key!r}]") for key, item in value.items()}
+        if TYPE_TAG not in value and _STRINGS.issuperset(map(type, value)):
+            data = {
+                clean_text(key): item if _is_stored_as_it_is(item) else self.encode(item, f"{path}[{key!r}]")
+                for key, item in value.items()
+            }
             if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
                 return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
             return data
@@ -254,6 +267,16 @@ class _Encoder:
     def _lose(self, value: Any) -> None:
         self.lost = True
         self.lost_type = self.lost_type or f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _is_stored_as_it_is(value: Any) -> bool:
+    """Whether this is a plain value that needs no encoding: a quick test, which most values of a step pass."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii() and "\x00" not in value)
+    if kind is int:
+        return bool(value.bit_length() < MAX_BITS)
+    return value is None or kind is bool
 
 
 def _is_unchanged_by_databases(value: float) -> bool:
