@@ -244,7 +244,7 @@ def see_through(
     person: Person,
     *meanwhile: Callable[[], object],
     at_once: int = 24,
-    seconds: float = 300,
+    seconds: float = 900,
 ) -> dict[UUID, str]:
     """Start the sessions that are wanted, some at once, and decide what waits, until each has ended.
 

@@ -28,11 +28,11 @@ def start(**fields: Any) -> Session:
 
 @pytest.mark.parametrize("text", malformed.TEXTS.values(), ids=malformed.TEXTS)
 def test_every_reader_reads_any_text_or_refuses_it_at_once(text):
-    began = time.perf_counter()
+    began = time.process_time()
     for reader in (typed.whole_number, typed.read_time, typed.read_number, typed.read_json):
         with contextlib.suppress(Invalid):
             reader(text)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def running(command: tuple[str, ...], env: Mapping[str, str], cwd: Path = PROJEC
 def run(
     command: tuple[str, ...], env: Mapping[str, str], cwd: Path = PROJECT
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end, within a minute."""
+    """Run to the end, within four minutes."""
     return subprocess.run(
-        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240
     )

@@ -25,7 +25,7 @@ import psycopg
 import redis
 
 T = TypeVar("T")
-START_SECONDS = 30
+START_SECONDS = 120
 _PREFIX = "agentstate-test-"
 
 

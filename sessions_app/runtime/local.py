@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 SESSIONS_AT_ONCE = 4
 REQUESTS_AT_ONCE = 8
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 3.5
 STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
