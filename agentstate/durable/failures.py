@@ -10,6 +10,8 @@ _TRANSIENT_NAMES = re.compile(
     r"(Timeout|ConnectionError|ConnectError|ConnectTimeout|ReadError|RemoteProtocolError|APIConnectionError)"
 )
 MAX_DELAY = 300.0
+# Far more than the desk shows, which masks an error before it cuts it off.
+_LONGEST = 100_000
 
 
 class ModelFailed(Exception):
@@ -42,12 +44,12 @@ def beginning(text: str, most: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """``Type: message``, at most 4,000 characters."""
+    """``Type: message``, at most 100,000 characters."""
     try:
         text = str(error).strip() or "no message"
     except Exception:  # an error's own code may fail
         text = "no message"
-    return beginning(f"{type(error).__name__}: {text}", 4000)
+    return beginning(f"{type(error).__name__}: {text}", _LONGEST)
 
 
 def is_transient(error: BaseException) -> bool:

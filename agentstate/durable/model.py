@@ -10,7 +10,7 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
-from agentstate.durable.failures import GarbledReply, ModelFailed, beginning
+from agentstate.durable.failures import GarbledReply, ModelFailed
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
@@ -246,14 +246,10 @@ def _check_replies(result: Any) -> list[ChatMessage]:
     if not isinstance(replies, list) or not all(
         isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
     ):
-        raise GarbledReply(
-            f"The chat generator did not answer with assistant messages but with {beginning(str(result), 500)}"
-        )
+        raise GarbledReply(f"The chat generator did not answer with assistant messages but with {result}")
     for call in [call for reply in replies for call in reply.tool_calls]:
         if not isinstance(call.tool_name, str) or not isinstance(call.arguments, dict):
-            raise GarbledReply(
-                f"The chat generator asks for an invalid tool call: {beginning(str(call), 500)}"
-            )
+            raise GarbledReply(f"The chat generator asks for an invalid tool call: {call}")
     return replies
 
 

@@ -30,6 +30,14 @@ def beginning(mask: Mask, text: str) -> str:
     return HIDDEN if mask.hides_anything else text
 
 
+def cut_off(text: str, most: int) -> str:
+    """At most so many characters of a text that is stored. One that is longer is masked for good, then cut off."""
+    if len(text) <= most:
+        return text
+    masked = Mask.configured().text(text)
+    return masked if len(masked) <= most else f"{masked[: most - 1].rstrip()}…"
+
+
 def in_one_line(text: str, length: int) -> str:
     """A text that is stored as a title, in one line.
 

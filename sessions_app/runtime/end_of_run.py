@@ -24,6 +24,7 @@ from agentstate.durable.run_end import (
     RunEnd,
 )
 from agentstate.names import CallState
+from sessions_app.access.shown import cut_off
 from sessions_app.history.failures import cause_key
 from sessions_app.models import (
     Approval,
@@ -38,6 +39,8 @@ from sessions_app.models import (
 from sessions_app.runtime.statements import Fence
 
 Json = Any
+# Characters of an error, or of why a session waits: each list of sessions reads them.
+LONGEST_REASON = 4_000
 
 # The statuses that a request of a person takes precedence over. A turn that has ended is not cancelled afterwards.
 _OVERRULED = {
@@ -68,16 +71,19 @@ def end_run(
     status = overruling.status if overruling else intended
     if overruling is None:
         _record_open_decisions(session, end, now)
+    reason = cut_off(end.reason, LONGEST_REASON)
+    # An error has a field of its own.
+    error, why = (reason, "") if isinstance(end, Failed) else ("", reason)
     values: dict[str, Json] = resting_fields(
         status,
         # A session that a person stopped has the reason of that person.
-        why=None if overruling or isinstance(end, Paused | Cancelled) else _why(end),
+        why=None if overruling or isinstance(end, Paused | Cancelled) else why,
         waiting_for=end.waiting_for,
         now=now,
         delay=end.delay if isinstance(end, RetryLater) else 0.0,
     )
     values |= {
-        "error": end.error if isinstance(end, Failed) else "",
+        "error": error,
         "change": F("change") + 1,
         "updated_at": now,
     }
@@ -87,7 +93,7 @@ def end_run(
     if isinstance(end, Finished):
         values |= {
             "final_answer": end.final_answer,
-            "exit_reason": end.exit_reason[:200],
+            "exit_reason": cut_off(end.exit_reason, 200),
             "breakpoint_hit": None,
         }
     if isinstance(end, AtBreakpoint) and overruling is None:
@@ -106,7 +112,7 @@ def end_run(
             EventKind(event),
             position=fence.position + 1,
             actor_name=worker,
-            reason=end.reason,
+            reason=reason,
             data=data,
             at=now,
         )
@@ -147,11 +153,6 @@ def _overruling_request(intended: Status, stop_request: str) -> StopRequest | No
     """What a person has requested, if the session gets its status instead of the intended one."""
     request = StopRequest(stop_request) if stop_request else None
     return request if request and intended in _OVERRULED[request] else None
-
-
-def _why(end: RunEnd) -> str:
-    """An error has a field of its own."""
-    return "" if isinstance(end, Failed) else end.reason
 
 
 def _record_open_decisions(session: Session, end: RunEnd, now: datetime) -> None:

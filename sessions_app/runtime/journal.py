@@ -33,6 +33,7 @@ from agentstate.durable.records import (
 )
 from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, RunEnd
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
+from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
@@ -40,7 +41,7 @@ from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
-from sessions_app.runtime.end_of_run import end_run, progress_fields
+from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, progress_fields
 from sessions_app.runtime.leases import Claim
 
 Json = Any
@@ -198,6 +199,7 @@ class OrmJournal:
             if failed is not None:
                 values = asdict(failed)
                 values["ended_at"] = max(failed.started_at, failed.ended_at)
+                values["error"] = cut_off(failed.error, LONGEST_REASON)
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
             return str(end_run(self._session, self.claim.worker, end, fence, now))
 

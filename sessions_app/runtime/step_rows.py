@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
+from sessions_app.access.shown import cut_off
 from sessions_app.history.message_rows import pack
 from sessions_app.models import Branch, LossyResult, Message, ModelCall, ToolCall
 from sessions_app.runtime import statements
@@ -73,7 +74,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, w
                 "branch_id": branch.pk,
                 "position": record.position,
                 "call_id": record.call_id,
-                "tool": record.tool[:200],
+                "tool": cut_off(record.tool, 200),
                 "arguments": record.arguments,
                 "status": record.status,
                 "error": "",

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.availability import shows
-from sessions_app.access.typed import cut, whole_number
+from sessions_app.access.shown import in_one_line
+from sessions_app.access.typed import whole_number
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import ReadableValue, readable
@@ -19,6 +20,8 @@ from sessions_app.history.memory_entries import entries_about
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import Event, Message, ModelCall, ToolCall
 
+# Characters of a name in the audit trail.
+_NAME = 60
 Row = TypeVar("Row", ToolCall, Message, ModelCall, Event)
 
 
@@ -64,7 +67,7 @@ def _at(model: type[Row], context: SessionContext, key: str) -> Row | None:
 def _call(name: str, read: Callable[[ToolCall], Any]) -> _Finder:
     def find_call(context: SessionContext, key: str) -> _StoredValue | None:
         call = _at(ToolCall, context, key)
-        what = f"of call {call.position} of {cut(call.tool)}" if call else ""
+        what = f"of call {call.position} of {in_one_line(call.tool, _NAME)}" if call else ""
         return (f"{name} {what}", read(call), call.position) if call else None
 
     return find_call
@@ -109,7 +112,7 @@ def _state(context: SessionContext, key: str) -> _StoredValue | None:
     if place is None or place >= len(values):
         return None
     name, value = values[place]
-    return f"the state value {cut(name)} at {checkpoint.position}", value, checkpoint.position
+    return f"the state value {in_one_line(name, _NAME)} at {checkpoint.position}", value, checkpoint.position
 
 
 def _entry(context: SessionContext, key: str) -> _StoredValue | None:
