@@ -55,7 +55,7 @@ def decide_batch(request: Request) -> HttpResponse:
     """Approve or reject the calls that are ticked, all of one tool, and show the outcome of each."""
     context = page_context(request)
     form = BatchForm(request.POST)
-    # No tool has a NUL character in its name, and PostgreSQL takes none.
+    # The page's own field: no tool has a NUL character in its name, and in an address the middleware refuses one.
     tool = request.POST.get("tool", "").replace("\x00", "")
     query = QueryDict(mutable=True)
     query.update({"kind": inbox.APPROVAL, "tool": tool})
@@ -89,7 +89,7 @@ def _render(
     session_filter = SessionFilter(query, user=request.user)
     where = session_filter.where()
     kind = query.get("kind", "") if query.get("kind", "") in inbox.KINDS else ""
-    tool = query.get("tool", "").replace("\x00", "")
+    tool = query.get("tool", "")
     in_batch = bool(tool) and not context.why_not.of(APPROVE)
     page = inbox_pages.read_page(
         context,
