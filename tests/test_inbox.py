@@ -68,6 +68,12 @@ def test_every_kind_is_in_one_list_the_oldest_first_with_counts(desk):
 def test_a_chip_leaves_one_kind(desk, kind, title):
     all_kinds()
     assert titles(desk, f"kind={kind}") == [title]
+    assert "1 to decide, the oldest " in text_of(desk, f"/inbox/?kind={kind}")
+
+
+def test_of_one_tool_it_is_not_said_how_many_calls_wait(desk):
+    all_kinds()
+    assert "to decide, the oldest" not in text_of(desk, "/inbox/?tool=issue_refund")
 
 
 def test_an_empty_inbox_says_so(desk):

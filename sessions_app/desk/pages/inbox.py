@@ -87,11 +87,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class InboxPage:
-    """``next`` is the ``after`` of the next page, "" on the last; ``tone`` of the whole."""
+    """``next`` is the ``after`` of the next page, "" on the last.
+
+    number: of the lines on all pages; None where only those of one tool are listed, which are not counted.
+    """
 
     lines: list[Line]
     chips: list[Chip]
-    total: Count
+    number: Count | None
     next: str
     mark: str
 
@@ -125,9 +128,9 @@ def read_page(
     ]
     chips = [Chip(name, CHIPS[name], number) for name, number in numbers.items()]
     total = inbox.total(numbers.values())
-    return InboxPage(
-        lines, [Chip("", "All", total), *chips], total, found.next, _mark(context, found, lines, numbers)
-    )
+    number = None if tool else numbers.get(kind, total)
+    mark = _mark(context, found, lines, numbers)
+    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, mark)
 
 
 def _mark(context: PageContext, found: Entries, lines: Sequence[Line], numbers: Mapping[str, Count]) -> str:
