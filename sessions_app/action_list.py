@@ -41,6 +41,7 @@ class Action:
     command: the help of its verb on the command line, for an action that asks for nothing but a reason.
     admin: its label among the admin's actions, likewise; "" for none.
     bulk: it may be done to many sessions at once.
+    participle: what is said of sessions to which a bulk action does it: ``paused``.
     bulk_fields: what a bulk action of it asks for besides the reason: fields of `BulkAction`.
     """
 
@@ -58,6 +59,7 @@ class Action:
     command: str = ""
     admin: str = ""
     bulk: bool = False
+    participle: str = ""
     bulk_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,6 +108,7 @@ RESUME = Action(
     command="Resume a session.",
     admin="Resume…",
     bulk=True,
+    participle="resumed",
 )
 PAUSE = Action(
     key="pause",
@@ -120,6 +123,7 @@ PAUSE = Action(
     command="Stop a session for now.",
     admin="Pause…",
     bulk=True,
+    participle="paused",
 )
 REWIND = Action(
     key="rewind",
@@ -167,6 +171,7 @@ CANCEL = Action(
     command="End a session's work.",
     admin="End session…",
     bulk=True,
+    participle="ended",
 )
 MESSAGE = Action(
     key="message",
@@ -262,6 +267,7 @@ ASSIGN = Action(
     button="Assign",
     done="Assigned.",
     bulk=True,
+    participle="assigned",
     bulk_fields=("assignee",),
 )
 NOTE = Action(

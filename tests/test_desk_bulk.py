@@ -63,9 +63,10 @@ def test_a_list_leads_to_acting_on_all_that_it_shows(operator):
 def test_the_estimate_says_what_would_be_refused_and_why(operator):
     *_, done = three()
     text = plain(operator.get("/bulk/?queue=all&kind=pause"))
-    assert "<b>2 of 3 sessions</b>" in text
+    assert "<b>2 of 3 sessions</b> can be paused. Each gets" in text
     assert re.search(
-        rf'1</b> It is not running\. <span class="soft">\s*<a class="link" href="/sessions/{done.pk}/">Three',
+        r'1</b> will be left as it is: It is not running\. <span class="soft">\s*'
+        rf'<a class="link" href="/sessions/{done.pk}/">Three',
         text,
     )
 
@@ -169,9 +170,7 @@ def test_a_wrong_filter_acts_on_nothing(operator):
 def test_where_none_can_be_done_the_button_says_so(operator):
     builders.done()
     text = plain(operator.get("/bulk/?queue=all&kind=pause"))
-    assert re.search(
-        r'class="button first" aria-disabled="true" title="It is possible for none of them."', text
-    )
+    assert re.search(r'class="button first" aria-disabled="true" title="None of these can be paused."', text)
     assert "No session is chosen." in plain(operator.get("/bulk/?queue=paused&kind=pause"))
 
 
@@ -320,16 +319,21 @@ def test_where_nothing_is_ticked_nothing_is_chosen(operator, pick):
     three()
     page = operator.get(f"/bulk/?queue=all&pick={pick}")
     assert page.status_code == 400
-    assert "can be changed now" not in plain(page)
+    assert "can be paused" not in plain(page)
     assert begin(operator, f"queue=all&kind=pause&pick={pick}").status_code == 400
     assert not BulkAction.objects.exists()
 
 
-@pytest.mark.parametrize("queue, title", [("paused", "Resume"), ("running", "Pause"), ("done", "Assign")])
-def test_a_bulk_action_opens_on_what_fits_the_queue(operator, queue, title):
+@pytest.mark.parametrize(
+    "queue, title",
+    [("paused", "Resume"), ("running", "Pause"), ("done", "Assign"), ("waiting", "Assign"), ("all", "Pause")],
+)
+def test_a_bulk_action_opens_on_what_most_of_the_sessions_allow(operator, queue, title):
     builders.paused()
     builders.done()
     builders.queued()
+    builders.queued()
+    builders.waiting_for_approval()
     page = plain(operator.get(f"/bulk/?queue={queue}"))
     assert re.search(rf'<a href="[^"]*" aria-current="page">{title}', page)
 

@@ -7,6 +7,7 @@ state does not allow the action is refused with the reason, and the others conti
 """
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -18,7 +19,7 @@ from django.utils import timezone
 from sessions_app import locks
 from sessions_app.access.errors import ActionError, Forbidden, Invalid, Locked, Moved, NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, Action
+from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME, Action
 from sessions_app.actions import steer
 from sessions_app.actions.base import (
     BY_FIELDS,
@@ -61,6 +62,20 @@ class Estimate:
     refused: list[Refusal]
 
 
+def bulk_fitting(*, actor: Actor, sessions: QuerySet[Session]) -> Action:
+    """The action to begin with for these sessions: to pause or to resume them, whichever more of them allow now.
+
+    To assign them where neither is possible for any. To end sessions is never the first choice. Two queries.
+    """
+    now = timezone.now()
+    numbers = {action: 0 for action in (PAUSE, RESUME) if actor.may(action.permission)}
+    for session in _read(sessions.order_by("pk").distinct()[:MOST]) if numbers else ():
+        for action in numbers:
+            numbers[action] += not action.impossible(session, now=now)
+    fitting = max(numbers, key=lambda action: numbers[action], default=ASSIGN)
+    return fitting if numbers.get(fitting) else ASSIGN
+
+
 def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Estimate:
     """How many of the sessions the action is possible for, and why not for the others. Three queries; changes nothing.
 
@@ -72,10 +87,8 @@ def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Es
     now = timezone.now()
     total = possible = 0
     refused: dict[str, Refusal] = {}
-    agents = {agent.key: agent for agent in RegisteredAgent.objects.all()}
-    for session in selected.defer("inputs", "totals", "final_answer").iterator():
+    for session in _read(selected):
         total += 1
-        session.registered_agent = agents.get(session.agent)
         why = action.impossible(session, now=now)
         if not why:
             possible += 1
@@ -177,6 +190,14 @@ def unattended(now: datetime | None = None) -> list[int]:
         Exists(items.filter(outcome=Outcome.PENDING)), created_at__lte=since, stopped_at=None
     )
     return list(unfinished.exclude(Exists(items.filter(done_at__gt=since))).values_list("pk", flat=True))
+
+
+def _read(selected: QuerySet[Session]) -> Iterator[Session]:
+    """The sessions with their agents, for the rules of the actions. Two queries."""
+    agents = {agent.key: agent for agent in RegisteredAgent.objects.all()}
+    for session in selected.defer("inputs", "totals", "final_answer").iterator():
+        session.registered_agent = agents.get(session.agent)
+        yield session
 
 
 def _do(bulk: BulkAction, actor: Actor, item: BulkItem) -> bool:

@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, NOT_ALLOWED, PAUSE, RESUME
+from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE, RESUME
 from sessions_app.desk.context import (
     Request,
     number,
@@ -29,8 +29,7 @@ from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
 
-# What a person most likely does with the sessions of a queue, and what takes a bulk action back.
-FITTING = {"attention": RESUME, "waiting": RESUME, "paused": RESUME, "done": ASSIGN}
+# What takes a bulk action back.
 REVERSE = {PAUSE.key: RESUME, RESUME.key: PAUSE}
 
 
@@ -41,11 +40,11 @@ def begin(request: Request) -> HttpResponse:
     context = page_context(request)
     actor = context.actor
     choices = {action.key: action for action in ACTIONS.values() if action.bulk}
-    action = choices.get(request.GET.get("kind", ""), FITTING.get(queue_of(request), PAUSE))
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
     where = session_filter.where(complete=True)
     sessions = queues.select(queue_of(request) or "all", context.now, where)
+    action = choices.get(request.GET.get("kind", "")) or actions.bulk_fitting(actor=actor, sessions=sessions)
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
@@ -76,6 +75,7 @@ def begin(request: Request) -> HttpResponse:
         "query": query,
         "filtered": describe_query(query, context.mask),
         "estimate": estimate,
+        "why_none": f"None of these can be {action.participle}.",
         "problem": problem,
         "form": form,
     }
