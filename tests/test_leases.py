@@ -228,6 +228,14 @@ def test_a_heartbeat_records_that_the_worker_is_alive() -> None:
     assert (worker.name, worker.started_at, worker.beat_at, worker.stopped_at) == ("host:1", NOW, LATER, None)
 
 
+def test_a_process_that_has_the_name_of_an_earlier_one_has_its_own_start() -> None:
+    leases.Heartbeat("host:1").beat(NOW)
+    second = leases.Heartbeat("host:1")
+    second.beat(LATER)
+    second.beat(LATER + timedelta(minutes=1))
+    assert Worker.objects.get().started_at == LATER
+
+
 @pytest.fixture
 def broken_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The database is unavailable at the first heartbeat."""

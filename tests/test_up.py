@@ -137,6 +137,15 @@ def test_it_stops_soon_and_without_a_traceback(env, signum):
     assert "Traceback" not in up.output
 
 
+@pytest.mark.slow
+def test_its_worker_is_online_before_any_session_was_run(env):
+    with running((*UP, "--no-demo"), env) as up:
+        up.wait_for_output(ADDRESS)
+        with closing(sqlite3.connect(env["DATABASE_URL"].removeprefix("sqlite:///"))) as database:
+            names = "SELECT name FROM sessions_app_worker WHERE stopped_at IS NULL"
+            wait_for(lambda: len(database.execute(names).fetchall()) == 1, "the worker's heartbeat")
+
+
 def statuses(env, agent):
     """The statuses of the agent's sessions, as the database has them."""
     with closing(sqlite3.connect(env["DATABASE_URL"].removeprefix("sqlite:///"))) as database:

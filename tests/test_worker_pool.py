@@ -4,10 +4,13 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from celery import signals
 from celery.concurrency import get_implementation
 from kombu.asynchronous import Hub
 
 from agentstate.celery import app
+from sessions_app.runtime import process
 
 
 def pool() -> Any:
@@ -33,3 +36,22 @@ def test_a_worker_is_told_when_a_child_ends():
     assert not hub.readers
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.parametrize("kind, own", [("threads", True), ("solo", True), ("prefork", False)])
+def test_a_process_that_runs_sessions_itself_is_online_from_its_start(
+    kind: str, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent of a pool of processes runs none, and may fork again: it has no connection to the database."""
+    started: list[str] = []
+    monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
+    consumer = SimpleNamespace(pool=object.__new__(get_implementation(kind)))
+    process._start_heartbeat_of_threads(sender=consumer)
+    assert started == ["heartbeat"] * own
+
+
+def test_each_process_of_a_pool_is_online_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
+    signals.worker_process_init.send(sender=None)
+    assert started == ["heartbeat"]

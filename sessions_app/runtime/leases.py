@@ -168,6 +168,7 @@ class Heartbeat:
         self.worker = worker
         self._every = settings.AGENTSTATE_HEARTBEAT_SECONDS if every is None else every
         self._claims: set[Claim] = set()
+        self._started_at: datetime | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"heartbeat of {worker}", daemon=True)
@@ -196,6 +197,7 @@ class Heartbeat:
     def beat(self, now: datetime | None = None) -> None:
         """One heartbeat. A claim whose session another worker has taken is marked as lost."""
         now = now or timezone.now()
+        self._started_at = self._started_at or now
         with self._lock:
             claims = [claim for claim in self._claims if not claim.lost.is_set()]
         valid = renew(claims, now) if claims else set()
@@ -203,10 +205,11 @@ class Heartbeat:
             if claim not in valid:
                 claim.lost.set()
         Worker.objects.bulk_create(
-            [Worker(name=self.worker, started_at=now, beat_at=now)],
+            [Worker(name=self.worker, started_at=self._started_at, beat_at=now)],
             update_conflicts=True,
             unique_fields=["name"],
-            update_fields=["beat_at", "stopped_at"],
+            # Processes of a container that is started again have the names of those before.
+            update_fields=["started_at", "beat_at", "stopped_at"],
         )
 
     def _run(self) -> None:

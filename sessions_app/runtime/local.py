@@ -136,6 +136,7 @@ def worker() -> Iterator[threading.Thread]:
 
     Yields the worker's thread. It is still alive afterwards if a step did not end in time.
     """
+    from sessions_app.runtime.process import heartbeat
     from sessions_app.runtime.worker import stopping
 
     logging.getLogger("celery").setLevel(logging.WARNING)
@@ -144,6 +145,8 @@ def worker() -> Iterator[threading.Thread]:
     controller = _Worker()
     thread = threading.Thread(target=controller.start, name="worker", daemon=True)
     thread.start()
+    # Celery's signals of a worker that has started are sent by its command line only.
+    heartbeat()
     try:
         yield thread
     finally:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from celery import signals
+from celery.concurrency.prefork import TaskPool as PreforkPool
 
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.leases import Heartbeat, sign_off
@@ -53,8 +54,15 @@ def _publish_agents(**kwargs: Any) -> None:
 
 @signals.worker_process_init.connect
 def _start_heartbeat(**kwargs: Any) -> None:
-    """An idle worker counts as online, too."""
+    """An idle worker counts as online, too. Celery sends this in each process of a pool, after the fork."""
     heartbeat()
+
+
+@signals.worker_ready.connect
+def _start_heartbeat_of_threads(sender: Any, **kwargs: Any) -> None:
+    """A pool of threads runs sessions in this very process; the parent of a pool of processes runs none."""
+    if not isinstance(sender.pool, PreforkPool):
+        heartbeat()
 
 
 @signals.worker_process_shutdown.connect
