@@ -559,6 +559,69 @@ def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     assert "waiting 20 min" in description
 
 
+def times_of(session, now):
+    strip = time_strip.strip(builders.context_of(session, now=now))
+    assert strip is not None
+    return [f"{total.label} {total.duration}" for total in strip.totals]
+
+
+def test_approvals_that_wait_at_the_same_time_are_waited_for_once():
+    history = builders.looked_up()
+    history.reply("", [("issue_refund", {"claim": name, "amount": 1}) for name in ("a", "b", "c")])
+    approvals = [history.ask(call) for call in history.calls]
+    for approval, minutes in zip(approvals, (5, 13, 15), strict=True):
+        approval.decision = "approved"
+        approval.decided_at = history.now + timedelta(minutes=minutes)
+        approval.save()
+    now = history.now + timedelta(minutes=15)
+    assert "waiting 15 min" in times_of(history.rest("paused"), now)
+
+
+def test_tools_that_run_at_the_same_time_take_their_time_once_and_no_idle_time_is_lost():
+    history = builders.asked()
+    history.reply("", [("lookup_policy", {"policy": name}) for name in ("POL-1", "POL-2")])
+    first, second = history.calls
+    history.begin(first)
+    history.begin(second)
+    since = second.started_at
+    assert since is not None
+    for call in (first, second):
+        call.started_at = since
+        history.finish(call, {}, ended_at=since + timedelta(seconds=10))
+    history.add(tool_seconds=18.0)  # the totals add both up: 20 s
+    history.now = since + timedelta(seconds=40)
+    session = history.rest("paused", why="lunch")
+    history.checkpoint()
+    assert times_of(session, history.now)[1] == "tools 10 s"
+
+
+def test_a_model_call_that_runs_counts_up_to_now():
+    history = builders.looked_up()
+    session = history.rest("running")
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=history.now + timedelta(hours=1))
+    before = float(session.totals["model_seconds"])
+    times = times_of(session, history.now + timedelta(seconds=80 - before))
+    assert times[0] == "model 1 min 20 s"
+    assert kinds_of_bars(session, history.now + timedelta(seconds=80))[0][-1] == "model"
+
+
+def test_a_tool_that_runs_counts_up_to_now_and_to_the_end_of_a_lost_workers_lease():
+    history = builders.asked()
+    history.reply("", [("lookup_policy", {"policy": "POL-1"})])
+    started = history.begin(history.calls[-1]).started_at
+    assert started is not None
+    session = history.rest("running")
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=started + timedelta(seconds=40))
+    assert "tools 30 s" in times_of(session, started + timedelta(seconds=30))
+    assert "tools 40 s" in times_of(session, started + timedelta(seconds=90))
+
+
+def test_a_session_that_does_not_run_has_no_running_model_call():
+    history = builders.looked_up()
+    now = history.now + timedelta(minutes=3)
+    assert kinds_of_bars(history.rest("queued"), now)[0][-1] == "idle"
+
+
 def test_who_takes_a_session_assigns_it_to_nobody_else(desk):
     session = builders.done()
     actions.assign(

@@ -1,10 +1,13 @@
-"""Model, tool, waiting and idle time of the newest steps, as bars on one axis."""
+"""Model, tool, waiting and idle time of the newest steps, as bars on one axis.
 
-from collections.abc import Sequence
+What runs now counts up to now. Calls that ran or waited at the same time count once.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from agentstate.names import STEP_KINDS
+from agentstate.names import OPEN_CALL_STATES, STEP_KINDS
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import (
     Branch,
@@ -79,31 +82,51 @@ def strip(context: SessionContext) -> Strip | None:
         return None
     is_whole = len(starts) <= STEPS
     position, start = starts[min(len(starts), STEPS) - 1]
-    spans = [*_spans(branch, position - 1, now), *_doubt_spans(session, branch, position - 1, now)]
+    recorded, running = _spans(session, branch, position - 1, now)
+    recorded += _doubt_spans(session, branch, position - 1, now)
+    spans = [*recorded, *running]
     live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
     end = max(
         [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
     )
     seconds = (end - start).total_seconds() if is_whole else None
     return Strip(
-        start, end, _bars(_cells(spans, start, end)), _totals(session, spans, seconds), is_whole, live
+        start,
+        end,
+        _bars(_cells(spans, start, end)),
+        _totals(session, recorded, running, seconds),
+        is_whole,
+        live,
     )
 
 
-def _spans(branch: Branch, after: int, now: datetime) -> list[Span]:
+def _spans(session: Session, branch: Branch, after: int, now: datetime) -> tuple[list[Span], list[Span]]:
+    """What has ended or waits, and what runs now. Of the latter, the session's totals know nothing yet."""
     models = ModelCall.objects.visible_on(branch, after=after).values_list("started_at", "ended_at")
-    tools = ToolCall.objects.visible_on(branch, after=after).values_list(
-        "started_at", "ended_at", "approval__asked_at", "approval__decided_at", "status", "decided_by"
+    tools = list(
+        ToolCall.objects.visible_on(branch, after=after).values_list(
+            "started_at", "ended_at", "approval__asked_at", "approval__decided_at", "status", "decided_by"
+        )
     )
     spans: list[Span] = [("model", started, ended) for started, ended in models]
+    running: list[Span] = []
+    is_running = session.status == Status.RUNNING
+    # A worker whose lease is over may have ended.
+    until = min(now, session.lease_expires_at or now)
     for started, ended, requested, decided, status, decided_by in tools:
-        if started is not None:
+        if started is not None and status == CallStatus.STARTED and is_running:
+            running.append(("tool", started, max(started, until)))
+        elif started is not None:
             # How long a call ran of which a person said what happened is unknown.
             unknown = status == CallStatus.DOUBT or (decided_by and requested is None)
             spans.append(("tool", started, started if unknown or ended is None else ended))
         if requested is not None:
             spans.append(("waiting", requested, decided or now))
-    return spans
+    if is_running and not any(status in OPEN_CALL_STATES for *_, status, _ in tools):
+        # A model call is recorded when it ends. It began when its run did, or after what that did last.
+        began = max([session.updated_at, *(last for _, _, last in spans)])
+        running.append(("model", began, max(began, until)))
+    return spans, running
 
 
 def _doubt_spans(session: Session, branch: Branch, after: int, now: datetime) -> list[Span]:
@@ -151,7 +174,9 @@ def _bars(cells: Sequence[str]) -> list[Bar]:
     return bars
 
 
-def _totals(session: Session, spans: Sequence[Span], axis: float | None) -> list[Total]:
+def _totals(
+    session: Session, recorded: Sequence[Span], running: Sequence[Span], axis: float | None
+) -> list[Total]:
     """``axis`` are the seconds of the whole session, None where the bars do not begin at its beginning.
 
     The bar of the idle time ends where the longest other one does: a session may rest for days.
@@ -159,11 +184,19 @@ def _totals(session: Session, spans: Sequence[Span], axis: float | None) -> list
     seconds = {
         "model": float(session.totals.get("model_seconds", 0)),
         "tool": float(session.totals.get("tool_seconds", 0)),
-        "waiting": sum((last - first).total_seconds() for kind, first, last in spans if kind == "waiting"),
+        "waiting": _sum(span for span in recorded if span[0] == "waiting"),
     }
+    together = 0.0
+    for kind, counted in seconds.items():
+        spans = [span for span in (*recorded, *running) if span[0] == kind]
+        together += _union(spans)
+        # The session's totals add the calls up, those at the same time too.
+        twice = _sum(spans) - _union(spans)
+        seconds[kind] = max(counted + _sum(span for span in running if span[0] == kind) - twice, 0.0)
     most = max(seconds.values()) or axis or 1.0
     if axis is not None:
-        seconds["idle"] = max(axis - sum(seconds.values()), 0.0)
+        several_kinds = together - _union([*recorded, *running])
+        seconds["idle"] = max(axis - sum(seconds.values()) + several_kinds, 0.0)
     return [
         Total(
             kind,
@@ -174,3 +207,18 @@ def _totals(session: Session, spans: Sequence[Span], axis: float | None) -> list
         )
         for row, (kind, amount) in enumerate(seconds.items())
     ]
+
+
+def _sum(spans: Iterable[Span]) -> float:
+    return sum((last - first).total_seconds() for _, first, last in spans)
+
+
+def _union(spans: Iterable[Span]) -> float:
+    """The seconds in which at least one of the spans was."""
+    seconds, end = 0.0, None
+    for _, first, last in sorted(spans, key=lambda span: span[1:]):
+        begin = first if end is None else max(first, end)
+        if last > begin:
+            seconds += (last - begin).total_seconds()
+        end = last if end is None else max(last, end)
+    return seconds
