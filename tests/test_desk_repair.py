@@ -146,6 +146,10 @@ def test_a_correction_that_rewinds_says_what_it_discards_and_is_compared_and_und
     assert f'<a href="/sessions/{session.pk}/branches/1/compare/">Compare</a>' in page
     comparison = supervisor.get(f"/sessions/{session.pk}/branches/1/compare/", follow=True).content.decode()
     assert f'href="/sessions/{session.pk}/undo/"' in comparison
+    call = ToolCall.objects.filter(branch__session=session).earliest("position")
+    call_page = " ".join(supervisor.get(f"/sessions/{session.pk}/calls/{call.pk}/").content.decode().split())
+    assert "The model reads instead" in call_page
+    assert '<p class="say">It has lapsed.</p>' in call_page
 
 
 def test_two_checkpoints_of_the_current_history_offer_no_undo(supervisor):

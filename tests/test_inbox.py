@@ -9,9 +9,11 @@ from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app import actions
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import causes, inbox
-from sessions_app.models import Approval, RegisteredAgent, SavedView, Session, ToolCall, Worker
+from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -230,6 +232,87 @@ def test_what_the_agent_noted_for_itself_is_no_finding(desk):
     # In an order of the database's own: PostgreSQL stores the keys of JSON sorted.
     assert all(fact in text for fact in ("lookup_policy ", "policy POL-7", "active yes", "limit 500.0"))
     assert "Noted." not in text
+
+
+def refunding_after(history: builders.History, policy: str = "POL-7") -> Session:
+    history.reply("I refund it.", [("issue_refund", {"claim": "CLM-1042", "policy": policy, "amount": 120})])
+    history.ask(history.calls[-1])
+    return history.rest("waiting", waiting_for="approval")
+
+
+def go_on(session: Session) -> builders.History:
+    """The session as its next worker finds it, to be continued by hand."""
+    history = builders.History.__new__(builders.History)
+    history.session = Session.objects.get(pk=session.pk)
+    history.now, history.calls, history.step = timezone.now(), [], 1
+    return history
+
+
+def correct(session: Session, role: str, text: str, **how) -> Session:
+    row = Message.objects.filter(branch__session=session, role=role).latest("position")
+    actor = Actor.of(User.objects.filter(username="sue").first() or builders.user("supervisor", "sue"))
+    return actions.replace_message(
+        actor=actor, session_id=session.pk, position=row.position, text=text, reason="It was wrong", **how
+    )
+
+
+def test_a_finding_that_a_person_corrected_is_the_one_that_the_model_read(desk):
+    history = builders.looked_up()
+    session = refunding_after(history)
+    correct(session, "tool", '{"policy": "POL-7", "status": "lapsed", "limit": 80.0}', rewind=True)
+    refunding_after(go_on(session))
+    text = text_of(desk)
+    assert "lookup_policy policy POL-7, status lapsed, limit 80.0 (corrected by sue) Claim" in text
+    assert "status active" not in text
+    correct(session, "tool", "It is in arrears.", rewind=True)
+    refunding_after(go_on(session))
+    assert "lookup_policy It is in arrears. (corrected by sue) Claim" in text_of(desk)
+
+
+def test_words_that_a_person_corrected_are_those_that_the_model_read(desk):
+    session = refunding_after(builders.looked_up())
+    correct(session, "user", "Is my windscreen covered by POL-8?", rewind=True)
+    history = go_on(session)
+    history.lookup("POL-8")
+    refunding_after(history)
+    text = text_of(desk)
+    assert "Ada Lovelace “Is my windscreen covered by POL-8?” (corrected by sue) lookup_policy" in text
+    assert "covered by POL-7" not in text
+
+
+def test_a_correction_after_the_call_was_asked_for_says_that_the_model_had_asked_before(desk):
+    session = refunding_after(builders.looked_up())
+    correct(session, "tool", "It has lapsed.")
+    assert "It has lapsed. (corrected by sue after the call was asked for)" in text_of(desk)
+
+
+def test_what_is_hidden_stays_hidden_in_a_corrected_finding(desk, settings):
+    settings.AGENTSTATE_MASK_KEYS = ["limit"]
+    settings.AGENTSTATE_MASK_PATTERNS = ["POL-[0-9]+"]
+    session = refunding_after(builders.looked_up())
+    correct(session, "tool", r'{"policy": "POL\u002d7", "status": "lapsed", "limit": 80.0}', rewind=True)
+    refunding_after(go_on(session))
+    text = text_of(desk)
+    assert "&quot;policy&quot;: &quot;••••&quot;, &quot;status&quot;: &quot;lapsed&quot;" in text
+    assert "80.0" not in text
+    assert "d7" not in re.sub(r"[0-9a-f-]{36,}", "", text)
+
+
+def test_findings_are_about_what_the_call_is_about(desk):
+    history = builders.looked_up()
+    for policy in ("POL-8", "POL-9"):
+        history.lookup(policy)
+    session = refunding_after(history, policy="POL-7")
+    text = text_of(desk)
+    assert "lookup_policy policy POL-7, status active Claim" in text
+    assert "POL-9" not in text
+    Session.objects.filter(pk=session.pk).delete()
+    history = builders.looked_up()
+    for policy in ("POL-8", "POL-9"):
+        history.lookup(policy)
+    refunding_after(history, policy="none of them")
+    text = text_of(desk)
+    assert "lookup_policy policy POL-8, status active lookup_policy policy POL-9, status active Claim" in text
 
 
 def test_what_is_hidden_stays_hidden_in_the_words_and_the_findings(desk, settings):

@@ -83,17 +83,18 @@ class Card:
 def read_cards(
     context: PageContext, keys: Iterable[int], typed: Mapping[str, str] | None = None
 ) -> dict[int, Card]:
-    """The cards of the approvals with these keys, with what a person decides by. At most ten queries.
+    """The cards of the approvals with these keys, with what a person decides by. At most twelve queries.
 
     :param typed: What was typed into the fields, which are named by the approval: see `prefix_of`.
     """
     rows = Approval.objects.filter(pk__in=list(keys)).order_by("pk")
-    approvals = context.mask.rows(rows.select_related("call", "session__branch", "repeats__branch"))
-    if not approvals:
+    originals = list(rows.select_related("call", "session__branch", "repeats__branch"))
+    if not originals:
         return {}
+    approvals = context.mask.rows(originals)
     load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
-    evidence = evidence_of([(row.session.current_branch, row.call) for row in approvals], context.mask)
+    evidence = evidence_of([(row.session.current_branch, row.call) for row in originals], context.mask)
     return {
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
         for card in cards(requests, context.mask, typed, in_batch=typed is not None)

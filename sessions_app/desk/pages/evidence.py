@@ -1,18 +1,23 @@
 """What a person decides by: what the customer said last before a call, and what the last tools found.
 
-What an agent writes into its working memory is no finding.
-At most five queries for any number of calls. Of each history only the rows directly before the call are read.
+What a person corrected is shown as it was corrected. What an agent writes into its working memory is no finding.
+At most seven queries for any number of calls. Of each history only the rows directly before the call are read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast, Length, Substr
+from django.db.models import JSONField, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Coalesce, Length, Substr
 
+from agentstate.durable.state.tags import as_plain_data
 from agentstate.names import MEMORY_TOOLS
+from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import Mask
+from sessions_app.access.typed import read_json
+from sessions_app.desk.pages import replacements
+from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, CallStatus, Message, ToolCall
@@ -21,47 +26,65 @@ from sessions_app.wording import shorten
 # So many positions before a call are looked at: some sixty steps for the customer's words, some eight for findings.
 WORDS_WITHIN, FINDINGS_WITHIN = 400, 50
 FINDINGS = 2
-# Characters of a result as JSON text; a longer one is not read.
+# Characters of a result, or of a call's arguments, as JSON text; a longer one is not read.
 LONGEST_READ = 5_000
 SHOWN = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``text`` is the tool's result in a few words, masked."""
+    """``text`` is the tool's result in a few words, masked; ``corrected`` says by whom it was, "" if it was not."""
 
     tool: str
     text: str
+    corrected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """``words`` are the customer's, or of the ``author`` among the staff; "" where there are none near the call."""
+    """``words`` are the customer's, or of the ``author`` among the staff; "" where there are none near the call.
+
+    ``corrected`` says by whom the words were corrected, "" if they were not.
+    """
 
     words: str = ""
     author: str = ""
+    corrected: str = ""
     findings: list[Finding] = field(default_factory=list)
 
 
 Place = tuple[Branch, ToolCall]  # a call, and the branch whose history shows it
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A message or a call near the call that is decided, with the ``values`` of its arguments."""
+
+    pk: int
+    position: int
+    tool: str = ""
+    values: frozenset[str] = frozenset()
+
+
 def of_calls(places: Sequence[Place], mask: Mask) -> dict[int, Evidence]:
-    """By the keys of the calls."""
-    messages = Message.objects.filter(role=Message.Role.USER)
-    calls = (
-        ToolCall.objects.filter(status=CallStatus.DONE).exclude(result=None).exclude(tool__in=MEMORY_TOOLS)
-    )
-    words_before = _before(places, messages, WORDS_WITHIN)
-    calls_before = _before(places, calls, FINDINGS_WITHIN)
-    texts = _texts((pks[:FINDINGS] for pks in words_before.values()), mask)
-    findings = _findings((pks[:FINDINGS] for pks in calls_before.values()), mask)
+    """By the keys of the calls, which are not masked: findings are chosen by the values of their arguments."""
+    after: dict[Branch, int] = {}
+    for branch, call in places:
+        after[branch] = min(after.get(branch, call.position), call.position - WORDS_WITHIN)
+    replaced = replacements.on_each(after, mask)
+    words = {
+        call.pk: [row for row in rows if row.position not in replaced[branch.pk].rows][:FINDINGS]
+        for (branch, call), rows in _before(places, _messages(), WORDS_WITHIN)
+    }
+    calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups(), FINDINGS_WITHIN)}
+    texts = _texts((row.pk for rows in words.values() for row in rows), mask)
+    findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
     return {
         call.pk: Evidence(
-            *next((texts[pk] for pk in words_before[call.pk][:FINDINGS] if pk in texts), ("", "")),
-            [findings[pk] for pk in reversed(calls_before[call.pk][:FINDINGS]) if pk in findings],
+            *_words(words[call.pk], texts, replaced[branch.pk], call),
+            _corrected(calls[call.pk], findings, replaced[branch.pk], call),
         )
-        for _, call in places
+        for branch, call in places
     }
 
 
@@ -73,41 +96,134 @@ def in_few_words(value: Any, limit: int = SHOWN) -> str:
     return shorten(shown.line, limit)
 
 
-def _before(places: Sequence[Place], rows: QuerySet[Any], within: int) -> dict[int, list[int]]:
-    """The keys of the rows directly before each call, the last first. One query."""
+def _messages() -> QuerySet[Any, Any]:
+    return Message.objects.filter(role=Message.Role.USER).values("pk", "branch_id", "position")
+
+
+def _lookups() -> QuerySet[Any, Any]:
+    """The calls that found something, with the arguments that they ran with as JSON text."""
+    calls = (
+        ToolCall.objects.filter(status=CallStatus.DONE).exclude(result=None).exclude(tool__in=MEMORY_TOOLS)
+    )
+    ran = Cast(Coalesce("sent", "arguments", output_field=JSONField()), TextField())
+    return calls.annotate(ran=Substr(ran, 1, LONGEST_READ + 1)).values(
+        "pk", "branch_id", "position", "tool", "ran"
+    )
+
+
+def _before(
+    places: Sequence[Place], rows: QuerySet[Any, Any], within: int
+) -> Iterator[tuple[Place, list[_Row]]]:
+    """The rows directly before each call, the last first. One query."""
     ranges = Q(pk__in=[])
     for branch, call in places:
         for pk, last in branch.segments():
             end = call.position if last is None else min(last, call.position)
             if end >= call.position - within:
                 ranges |= Q(branch_id=pk, position__lte=end, position__gte=call.position - within)
-    found = rows.filter(ranges).order_by("-position").values_list("pk", "branch_id", "position", named=False)
-    near = list(found) if places else []
-    return {
-        call.pk: [
-            pk
-            for pk, at, position in near
-            if call.position - within <= position < call.position and branch.sees(at, position)
-        ]
-        for branch, call in places
-    }
+    near = [
+        (
+            row["branch_id"],
+            _Row(row["pk"], row["position"], row.get("tool", ""), _values_of(row.get("ran", ""))),
+        )
+        for row in (rows.filter(ranges).order_by("-position") if places else ())
+    ]
+    for branch, call in places:
+        yield (
+            (branch, call),
+            [
+                row
+                for at, row in near
+                if call.position - within <= row.position < call.position and branch.sees(at, row.position)
+            ],
+        )
 
 
-def _texts(keys: Iterable[Sequence[int]], mask: Mask) -> Mapping[int, tuple[str, str]]:
+def _values_of(arguments: str) -> frozenset[str]:
+    """The texts and numbers in the arguments, which are JSON text; none of what is too long to be read."""
+    try:
+        return frozenset(_values(read_json(arguments))) if len(arguments) <= LONGEST_READ else frozenset()
+    except Invalid:
+        return frozenset()
+
+
+def _values(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _values(item)
+    elif value not in (None, "") and not isinstance(value, bool):
+        yield str(value)
+
+
+def _chosen(call: ToolCall, rows: Sequence[_Row]) -> list[_Row]:
+    """The last look-ups about what the call is about, which are those that share a value of its arguments.
+
+    Where there are fewer, the last of other tools: the same tool's other results are about something else.
+    """
+    values = frozenset(_values(call.ran_with))
+    about = [row for row in rows if row.values & values][:FINDINGS]
+    tools = {row.tool for row in about}
+    others = [row for row in rows if row.tool not in tools]
+    return sorted([*about, *others][:FINDINGS], key=lambda row: row.position)
+
+
+def _texts(keys: Iterable[int], mask: Mask) -> Mapping[int, tuple[str, str]]:
     """What people wrote, and which of the staff did; not what the model is told of a decision in their name."""
-    rows = list(Message.objects.filter(pk__in={pk for some in keys for pk in some}).defer("body"))
+    rows = list(Message.objects.filter(pk__in=set(keys)).defer("body"))
     notes = note_places(rows)
     own = [row for row in rows if (row.branch_id, row.position) not in notes]
-    texts = {row.pk: (" ".join(row.text.split()), row.author) for row in mask.rows(own)}
-    return {pk: (shorten(text, 2 * SHOWN), author) for pk, (text, author) in texts.items() if text}
+    return {row.pk: (row.text, row.author) for row in mask.rows(own) if row.text.strip()}
 
 
-def _findings(keys: Iterable[Sequence[int]], mask: Mask) -> Mapping[int, Finding]:
+def _words(
+    rows: Iterable[_Row], texts: Mapping[int, tuple[str, str]], replaced: Replacements, call: ToolCall
+) -> tuple[str, str, str]:
+    """The last words, who of the staff wrote them, and who corrected them."""
+    for row in rows:
+        if row.pk in texts:
+            text, author = texts[row.pk]
+            correction = replaced.by_message.get(row.position)
+            text = correction.text if correction else text
+            return shorten(" ".join(text.split()), 2 * SHOWN), author, _by(correction, call)
+    return "", "", ""
+
+
+def _findings(keys: Iterable[int], mask: Mask) -> Mapping[int, Finding]:
     as_text = Cast("result", TextField())
     rows: Any = (
-        ToolCall.objects.filter(pk__in={pk for some in keys for pk in some})
+        ToolCall.objects.filter(pk__in=set(keys))
         .annotate(length=Length(Substr(as_text, 1, LONGEST_READ + 1)))
         .filter(length__lte=LONGEST_READ)
         .defer("state")
     )
     return {row.pk: Finding(row.tool, in_few_words(row.result)) for row in mask.rows(rows)}
+
+
+def _corrected(
+    rows: Iterable[_Row], findings: Mapping[int, Finding], replaced: Replacements, call: ToolCall
+) -> list[Finding]:
+    """The findings of the rows, each as a person corrected it."""
+    shown = []
+    for row in rows:
+        if correction := replaced.by_call.get(row.position):
+            text = in_few_words(_value(correction.text)) if len(correction.text) <= LONGEST_READ else "…"
+            shown.append(Finding(row.tool, text, _by(correction, call)))
+        elif row.pk in findings:
+            shown.append(findings[row.pk])
+    return shown
+
+
+def _value(text: str) -> Any:
+    """The result that a text of JSON holds, as the tool's own is shown; the text itself where it is none."""
+    try:
+        return as_plain_data(read_json(text))
+    except Invalid:
+        return text
+
+
+def _by(correction: Replacement | None, call: ToolCall) -> str:
+    """``corrected by anna``; it says where the model had asked for the call already."""
+    if correction is None:
+        return ""
+    by = f" by {correction.by}" if correction.by else ""
+    return f"corrected{by}{' after the call was asked for' if correction.at > call.asked_at else ''}"

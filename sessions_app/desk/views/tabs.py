@@ -11,7 +11,7 @@ from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
 from sessions_app.action_list import NOT_ALLOWED
 from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
-from sessions_app.desk.pages import values
+from sessions_app.desk.pages import replacements, values
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import (
     audit,
@@ -178,6 +178,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     if "raw" in request.GET:
         return JsonResponse(call_json(row, mask=context.mask))
     item = CallItem.whole(row, context.mask)
+    item.replaced = replacements.on(context.branch, context.mask).by_call.get(row.position)
     return render_page(
         request,
         "session/call.html",

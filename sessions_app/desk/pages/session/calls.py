@@ -5,7 +5,7 @@ from typing import Any
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.session.replacements import Replacement
+from sessions_app.desk.pages.replacements import Replacement
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, ToolCall
 from sessions_app.wording import changes

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sessions_app.desk.pages.session import replacements
+from sessions_app.desk.pages import replacements
+from sessions_app.desk.pages.replacements import Replacements
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.session.replacements import Replacements
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Message, ModelCall
 

@@ -10,7 +10,8 @@ from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import requested_number
 from sessions_app.action_list import EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE, Action
-from sessions_app.desk.pages.session import replacements, state
+from sessions_app.desk.pages import replacements
+from sessions_app.desk.pages.session import state
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentstate.names import STEP_KINDS
-from sessions_app.desk.pages.session import discarded, replacements, timeline_items
+from sessions_app.desk.pages import replacements
+from sessions_app.desk.pages.session import discarded, timeline_items
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps

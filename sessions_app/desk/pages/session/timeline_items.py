@@ -10,8 +10,8 @@ from django.db.models import Q
 
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app import wording
+from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.session.calls import CallItem
-from sessions_app.desk.pages.session.replacements import Replacement, Replacements
 from sessions_app.models import (
     Checkpoint,
     Event,

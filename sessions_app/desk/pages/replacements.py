@@ -1,7 +1,10 @@
 """Messages that a person replaced: the original stays on the page, with what the model reads in its place."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+
+from django.db.models import Q
 
 from sessions_app.access.masking import Mask
 from sessions_app.models import Branch, Event, EventKind, Message
@@ -40,14 +43,43 @@ NONE = Replacements()
 
 def on(branch: Branch, mask: Mask) -> Replacements:
     """What was replaced in the history that the branch shows. Two queries; none if the branch has no ancestors."""
-    if not branch.left_another_branch:
-        return NONE
-    events = Event.objects.visible_on(branch).filter(kind=EventKind.REPAIRED).order_by("position")
-    repairs = [event for event in events if event.data.get("what") == "message"]
+    return on_each({branch: 0}, mask)[branch.pk]
+
+
+def on_each(branches: Mapping[Branch, int], mask: Mask) -> dict[int, Replacements]:
+    """As `on` for several branches, by their keys: what was replaced after the position that is given for each.
+
+    Two queries for any number of branches; none if no branch has ancestors.
+    """
+    repairs = _repairs({branch: after for branch, after in branches.items() if branch.left_another_branch})
     if not repairs:
-        return NONE
-    rows = Message.objects.visible_on(branch).filter(position__in=[event.data["by"] for event in repairs])
-    texts = {position: mask.text(text) for position, text in rows.values_list("position", "text")}
+        return {branch.pk: NONE for branch in branches}
+    rows = Message.objects.filter(
+        branch__in={event.branch_id for event in repairs},
+        position__in={event.data["by"] for event in repairs},
+    ).values_list("branch_id", "position", "text")
+    texts = {(at, position): mask.text(text) for at, position, text in rows}
+    return {
+        branch.pk: _latest(
+            [event for event in repairs if branch.sees(event.branch_id or 0, event.position)], texts, mask
+        )
+        for branch in branches
+    }
+
+
+def _repairs(branches: Mapping[Branch, int]) -> list[Event]:
+    if not branches:
+        return []
+    ranges = Q(pk__in=[])
+    for branch, after in branches.items():
+        for pk, last in branch.segments():
+            ranges |= Q(branch_id=pk, position__gt=after) & (Q() if last is None else Q(position__lte=last))
+    events = Event.objects.filter(ranges, kind=EventKind.REPAIRED).order_by("position")
+    return [event for event in events if event.data.get("what") == "message"]
+
+
+def _latest(repairs: Iterable[Event], texts: Mapping[tuple[int, int], str], mask: Mask) -> Replacements:
+    """``texts`` are the new ones, by the branch and the position of their rows."""
     original: dict[int, int] = {}
     by_message: dict[int, Replacement] = {}
     by_call: dict[int, Replacement] = {}
@@ -57,7 +89,7 @@ def on(branch: Branch, mask: Mask) -> Replacements:
         original[new_position] = original.get(replaced, replaced)
         replacement = Replacement(
             new_position,
-            texts.get(new_position, ""),
+            texts.get((event.branch_id or 0, new_position), ""),
             event.actor_name,
             mask.text(event.reason),
             event.created_at,
@@ -65,4 +97,4 @@ def on(branch: Branch, mask: Mask) -> Replacements:
         by_message[original[new_position]] = replacement
         if (call := event.data.get("call_position")) is not None:
             by_call[call] = replacement
-    return Replacements(by_message, by_call, frozenset(texts))
+    return Replacements(by_message, by_call, frozenset(original))
