@@ -4,28 +4,23 @@ Whatever fails while an agent is built or described is a problem of that agent a
 """
 
 import copy
-import inspect
 import threading
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from haystack.components.agents import Agent
 from haystack.hooks.human_in_the_loop import ConfirmationHook
-from haystack.tools import Tool
 
+from agentstate.durable.agent_checks import check_policies, check_ways_to_run, why_never_stopping
 from agentstate.durable.approvals import ApprovalHook, without_blocking
-from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
-from agentstate.durable.call_ends import NotRedactable, check_redactable
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.definition import (
     async_only_parts,
     describe_tool,
-    finds_tools_at_run_time,
     fingerprint,
     model_name,
     repeatable_tools,
-    tool_items,
     tools_of,
 )
 from agentstate.durable.description import definition_parts, lists_tools_later, run_inputs
@@ -40,6 +35,7 @@ from agentstate.durable.hooks import (
     own_hook,
 )
 from agentstate.durable.model import ReplayChatGenerator
+from agentstate.durable.nested_agents import tools_inside
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
 from agentstate.durable.registry import (
     AgentBuildFailed,
@@ -128,7 +124,8 @@ def describe(registration: Registration) -> Description:
     try:
         durable = build(registration)
         tools = [
-            describe_tool(tool, durable.policies.get(tool.name, DEFAULT)) for tool in tools_of(durable.agent)
+            describe_tool(tool, durable.policies.get(tool.name, DEFAULT), tools_inside(tool))
+            for tool in tools_of(durable.agent)
         ]
         return Description(
             definition=durable.definition,
@@ -166,20 +163,19 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     outside a durable run.
 
     :raises AgentBuildFailed: for a policy or a breakpoint that names a tool the agent lacks, for a policy that names
-        an argument the tool lacks; and for an agent that neither way of running it can use.
+        an argument the tool lacks; for a tool that would run an agent past the approval that a policy asks for; and for
+        an agent that neither way of running it can use.
     """
     registered = registration_of(agent)
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     breakpoints = registered.breakpoints if registered else ()
-    if why := _why_tools_are_lacking(agent, policies):
-        raise AgentBuildFailed(f"The agent {key!r} has policies {why}")
+    check_policies(agent, key, policies)
     if why := why_never_stopping(agent, breakpoints):
         raise AgentBuildFailed(f"The agent {key!r} has breakpoints {why}")
-    _check_arguments(agent, key, policies)
     async_only = tuple(async_only_parts(agent))
     wishes_async = registered.run_async if registered else None
-    _check_ways_to_run(agent, key, async_only, wishes_async)
+    check_ways_to_run(agent, key, async_only, wishes_async)
     if registered and registered.stream and not takes_callback(agent.chat_generator):
         raise AgentBuildFailed(
             f"The agent {key!r} is registered with stream=True, and its {type(agent.chat_generator).__name__} takes no "
@@ -222,65 +218,6 @@ def _call_factory(registration: Registration) -> Agent:
             f"The factory of the agent {registration.key!r} returned a {type(agent).__name__}, not a Haystack Agent."
         )
     return agent
-
-
-def _check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_async: bool | None) -> None:
-    """:raises AgentBuildFailed: if the agent cannot be run in the way that its parts or its registration need."""
-    if async_only and wishes_async is False:
-        raise AgentBuildFailed(
-            f"The agent {key!r} is registered with run_async=False and has parts that are async only: "
-            f"{', '.join(async_only)}. Leave run_async out, or give each a synchronous function too."
-        )
-    if (async_only or wishes_async) and not inspect.iscoroutinefunction(agent.run_async):
-        raise AgentBuildFailed(
-            f"The agent {key!r} has to be run by run_async, which is not a coroutine function of "
-            f"{type(agent).__name__}."
-        )
-
-
-def why_never_stopping(agent: Agent, breakpoints: Iterable[Breakpoint]) -> str:
-    """Which breakpoints could never stop the agent, and what it has; "" if each could, as far as that is known yet."""
-    by_tool = [breakpoint for breakpoint in breakpoints if breakpoint.tool]
-    if not by_tool:
-        return ""
-    if why := _why_tools_are_lacking(agent, {breakpoint.tool for breakpoint in by_tool}):
-        return why
-    schemas = {tool.name: tool.parameters for tool in tools_of(agent, at_run_time=False)}
-    reasons = (why_no_such_argument(of_tool, schemas.get(of_tool.tool, {})) for of_tool in by_tool)
-    return next((f"that never stop: {why}" for why in reasons if why), "")
-
-
-def _why_tools_are_lacking(agent: Agent, named: Iterable[str]) -> str:
-    """Which of the named tools the agent lacks and which it has; "" if it lacks none, as far as that is known yet."""
-    if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
-        return ""
-    lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
-    has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
-    return f"for tools that it lacks: {', '.join(lacking)}. It has: {has}." if lacking else ""
-
-
-def _check_arguments(agent: Agent, key: str, policies: Policies) -> None:
-    """The arguments that a policy names must be in the tool's schema, where that is known before a run."""
-    for tool in tools_of(agent, at_run_time=False):
-        policy, properties = policies.get(tool.name), tool.parameters.get("properties")
-        if policy is not None and policy.redacted:
-            _check_redactable(key, tool)
-        if policy is None or not isinstance(properties, dict):
-            continue
-        named = {"identity": policy.identity or (), "summary or formats": sorted(policy.shown_arguments)}
-        for what, names in named.items():
-            if unknown := [name for name in names if name not in properties]:
-                raise AgentBuildFailed(
-                    f"The agent {key!r} has a policy for {tool.name!r} whose {what} names arguments that the tool "
-                    f"lacks: {', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
-                )
-
-
-def _check_redactable(key: str, tool: Tool) -> None:
-    try:
-        check_redactable(tool)
-    except NotRedactable as error:
-        raise AgentBuildFailed(f"The agent {key!r} cannot be made durable. {error}") from None
 
 
 def _durable_hooks(hooks: dict[Any, list[Any]], redacts: bool) -> dict[Any, list[Any]]:

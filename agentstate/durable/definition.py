@@ -144,14 +144,18 @@ def async_only_parts(agent: Agent) -> list[str]:
     return parts
 
 
-def describe_tool(tool: Tool, policy: ToolPolicy) -> dict[str, Any]:
-    """As plain JSON that every database stores."""
+def describe_tool(tool: Tool, policy: ToolPolicy, tools_inside: list[str] | None = None) -> dict[str, Any]:
+    """As plain JSON that every database stores.
+
+    :param tools_inside: The names of the tools of an agent that the tool runs; None if it runs none.
+    """
     description = {
         "name": tool.name,
         "description": tool.description,
         "parameters": tool.parameters,
         "policy": policy.to_dict(),
         "takes_state": _takes_state(tool),
+        **({} if tools_inside is None else {"tools_inside": tools_inside}),
         **({} if (output := _output(tool)) is None else {"output": output}),
     }
     plain: dict[str, Any] = encode_lossy(json.loads(json.dumps(description, default=str)))[0]

@@ -33,7 +33,15 @@ from haystack.core.serialization import default_to_dict
 from haystack.dataclasses import ChatMessage
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import breakpoint_check, call_ends, effects, found_tools, run_context, tools
+from agentstate.durable import (
+    breakpoint_check,
+    call_ends,
+    effects,
+    found_tools,
+    nested_agents,
+    run_context,
+    tools,
+)
 from agentstate.durable.added_calls import plan_added_calls
 from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.progress import Meter
@@ -105,6 +113,7 @@ class CommitStepStart(DurableHook):
         for tool in state.data["tools"]:
             if run.policy(tool.name).redacted:
                 call_ends.check_redactable(tool)
+            nested_agents.check_kept(tool, run.policies)
             tools.attach(tool)
 
     def _begin_step(self, run: RunContext, state: State) -> None:
@@ -145,7 +154,7 @@ class CheckPendingCalls(DurableHook):
             arguments, _ = encode_lossy(call.arguments)
             sent = None if arguments == record.arguments else arguments
             pending.append(record if sent is record.sent else run.update_call(record, sent=sent))
-        _suspend_for_doubts(run, pending)
+        _suspend_for_doubts(run, pending, state)
         effects.suspend_for_approvals(run, pending)
         if run.signals.stop_request:
             raise Suspended(requested_end(run.signals.stop_request))
@@ -219,7 +228,7 @@ def _begin_turn(run: RunContext, state: State) -> None:
         run.step_is_committed = run.turn_is_committed = True
 
 
-def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
+def _suspend_for_doubts(run: RunContext, pending: list[CallRecord], state: State) -> None:
     """:raises Suspended: for calls that were started and may not be repeated."""
     doubts = [
         record
@@ -229,10 +238,13 @@ def _suspend_for_doubts(run: RunContext, pending: list[CallRecord]) -> None:
         and not run.policy(record.tool).idempotent
     ]
     if doubts:
-        names = ", ".join(sorted({record.tool for record in doubts}))
+        names = sorted({record.tool for record in doubts})
+        at_hand = {tool.name: tool for tool in state.data["tools"]}
+        notes = "".join(nested_agents.doubt_note(at_hand.get(name)) for name in names)
         raise Suspended(
             InDoubt(
-                why=f"{names} was started and did not report back. It may or may not have taken effect.",
+                why=f"{', '.join(names)} was started and did not report back. It may or may not have taken effect."
+                f"{notes}",
                 calls=tuple(record.position for record in doubts),
             )
         )

@@ -21,6 +21,7 @@ from agentstate.durable import effects, run_context, tool_outputs
 from agentstate.durable.cache import cache_key
 from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
+from agentstate.durable.nested_agents import doubt_note
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
@@ -187,7 +188,7 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         if policy.idempotent:
             record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
-        why = f"{late} It may or may not have taken effect."
+        why = f"{late} It may or may not have taken effect.{doubt_note(tool)}"
         raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
 
     changes = _state_changes(run, state, before)

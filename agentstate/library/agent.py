@@ -107,7 +107,7 @@ class DurableAgent:
 
         :raises ValueError: for a breakpoint that could never stop: the agent lacks its tool, or the tool its argument.
         """
-        from agentstate.durable.agent import why_never_stopping
+        from agentstate.durable.agent_checks import why_never_stopping
 
         breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
         if why := why_never_stopping(self._wrapped.agent, breakpoints):

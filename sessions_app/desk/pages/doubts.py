@@ -26,6 +26,7 @@ class Doubt:
     arguments: those that it ran with, by their titles and formats.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
     may_still_end: that worker is not known to have stopped: it may still finish the call.
+    tools_inside: the tools of an agent that runs inside the call, any of which may have taken effect.
     """
 
     call: ToolCall
@@ -38,6 +39,7 @@ class Doubt:
     may_still_end: bool
     agent_problem: str
     new_definition: str
+    tools_inside: list[str]
 
     @property
     def started(self) -> datetime:
@@ -87,6 +89,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
+        tools_inside=list(tool.get("tools_inside") or ()),
     )
 
 

@@ -1,0 +1,81 @@
+"""Refuses agents whose policies, breakpoints or ways of running could not be kept, before anything runs."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+
+from haystack.components.agents import Agent
+from haystack.tools import Tool
+
+from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
+from agentstate.durable.call_ends import NotRedactable, check_redactable
+from agentstate.durable.definition import finds_tools_at_run_time, tool_items, tools_of
+from agentstate.durable.nested_agents import why_not_kept
+from agentstate.durable.policy import Policies
+from agentstate.durable.registry import AgentBuildFailed
+
+
+def check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_async: bool | None) -> None:
+    """:raises AgentBuildFailed: if the agent cannot be run in the way that its parts or its registration need."""
+    if async_only and wishes_async is False:
+        raise AgentBuildFailed(
+            f"The agent {key!r} is registered with run_async=False and has parts that are async only: "
+            f"{', '.join(async_only)}. Leave run_async out, or give each a synchronous function too."
+        )
+    if (async_only or wishes_async) and not inspect.iscoroutinefunction(agent.run_async):
+        raise AgentBuildFailed(
+            f"The agent {key!r} has to be run by run_async, which is not a coroutine function of "
+            f"{type(agent).__name__}."
+        )
+
+
+def why_never_stopping(agent: Agent, breakpoints: Iterable[Breakpoint]) -> str:
+    """Which breakpoints could never stop the agent, and what it has; "" if each could, as far as that is known yet."""
+    by_tool = [breakpoint for breakpoint in breakpoints if breakpoint.tool]
+    if not by_tool:
+        return ""
+    if why := _why_tools_are_lacking(agent, {breakpoint.tool for breakpoint in by_tool}):
+        return why
+    schemas = {tool.name: tool.parameters for tool in tools_of(agent, at_run_time=False)}
+    reasons = (why_no_such_argument(of_tool, schemas.get(of_tool.tool, {})) for of_tool in by_tool)
+    return next((f"that never stop: {why}" for why in reasons if why), "")
+
+
+def _why_tools_are_lacking(agent: Agent, named: Iterable[str]) -> str:
+    """Which of the named tools the agent lacks and which it has; "" if it lacks none, as far as that is known yet."""
+    if any(finds_tools_at_run_time(item) for item in tool_items(agent)):
+        return ""
+    lacking = sorted(set(named) - {tool.name for tool in tools_of(agent)})
+    has = ", ".join(sorted(tool.name for tool in tools_of(agent))) or "none"
+    return f"for tools that it lacks: {', '.join(lacking)}. It has: {has}." if lacking else ""
+
+
+def check_policies(agent: Agent, key: str, policies: Policies) -> None:
+    """
+    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks, as far as
+        that is known before a run; and for a tool that would run an agent past a policy of its tools.
+    """
+    for tool in tools_of(agent, at_run_time=False):
+        if why := why_not_kept(tool, policies, at_run_time=False):
+            raise AgentBuildFailed(f"The agent {key!r} cannot be made durable. {why}")
+    if why := _why_tools_are_lacking(agent, policies):
+        raise AgentBuildFailed(f"The agent {key!r} has policies {why}")
+    for tool in tools_of(agent, at_run_time=False):
+        policy, properties = policies.get(tool.name), tool.parameters.get("properties")
+        if policy is not None and policy.redacted:
+            _check_redactable(key, tool)
+        if policy is None or not isinstance(properties, dict):
+            continue
+        named = {"identity": policy.identity or (), "summary or formats": sorted(policy.shown_arguments)}
+        for what, names in named.items():
+            if unknown := [name for name in names if name not in properties]:
+                raise AgentBuildFailed(
+                    f"The agent {key!r} has a policy for {tool.name!r} whose {what} names arguments that the tool "
+                    f"lacks: {', '.join(unknown)}. It has: {', '.join(sorted(properties)) or 'none'}."
+                )
+
+
+def _check_redactable(key: str, tool: Tool) -> None:
+    try:
+        check_redactable(tool)
+    except NotRedactable as error:
+        raise AgentBuildFailed(f"The agent {key!r} cannot be made durable. {error}") from None
