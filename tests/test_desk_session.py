@@ -559,6 +559,23 @@ def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     assert "waiting 20 min" in description
 
 
+def test_how_long_a_call_ran_of_which_a_person_said_what_happened_is_not_told(desk):
+    history = builders.refunding()
+    call = history.doubt(history.calls[-1])
+    history.ask(call, decision="approved", decided_at=history.now)
+    history.event("in_doubt")
+    session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
+    ToolCall.objects.filter(pk=call.pk).update(started_at=timezone.now() - timedelta(minutes=24))
+    actions.decide(
+        actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="Asked the bank", nothing=True
+    )
+    timeline_page = " ".join(desk.get(f"/sessions/{session.pk}/").content.decode().split())
+    assert '<span class="took num"> decided after 24 min </span>' in timeline_page
+    call_page = " ".join(desk.get(f"/sessions/{session.pk}/calls/{call.pk}/").content.decode().split())
+    assert ", decided after 24 min </dd>" in call_page
+    assert "tools 1 s" in times_of(session, timezone.now())  # those of the look-up
+
+
 def times_of(session, now):
     strip = time_strip.strip(builders.context_of(session, now=now))
     assert strip is not None

@@ -134,6 +134,16 @@ class ToolCall(BranchRow):
 
     @property
     def seconds(self) -> float | None:
+        """How long it ran; None where that is unknown, as of a call of which a person said what happened."""
+        return None if self.decided_by else self._seconds
+
+    @property
+    def seconds_until_decided(self) -> float | None:
+        """From its start until a person said what happened; None for any other call."""
+        return self._seconds if self.decided_by else None
+
+    @property
+    def _seconds(self) -> float | None:
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()

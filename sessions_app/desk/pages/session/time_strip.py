@@ -118,7 +118,7 @@ def _spans(session: Session, branch: Branch, after: int, now: datetime) -> tuple
             running.append(("tool", started, max(started, until)))
         elif started is not None:
             # How long a call ran of which a person said what happened is unknown.
-            unknown = status == CallStatus.DOUBT or (decided_by and requested is None)
+            unknown = status == CallStatus.DOUBT or bool(decided_by)
             spans.append(("tool", started, started if unknown or ended is None else ended))
         if requested is not None:
             spans.append(("waiting", requested, decided or now))
