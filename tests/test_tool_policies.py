@@ -18,6 +18,8 @@ import agentstate
 from agentstate import ToolPolicy
 from agentstate.durable.agent import make_durable
 from agentstate.durable.cache import MemoryToolCache, cache_key
+from agentstate.durable.long_term_tools import long_term_tools
+from agentstate.durable.registry import AgentBuildFailed
 from agentstate.durable.run import Options, run
 from agentstate.journals import MemoryJournal
 from agentstate.names import STAFF_NOTE
@@ -605,3 +607,9 @@ def test_the_tools_of_an_agent_that_a_tool_runs_have_the_key_of_that_one_call() 
     durable.run("hi")
     [result] = [result for message in durable.history() for result in message.tool_call_results]
     assert keys == [result.result, result.result]
+
+
+def test_a_cache_for_the_memory_of_one_customer_is_refused() -> None:
+    remembering = Agent(chat_generator=scripted("."), tools=long_term_tools())
+    with pytest.raises(AgentBuildFailed, match="what one customer's memory holds would be given to others"):
+        make_durable(remembering, policies={"recall": ToolPolicy(cache_ttl=60)})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from agentstate import Answered, DurableAgent, ToolPolicy, Waiting
+from agentstate import Answered, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.durable.registry import registry
 from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
 from tests.sample_agents import effects
@@ -205,6 +206,19 @@ def test_results_are_cached_on_the_server_under_the_documented_key_with_the_tool
     DurableAgent(sample_agents.long_run(1), session, policies={"fast": ToolPolicy(cache_ttl=300)}).run("hi")
     [key] = sessions.client.keys("tool:cache:fast:*")
     assert 290 < sessions.client.ttl(key) <= 300
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_cached_results_are_shared_by_the_sessions_of_a_registered_agent_and_of_no_other(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch, registered: bool
+) -> None:
+    monkeypatch.setattr(registry, "_by_key", {})
+    policies = {"fast": ToolPolicy(cache_ttl=300)}
+    build = agent("shop", policies=policies)(lambda: sample_agents.long_run(1))
+    for customer in ("anna", "bob"):
+        made = build() if registered else sample_agents.long_run(1)
+        DurableAgent(made, sessions.session(customer), policies=policies).run("hi")
+    assert effects.count("fast(q0)") == (1 if registered else 2)
 
 
 def test_opening_warns_of_a_server_that_confirms_before_it_has_written(

@@ -53,6 +53,7 @@ class WrappedAgent:
     """An agent wrapped for durable runs. It holds no data of a run, so one serves any number of runs at once.
 
     :param definition: The fingerprint of the agent's definition.
+    :param has_own_key: `key` stands for this agent, being given or that of its registration, and not for any agent.
     :param may_defer_checkpoints: The checkpoint of a step may be committed together with the model's reply, since
         no hook of the user's runs between the two.
     :param async_only: The parts that only `run_async` can use, named for people.
@@ -70,6 +71,7 @@ class WrappedAgent:
     runs_async: bool = False
     semantic_cache: SemanticCache | None = None
     breakpoints: tuple[Breakpoint, ...] = ()
+    has_own_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         an agent that neither way of running it can use.
     """
     registered = registration_of(agent)
+    has_own_key = bool(key or registered)
     key = key or (registered.key if registered else "agent")
     policies = {**(registered.policies if registered else {}), **(policies or {})}
     breakpoints = registered.breakpoints if registered else ()
@@ -203,6 +206,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         runs_async=bool(async_only) if wishes_async is None else wishes_async,
         semantic_cache=registered.semantic_cache if registered else None,
         breakpoints=breakpoints,
+        has_own_key=has_own_key,
     )
 
 

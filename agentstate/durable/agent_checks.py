@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from haystack.components.agents import Agent
 from haystack.tools import Tool
 
+from agentstate.durable import long_term_tools
 from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
 from agentstate.durable.call_ends import NotRedactable, check_redactable
 from agentstate.durable.definition import finds_tools_at_run_time, tool_items, tools_of
@@ -61,6 +62,12 @@ def check_policies(agent: Agent, key: str, policies: Policies) -> None:
         raise AgentBuildFailed(f"The agent {key!r} has policies {why}")
     for tool in tools_of(agent, at_run_time=False):
         policy, properties = policies.get(tool.name), tool.parameters.get("properties")
+        module = getattr(tool.function, "__module__", "")
+        if policy is not None and policy.cache_ttl is not None and module == long_term_tools.__name__:
+            raise AgentBuildFailed(
+                f"The agent {key!r} has a policy with cache_ttl for {tool.name!r}: what one customer's memory holds "
+                "would be given to others. Leave cache_ttl out."
+            )
         if policy is not None and policy.redacted:
             _check_redactable(key, tool)
         if policy is None or not isinstance(properties, dict):

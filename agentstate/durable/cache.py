@@ -1,7 +1,7 @@
 """The tool cache: results of calls that may be reused for a while.
 
-The key is ``tool:cache:{tool}:{hash}``, the hash a whole SHA-256 of the agent's key and the arguments as canonical
-JSON.
+The key is ``tool:cache:{tool}:{hash}``, the hash a whole SHA-256 of the scope and the arguments as canonical
+JSON. The scope is the agent's key; for an agent without one, its session and definition.
 """
 
 import json
@@ -22,9 +22,9 @@ class ToolCache(Protocol):
         """Store the value for `ttl` seconds, atomically."""
 
 
-def cache_key(agent: str, tool: str, arguments: Json) -> str:
+def cache_key(scope: str, tool: str, arguments: Json) -> str:
     """The key of a call, at most 276 characters. Agents do not share results: their tools of one name may differ."""
-    text = json.dumps([agent, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps([scope, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"tool:cache:{tool[:200]}:{sha256(text.encode()).hexdigest()}"
 
 

@@ -61,6 +61,7 @@ class Options:
     :param streaming_callback: As for `Agent.run`. A reply that is replayed is not streamed again.
     :param breakpoints: Where this run stops, besides the breakpoints of the session.
     :param hook_context: As for `Agent.run`: live objects for the hooks of this run. Nothing of it is stored.
+    :param session: The name of the session: an agent without a key of its own shares cached results with no other.
     :param replies: The semantic cache, for an agent whose registration has one.
     """
 
@@ -74,6 +75,7 @@ class Options:
     hook_context: dict[str, Any] | None = None
     breakpoints: tuple[Breakpoint, ...] = ()
     replies: ReplyStore | None = None
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _run(
     context = RunContext(
         journal=journal,
         snapshot=snapshot,
-        agent_key=durable.key,
+        cache_scope=durable.key if durable.has_own_key else f"{options.session}:{durable.definition}",
         policies=durable.policies,
         definition=durable.definition,
         cache=options.cache,

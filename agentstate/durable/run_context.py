@@ -89,7 +89,7 @@ class RunContext:
         *,
         journal: Journal,
         snapshot: Snapshot,
-        agent_key: str,
+        cache_scope: str,
         policies: Policies,
         definition: str,
         cache: ToolCache | None,
@@ -104,7 +104,7 @@ class RunContext:
         semantic_cache: "SemanticLookup | None" = None,
     ) -> None:
         self.journal = journal
-        self.agent_key = agent_key
+        self.cache_scope = cache_scope
         self.policies = policies
         self.definition = definition
         self.cache = cache

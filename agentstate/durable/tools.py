@@ -212,7 +212,7 @@ def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[
     arguments, lossy = encode_lossy(
         {name: value for name, value in kwargs.items() if name not in _NOT_ARGUMENTS}
     )
-    return None if lossy else cache_key(run.agent_key, tool.name, arguments)
+    return None if lossy else cache_key(run.cache_scope, tool.name, arguments)
 
 
 def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None) -> Any:

@@ -43,7 +43,8 @@ class DurableAgent:
     :param journal: Where the session is kept: the path of a file, or a journal.
     :param policies: By tool; they add to those of the registration.
     :param cache: For tools with a `cache_ttl`; without one that of the journal; in memory or in a file it lives
-        as long as this object.
+        as long as this object. Sessions of one registered agent share it; an agent that is not registered shares
+        cached results with no other session.
     :param memory: For the tools `remember` and `recall`, such as a `MemoryFile` of `agentstate.journals`.
     :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
     """
@@ -251,7 +252,8 @@ class DurableAgent:
     def _options(self, journal: "MemoryJournal", live: dict[str, Any]) -> "running.Options":
         from agentstate.durable.run import Options
 
-        return Options(cache=self._cache, attempt=journal.store.failed_attempts + 1, **live)
+        store = journal.store
+        return Options(cache=self._cache, session=store.name, attempt=store.failed_attempts + 1, **live)
 
     def decide(
         self,

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class ToolResult(models.Model):
-    """``key`` is ``tool:cache:{tool}:{SHA-256 of the arguments}``; a row past ``expires_at`` counts as none."""
+    """``key`` is ``tool:cache:{tool}:{SHA-256 of scope and arguments}``; a row past ``expires_at`` counts as none."""
 
     key = models.CharField(max_length=300, primary_key=True)
     value = models.JSONField()
