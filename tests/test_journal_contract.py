@@ -42,6 +42,7 @@ from agentstate.durable.run_end import (
 from agentstate.durable.state.encoding import decode, encode, encode_result
 from agentstate.journals.valkey import ValkeyJournal
 from agentstate.names import CallState, Decision
+from sessions_app.models import InboxMessage, Message
 from sessions_app.runtime.journal import OrmJournal
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 
@@ -495,6 +496,24 @@ def test_unread_messages_are_read_by_their_id_or_all_at_a_step(adapter: Adapter)
     assert taken.read[0].position > taken.positions[0]
     assert seen(adapter.open().load()) == ["first", "mine", "before", "second"]
     assert unread(adapter.open().load()) == []
+
+
+@pytest.mark.django_db
+def test_the_desk_shows_of_a_message_when_it_was_sent_not_when_the_agent_read_it() -> None:
+    adapter = OrmAdapter()
+    journal = adapter.open(say="first")
+    adapter.say("second")
+    sent = {"first": AT - timedelta(hours=2), "second": AT - timedelta(hours=1)}
+    for text, at in sent.items():
+        InboxMessage.objects.filter(text=text).update(created_at=at)
+    first, _ = journal.load().unread
+    journal.checkpoint(
+        replace(checkpoint("start"), messages=[NewMessage(unread_id=first.id), message("own")])
+    )
+    journal.checkpoint(checkpoint("step"))
+    times = dict(Message.objects.values_list("text", "created_at"))
+    assert {text: times[text] for text in sent} == sent
+    assert times["own"] > sent["second"]
 
 
 def test_unread_messages_are_read_into_the_end_of_a_context_too(adapter: Adapter) -> None:

@@ -361,16 +361,14 @@ def test_a_transaction_that_postgresql_has_ended_is_a_journal_that_is_away(state
 def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> None:
     """After a pipeline of psycopg, as its executemany is one, it would not."""
     session = builders.paused()
-    at, bodies = (
-        timezone.now(),
-        [(1000 + n, {"role": "user", "content": [{"text": "hi"}]}, "") for n in range(250)],
-    )
+    body = {"role": "user", "content": [{"text": "hi"}]}
+    rows = [(1000 + n, body, "", timezone.now()) for n in range(250)]
     run, index = RunConnection(), search_index._Postgres()
 
     def insert_messages() -> None:
         with run.transaction():
             pid = let_idle_transactions_end_at_once()
-            step_rows.messages(builders.branch_of(session), bodies, {}, at)
+            step_rows.messages(builders.branch_of(session), rows, {})
             stand_still(pid)
 
     def insert_words() -> None:

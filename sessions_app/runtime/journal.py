@@ -117,7 +117,7 @@ class OrmJournal:
                 step_rows.model_call(self._branch, first, new, replies=len(messages))
                 positions = tuple(range(first + 1, first + 1 + len(messages)))
                 self._insert(
-                    [(p, body, "") for p, body in zip(positions, messages, strict=True)], new.ended_at
+                    [(p, body, "", new.ended_at) for p, body in zip(positions, messages, strict=True)]
                 )
                 starts = new.start_calls and not (
                     fence.stop_request or fence.breakpoints or self._guard.may_find_effects
@@ -258,11 +258,11 @@ class OrmJournal:
         rows = []
         for position, message in zip(positions, new.messages, strict=True):
             if message.unread_id is None:
-                rows.append((position, message.body or {}, ""))
+                rows.append((position, message.body or {}, "", now))
             else:
                 row = unread[message.unread_id]
-                rows.append((position, message.body or row.whole, _author(row)))
-        self._insert(rows, now)
+                rows.append((position, message.body or row.whole, _author(row), row.created_at))
+        self._insert(rows)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
 
@@ -275,7 +275,7 @@ class OrmJournal:
         """Make unread messages part of the conversation, from the position `first` on."""
         read = tuple(StoredMessage(first + i, row.whole) for i, row in enumerate(rows))
         for message, row in zip(read, rows, strict=True):
-            self._insert([(message.position, message.body, _author(row))], row.created_at)
+            self._insert([(message.position, message.body, _author(row), row.created_at)])
             row.delete()
         return read
 
@@ -297,8 +297,8 @@ class OrmJournal:
         step_rows.planned_calls(self._branch, records, at, self.claim.worker)
         return records
 
-    def _insert(self, messages: Sequence[tuple[int, dict[str, Json], str]], at: datetime) -> None:
-        step_rows.messages(self._branch, messages, self._results, at)
+    def _insert(self, messages: Sequence[step_rows.NewMessageRow]) -> None:
+        step_rows.messages(self._branch, messages, self._results)
 
     def _unended_call(self, position: int) -> Any:
         calls = ToolCall.objects.filter(branch=self._branch, position=position)

@@ -12,20 +12,22 @@ from sessions_app.models import Branch, LossyResult, Message, ModelCall, ToolCal
 from sessions_app.runtime import statements
 
 Json = Any
+NewMessageRow = tuple[
+    int, dict[str, Json], str, datetime
+]  # its position, body and author, and when it was sent
 
 
 def messages(
     branch: Branch,
-    bodies: Sequence[tuple[int, dict[str, Json], str]],
+    rows: Sequence[NewMessageRow],
     results: Mapping[str, tuple[int, Json]],
-    at: datetime,
 ) -> None:
-    """Messages as ``(position, body, author)``.
+    """Store the messages.
 
     :param results: As `message_rows.pack` takes them.
     """
     values = []
-    for position, body, author in bodies:
+    for position, body, author, at in rows:
         role, text, rest = pack(body, results)
         values.append(
             {
