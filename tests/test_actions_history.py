@@ -224,7 +224,7 @@ def test_undo_brings_back_what_a_rewind_took(build: Build) -> None:
     assert (after.stop_request, after.worker, after.lease_expires_at) == ("", "", None)
     event = after.events.last()
     assert event is not None
-    assert event.kind == "undone"
+    assert (event.kind, event.description) == ("undone", "undid the rewind")
     assert event.data["to_branch"] == branch_of(session).number
 
 

@@ -645,6 +645,9 @@ def test_a_corrected_result_is_where_the_session_runs_on_from_and_one_undo_retur
     actions.undo(actor=SYSTEM, session_id=session.pk, reason="It was right")
     assert (fresh(session).status, fresh(session).final_answer) == ("idle", "Both are covered.")
     assert seen(session) == before
+    last = fresh(session).events.last()
+    assert last is not None
+    assert last.description == "undid the repair"
 
 
 def test_a_correction_that_rewinds_needs_the_permission_for_both_and_a_step_that_read_the_message():

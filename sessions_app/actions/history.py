@@ -35,6 +35,7 @@ from sessions_app.history.failures import failure_of
 from sessions_app.models import (
     Branch,
     Checkpoint,
+    Event,
     EventKind,
     InboxMessage,
     Message,
@@ -118,16 +119,21 @@ def go_back(
 
 @asks_reason(UNDO)
 def undo(session: Session, actor: Actor, reason: str) -> Session:
-    """Return to the branch that the last rewind discarded, as it was; what was running there is paused."""
+    """Return to the branch that the last rewind or repair discarded, as it was; what was running there is paused."""
     left_branch = leave(session)
     target = left_branch.undo_to
     assert target is not None, "the rule of the action requires a rewind to undo"
     session.branch = target
     _restore_left_state(session, target.left_state or {}, why=reason)
     _drop_turn_without_message(session, target)
-    return commit(
-        session, UNDO.event, actor, reason, {"from_branch": left_branch.number, "to_branch": target.number}
-    )
+    undid = EventKind.REPAIRED if made_by_repair(left_branch) else EventKind.REWOUND
+    data = {"from_branch": left_branch.number, "to_branch": target.number, "undid": undid.value}
+    return commit(session, UNDO.event, actor, reason, data)
+
+
+def made_by_repair(branch: Branch) -> bool:
+    """Whether the session came to the branch by a repair, not by a rewind. One query."""
+    return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
 
 
 @in_one_transaction

@@ -33,7 +33,8 @@ class EventKind(StrEnum):
     CANCELLED = RunEvent.CANCELLED, True, "cancelled it"
     STOP_REQUESTED = "stop_requested", True, "asked it to stop"
     REWOUND = "rewound", True, "rewound it"
-    UNDONE = "undone", True, "undid the rewind"
+    # So of an event of an earlier version, which did not record what was undone.
+    UNDONE = "undone", True, "went back to the branch before"
     FORKED = "forked", True, "forked it"
     APPROVED = "approved", True, "approved {tool}"
     REJECTED = "rejected", True, "rejected {tool}"

@@ -67,6 +67,8 @@ class Event(models.Model):
         data = self._known_data
         if self.kind == EventKind.REPAIRED:
             return _describe_repair(data)
+        if self.kind == EventKind.UNDONE and data.get("undid") in (EventKind.REWOUND, EventKind.REPAIRED):
+            return f"undid the {'repair' if data['undid'] == EventKind.REPAIRED else 'rewind'}"
         try:
             sentence = EventKind(self.kind).sentence
         except ValueError:  # a kind of a later version

@@ -24,11 +24,12 @@ from sessions_app.action_list import (
     WITHDRAW,
     Action,
 )
+from sessions_app.actions.history import made_by_repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages.advice import TRY_AGAIN
-from sessions_app.desk.pages.session import checkpoints, consequences, discarded
+from sessions_app.desk.pages.session import checkpoints, consequences
 from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, ToolCall
 
 
@@ -104,7 +105,7 @@ class UndoForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         branch = self.session.current_branch
-        if branch.undo_to is not None and discarded.made_by_repair(branch):
+        if branch.undo_to is not None and made_by_repair(branch):
             self.heading = self.button = "Undo the repair"
 
     def read_details(self) -> dict[str, Any]:

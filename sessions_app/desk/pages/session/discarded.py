@@ -31,11 +31,6 @@ def find(context: SessionContext, number: int) -> DiscardedItem | None:
     return next((item for item in _items(context) if item.branch == number), None)
 
 
-def made_by_repair(branch: Branch) -> bool:
-    """Whether the session came to the branch by a repair, not by a rewind. One query."""
-    return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
-
-
 def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) -> list[DiscardedItem]:
     branch = context.branch
     rows = Branch.objects.filter(session=context.session).select_related("created_by")
