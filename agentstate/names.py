@@ -13,6 +13,9 @@ TYPE_TAG: Final = "$type"
 OUTPUTS_TAG: Final = "outputs"
 """The tag of a tool's result that could not be stored as it is, with what the model was shown of it as ``outputs``."""
 
+PROMPT_PLACES: Final = "prompt_places"
+"""The key among a checkpoint's counters that says where the agent's own prompt stands in the conversation."""
+
 WORKING_MEMORY_KEY: Final = "working_memory"
 """The state key in which an agent keeps its working memory."""
 

@@ -49,7 +49,7 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind, Decision
+from agentstate.names import ENDED_CALL_STATES, PROMPT_PLACES, CallState, CheckpointKind, Decision
 
 
 class DurableHook:
@@ -70,13 +70,16 @@ class RestoreCheckpoint(DurableHook):
         run.loop_has_begun = True
         checkpoint = run.checkpoint
         if checkpoint is None or run.begins_turn:
+            run.conversation.prompt.added(state.data["messages"])
             return
         messages = run.restored_messages
         state.set("messages", messages, handler_override=replace_values)
         run.conversation.start_from(messages, [stored.position for stored in checkpoint.context])
+        run.conversation.prompt.restored(messages, checkpoint.counters)
         for key, value in run.keys.start_from(checkpoint.state).items():
             state.set(key, value, handler_override=replace_values)
-        for key, value in decode(checkpoint.counters).items():
+        counters = {name: data for name, data in checkpoint.counters.items() if name != PROMPT_PLACES}
+        for key, value in decode(counters).items():
             counts = {**state.data[key], **value} if key == "tool_call_counts" else value
             state.set(key, counts, handler_override=replace_values)
         found_tools.find_again(run.tool_items, state, checkpoint.tools)

@@ -168,7 +168,6 @@ def _run(
         cache=options.cache,
         clock=options.clock,
         slice_is_over=options.slice_is_over,
-        has_system_prompt=durable.agent.system_prompt is not None,
         may_defer_checkpoints=durable.may_defer_checkpoints,
         starts_at_once=durable.agent.tool_concurrency_limit if durable.may_start_calls else 0,
         tool_items=tool_items(durable.agent),
@@ -183,7 +182,7 @@ def _run(
         context.to(AgentPhase.PLANNING)
     try:
         with collector.paused():
-            arguments = {**_arguments(context, snapshot), **_live_arguments(options)}
+            arguments = {**_arguments(context, snapshot, durable), **_live_arguments(options)}
         result = yield _Start(context, arguments)
     except Suspended as suspended:
         return _end_run(context, suspended.end)
@@ -237,7 +236,7 @@ def _live_arguments(options: Options) -> dict[str, Any]:
     return {name: value for name, value in live.items() if value is not None}
 
 
-def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
+def _arguments(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -> dict[str, Any]:
     """What `Agent.run` is called with, here as in a plain run of the same turn."""
     inputs = snapshot.inputs
     arguments: dict[str, Any] = decode(inputs.get("state") or {})
@@ -254,22 +253,18 @@ def _arguments(context: RunContext, snapshot: Snapshot) -> dict[str, Any]:
         stored = context.keys.start_from(checkpoint.state)
         arguments = {**stored, **arguments} if snapshot.inputs_are_new else {**arguments, **stored}
         context.conversation.start_from(before, [stored.position for stored in checkpoint.context])
+    prompt = context.conversation.prompt
+    if checkpoint is not None and durable.agent.system_prompt is not None:
+        prompt.restored(before, checkpoint.counters)
+        before = prompt.without(before)
     new = []
     for unread in snapshot.unread:
         message = as_message(unread)
         context.conversation.from_unread(message, unread.id)
         new.append(message)
-    return {**arguments, "messages": [*_without_system_prompt(context, before), *new]}
-
-
-def _without_system_prompt(context: RunContext, messages: list[Any]) -> list[Any]:
-    """The agent puts its system prompt in front of each turn: leave out the one that is there."""
-    if not context.has_system_prompt:
-        return messages
-    first = next(
-        (index for index, message in enumerate(messages) if not message.is_from("system")), len(messages)
-    )
-    return messages[first:]
+    messages = [*before, *new]
+    prompt.before_turn(messages)
+    return {**arguments, "messages": messages}
 
 
 def _end_after_model_failure(context: RunContext, failure: ModelFailed, options: Options) -> RunEnd:

@@ -95,7 +95,6 @@ class RunContext:
         cache: ToolCache | None,
         clock: Clock,
         slice_is_over: Callable[[], bool],
-        has_system_prompt: bool = False,
         may_defer_checkpoints: bool = False,
         starts_at_once: int = 0,
         tool_items: Sequence[Tool | Toolset] = (),
@@ -110,7 +109,6 @@ class RunContext:
         self.cache = cache
         self.clock = clock
         self.slice_is_over = slice_is_over
-        self.has_system_prompt = has_system_prompt
         self.may_defer_checkpoints = may_defer_checkpoints
         self.starts_at_once = starts_at_once
         self.tool_items = tool_items
@@ -314,6 +312,7 @@ class RunContext:
         change = self.conversation.change(state.data["messages"])
         key_changes, changed_keys = self.keys.changes(state.data)
         counters, _ = encode_lossy(counters_of(state.data, ends_turn=kind == CheckpointKind.END))
+        counters |= self.conversation.prompt.in_counters(state.data["messages"])
         new = NewCheckpoint(
             kind=kind,
             step=self.step,

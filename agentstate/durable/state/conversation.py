@@ -14,6 +14,7 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate.durable.records import NewMessage
 from agentstate.durable.state.encoding import message_body
+from agentstate.durable.state.own_prompt import OwnPrompt
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Conversation:
         self._positions: list[int] = []
         self._since: list[tuple[int, ChatMessage]] = []
         self._unread: list[_Unread] = []
+        self.prompt = OwnPrompt()
 
     def start_from(self, messages: Sequence[ChatMessage], positions: Sequence[int]) -> None:
         """Take what the model saw at a checkpoint as known."""

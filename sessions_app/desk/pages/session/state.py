@@ -6,7 +6,7 @@ from typing import Any
 
 from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
 from agentstate.durable.state.tags import without_tags
-from agentstate.names import WORKING_MEMORY_KEY
+from agentstate.names import PROMPT_PLACES, WORKING_MEMORY_KEY
 from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.context import SessionContext
@@ -66,7 +66,7 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
         counters=[
             row
             for key, value in shown.counters.items()
-            if value not in (None, {}, [])
+            if key != PROMPT_PLACES and value not in (None, {}, [])
             for row in _counter_rows(key, value)
         ],
         tools=restore.tools_of(branch, checkpoint),
