@@ -115,3 +115,18 @@ def test_sessions_of_earlier_versions_get_their_causes_by_0016():
         parked.pk: cause_key("a", "", "Failed 3 times"),
         done.pk: None,
     }
+
+
+def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words_and_what_helps(client):
+    session = builders.failed(title="Order 7")
+    Session.objects.filter(pk=session.pk).update(
+        error="BadRequestError: Error code: 400 - bad", failure=UUID(int=7)
+    )
+    client.force_login(builders.user("operator"))
+    for page in (f"/?queue=all&failure={UUID(int=7)}", f"/bulk/?queue=all&failure={UUID(int=7)}&kind=resume"):
+        text = client.get(page).content.decode()
+        assert '<span class="tag">failure: HTTP 400 from the model, Claims desk</span>' in text
+    assert "HTTP 400 will not go away by itself: rewind and change the message." in text
+    assert "will not go away" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
+    text = client.get(f"/?queue=all&failure={UUID(int=8)}").content.decode()
+    assert "failure: a cause that no session has now" in text

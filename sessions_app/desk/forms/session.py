@@ -29,6 +29,7 @@ from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
 from sessions_app.desk.pages.advice import TRY_AGAIN
+from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
 from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, ToolCall
 
@@ -79,7 +80,8 @@ class ResumeForm(ContinuingForm, ReasonForm):
         return DECIDE if self.decides else RESUME
 
     def read_details(self) -> dict[str, Any]:
-        return consequences.details_of_resume(self.context)
+        advice = advice_for(self.context.session)
+        return {**consequences.details_of_resume(self.context), "advice": advice}
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

@@ -25,6 +25,7 @@ from sessions_app.desk.context import (
 )
 from sessions_app.desk.forms.lists import BulkForm
 from sessions_app.desk.pages import bulk as bulk_pages
+from sessions_app.desk.pages.causes import read_cause
 from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
@@ -45,6 +46,7 @@ def begin(request: Request) -> HttpResponse:
     where = session_filter.where(complete=True)
     sessions = queues.select(queue_of(request) or "all", context.now, where)
     action = choices.get(request.GET.get("kind", "")) or actions.bulk_fitting(actor=actor, sessions=sessions)
+    failure = request.GET.get("failure", "")
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
@@ -76,6 +78,7 @@ def begin(request: Request) -> HttpResponse:
         "filtered": describe_query(query, context.mask),
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
+        "advice": read_cause(failure, context.mask).advice if failure and action is RESUME else None,
         "problem": problem,
         "form": form,
     }
@@ -142,15 +145,25 @@ def _query(parameters: QueryDict, queue: str) -> str:
     return query.urlencode()
 
 
+def describe_hidden(parameters: QueryDict, mask: Mask) -> list[tuple[str, Any]]:
+    """As `describe_query`, of the filters that have no field in the form above a list."""
+    hidden = QueryDict(mutable=True)
+    for name in ("failure", "bulk", "pick"):
+        hidden.setlist(name, parameters.getlist(name))
+    return describe_query(hidden.urlencode(), mask)
+
+
 def describe_query(query: str, mask: Mask) -> list[tuple[str, Any]]:
-    """``(name, value)`` of each filter of a list's query string, masked."""
+    """``(name, value)`` of each filter of a list's query string, masked. Three queries for the cause of a failure."""
     parameters = QueryDict(query)
     queue = queues.BY_KEY.get(parameters.get("queue", ""))
     filters = [
         (name, shown.tag(mask, str(value)) if name == "tag" else mask.named(name, value))
         for name, value in parameters.items()
-        if name not in ("queue", "bulk", "pick", "order") and value
+        if name not in ("queue", "bulk", "pick", "order", "failure") and value
     ]
+    if parameters.get("failure"):
+        filters.append(("failure", read_cause(str(parameters["failure"]), mask).name))
     if picked := [key for key in parameters.getlist("pick") if key]:
         filters.append(("sessions", f"{len(picked)} ticked"))
     if parameters.get("bulk"):

@@ -12,6 +12,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.desk.context import Request, page_context, queue_of, render_page, staff_page, wants_part
 from sessions_app.desk.pages import demo
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import queues, search, stuck
 from sessions_app.finding.counting import count_up_to, digest
@@ -97,6 +98,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "filter": session_filter,
         "oldest_first": oldest_first,
         "demo": demo.suggestions((agent, model) for agent, _, model in agents),
+        "named": describe_hidden(request.GET, context.mask) if session_filter.is_on else (),
         "results": listed if session_filter.is_on else None,
         "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,

@@ -8,11 +8,11 @@ from django.db.models import Q
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
-from sessions_app.desk.pages.advice import TRY_AGAIN, Advice, advice
+from sessions_app.desk.pages.advice import TRY_AGAIN, Advice
+from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import summary, tool_of
 from sessions_app.finding.stuck import why_not_moving
-from sessions_app.history.failures import tool_that_failed
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -65,7 +65,7 @@ class Header:
 def header(context: SessionContext) -> Header:
     """Two queries: the agent, and the calls that need a person. For a failed session one more."""
     session, now = context.session, context.now
-    failure_advice = advice(session, tool_that_failed(session) if _has_failed(session) else "")
+    failure_advice = advice_for(session)
     tone, label = status_label(session, now)
     agent = session.registered_agent
     open_calls = context.mask.rows(
