@@ -159,7 +159,7 @@ def test_the_state_shows_what_is_set_of_a_document_and_folds_the_rest(desk):
     checkpoint.keys = {"docs": docs.position}
     checkpoint.save()
     text = html.unescape(page_of(history.session, desk, "state/"))
-    shown, whole = re.findall(r"<pre>(\[.*?)</pre>", text, re.DOTALL)
+    shown, whole = re.findall(r"<pre[^>]*>(\[.*?)</pre>", text, re.DOTALL)
     assert json.loads(shown) == [
         {"id": "1", "content": "Glass is covered.", "meta": {"note": None}, "embedding": "3 numbers"}
     ]
