@@ -371,7 +371,11 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     session = builders.done(title="Free")
     text = desk.get("/?queue=all").content.decode()
     assert 'aria-label="Take Free"' in text
-    desk.post(f"/sessions/{session.pk}/assign/", {"version": session.version, "assignee": "anna"})
+    text = desk.get("/?queue=done&q=Free").content.decode()
+    assert '<input type="hidden" name="back" value="desk?queue=done&amp;q=Free">' in text
+    sent = {"version": session.version, "assignee": "anna", "back": "desk?queue=done&q=Free"}
+    answer = desk.post(f"/sessions/{session.pk}/assign/", sent)
+    assert answer["Location"] == f"/?queue=done&q=Free#s{session.pk}"
     session.refresh_from_db()
     assert session.assignee is not None
     assert session.assignee.username == "anna"

@@ -95,13 +95,15 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
 
 
 def _where_next(request: Request, action: Action, session: Session) -> str:
-    """The page to show once it is done: the session, or the inbox as it was filtered if the dialog was opened there.
+    """The page to show once it is done: the session, or the inbox or list, as filtered, if it was done there.
 
     Who sends a message is brought to where the answer will be, and who changes the long-term memory back to it.
     """
     page, _, query = request.POST.get("back", "").partition("?")
     if page == "inbox":
         return f"{resolve_url('inbox')}?{QueryDict(query).urlencode()}" if query else resolve_url("inbox")
+    if page == "desk" and query:
+        return f"{resolve_url('desk')}?{QueryDict(query).urlencode()}#s{session.pk}"
     if action in memory_entries.FORMS:
         return address("memories", session.pk, queue=queue_of(request))
     if action is not MESSAGE:
