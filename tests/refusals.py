@@ -84,7 +84,7 @@ REFUSALS: dict[str, dict[str, str]] = {
     "cancel": {
         "cancelling": "It is already being cancelled.",
         "cancelled": "It was already cancelled.",
-        "done": "It has finished; there is nothing to cancel.",
+        "done": "It has finished; there is nothing to end.",
     },
     "message": {"cancelling": "It is being cancelled.", "cancelled": CANCELLED},
     "breakpoint": {"cancelling": "It is being cancelled.", "cancelled": CANCELLED},

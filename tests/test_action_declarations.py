@@ -16,7 +16,7 @@ SAID: dict[str, tuple[str, str, str]] = {
     "rewind": ("Rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."),
     "undo": ("Undo the rewind", "Undo the rewind", "Undone: the session is where it was."),
     "fork": ("Fork", "Fork", "This is the fork: it is independent of its source from here."),
-    "cancel": ("End session", "End session", "Cancelled."),
+    "cancel": ("End session", "End session", "Ended."),
     "withdraw": (
         "Require approval again",
         "Require approval",

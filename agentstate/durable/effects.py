@@ -78,7 +78,7 @@ def _needs_approval(
     if any(earlier.repeats is not None for earlier in decisions):
         why += " It already ran with the same arguments, which the current history does not show."
     elif decisions:
-        why += " It has taken effect where this history does not show it, and that was not undone."
+        why += " It has already taken effect outside the current history, and that was not undone."
     if failed_before:
         why += " It failed before, and may or may not have taken effect."
     return NeedsApproval(why=why, requests=tuple(run.approval_requests))

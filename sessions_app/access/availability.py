@@ -124,7 +124,7 @@ def cancel(facts: Facts) -> str:
     if session.stop_request == StopRequest.CANCEL:
         return "It is already being cancelled."
     if session.status == Status.IDLE and session.phase != Phase.ERROR:
-        return "It has finished; there is nothing to cancel."
+        return "It has finished; there is nothing to end."
     return POSSIBLE
 
 

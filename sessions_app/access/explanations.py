@@ -30,8 +30,8 @@ def cancel(session: Session) -> str:
 
 def release(session: Session) -> str:
     return (
-        f"What the worker {session.worker} still writes is refused, and another may continue. A call that runs at this "
-        "moment is not interrupted; unless its tool is idempotent, it is then in doubt."
+        f"From now on nothing that the worker {session.worker} writes is accepted, and another worker may continue. "
+        "A call that runs at this moment is not interrupted; unless its tool is idempotent, it is then in doubt."
     )
 
 
