@@ -27,7 +27,7 @@ def test_a_running_session_is_released(supervisor):
     session = builders.running()
     address = f"/sessions/{session.pk}/release/"
     assert address in supervisor.get(f"/sessions/{session.pk}/").content.decode()
-    assert "is refused, and another may continue" in supervisor.get(address).content.decode()
+    assert "writes is accepted, and another worker may continue" in supervisor.get(address).content.decode()
     answer = supervisor.post(address, {"version": session.version, "reason": "It hangs"})
     assert answer.status_code == 302
     session.refresh_from_db()
