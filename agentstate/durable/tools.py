@@ -184,7 +184,7 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         record_end(run, record, tool, end, started)
         raise error from raised.__cause__
     except _TimedOut:
-        late = f"{tool.name} did not answer within {policy.timeout:g} seconds."
+        late = f"{tool.name} did not answer within {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
         if policy.idempotent:
             record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
             raise ToolInvocationError(late, tool_name=tool.name) from None
