@@ -121,6 +121,10 @@ UNSTABLE = {
     ),
     "searching": searching,
     "odd": lambda: Agent(chat_generator=Odd("Hello.")),
+    "a temporary path inside a prompt": lambda: Agent(
+        chat_generator=MockChatGenerator("Hello."),
+        system_prompt=f"Files are in '{tempfile.mkdtemp()}' and ({tempfile.mkdtemp()}/notes).",
+    ),
     "sets in its tools": with_sets_in_its_tools,
     **{name: build for name, (build, _) in sample_agents.KINDS.items()},
 }

@@ -27,6 +27,11 @@ from agentstate.durable.state.encoding import encode_lossy
 _OUR_TOOLS = {memory.__name__, long_term_tools.__name__}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _TEMPORARY_FOLDERS = {tempfile.gettempdir(), os.path.realpath(tempfile.gettempdir())}
+# Such a path inside a text ends at a blank, a quote or a bracket. `/var/tmp/x` does not hold the path `/tmp/x`.
+_TEMPORARY_PATH = re.compile(
+    rf"(?<![\w./-])(?:{'|'.join(map(re.escape, sorted(_TEMPORARY_FOLDERS)))})"
+    rf"{re.escape(os.sep)}[^\s\"'`<>()\[\]{{}},;]+"
+)
 
 
 def fingerprint(agent: Agent) -> str:
@@ -101,7 +106,7 @@ def _without_what_differs(text: str) -> str:
     """The text without what is another in each process: the path of a temporary file, and addresses in memory."""
     if any(text.startswith(f"{folder}{os.sep}") for folder in _TEMPORARY_FOLDERS):
         return "<temporary file>"
-    return _ADDRESS.sub("", text)
+    return _ADDRESS.sub("", _TEMPORARY_PATH.sub("<temporary file>", text))
 
 
 def _subclasses(kind: type[Toolset]) -> Iterator[type[Toolset]]:
