@@ -420,6 +420,11 @@ def test_a_call_that_needs_approval_waits_and_goes_on_as_decided(journal: Any) -
             LookupError, match="'r1' waits for approval: give approve=True, also with other arguments"
         ):
             durable.decide("r1", **wrong)
+    unfit = {"zz": 1, "order": "A1", "amount": 5}
+    with pytest.raises(ValueError, match="refund has no argument zz"):
+        durable.decide("r1", approve=True, arguments=unfit)
+    with pytest.raises(ValueError, match="The arguments do not fit refund: amount must be a number"):
+        durable.decide("r1", approve=True, arguments={"order": "A1", "amount": "five"})
     durable.decide("r1", approve=True, arguments={"order": "A1", "amount": 5})
     assert [call.call_id for call in durable.pending()] == ["r2"]
     durable.decide("r2", approve=False, message="Not that one.")

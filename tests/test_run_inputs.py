@@ -16,7 +16,7 @@ from haystack.tools import SearchableToolset, Tool, Toolset, tool
 
 from agentstate import DurableAgent
 from agentstate.durable.agent import make_durable
-from agentstate.durable.registry import AsyncOnly
+from agentstate.durable.registry import AgentBuildFailed, AsyncOnly
 from agentstate.durable.run import Options, run, run_async
 from agentstate.journals import FileJournal, MemoryJournal
 from agentstate.journals.file import FileStore
@@ -312,3 +312,19 @@ def test_the_inputs_of_a_later_turn_survive_a_kill_at_any_write(
         assert (asked, outcome.result["data"]) == (["Greet Ann.", "Greet Bob."], {"n": 2}), dies_at
         assert seen[-1][1] == [], dies_at
     assert died >= 4
+
+
+@pytest.mark.parametrize("name", ["key", "break_point"])
+@pytest.mark.parametrize("kind", ["state", "variable"])
+def test_a_value_with_the_name_of_a_parameter_of_run_is_refused_before_it_could_be_lost(
+    name: str, kind: str
+) -> None:
+    options: dict[str, Any] = (
+        {"state_schema": {name: {"type": str}}}
+        if kind == "state"
+        else {"system_prompt": f"Use {{{{ {name} }}}}."}
+    )
+    with pytest.raises(
+        AgentBuildFailed, match=f"has a state value or variable '{name}', which is a parameter of"
+    ):
+        DurableAgent(answering([], **options), MemoryJournal.open())

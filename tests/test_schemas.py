@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.actions.schemas import WrongSchemaError, broken_rule
+from agentstate.durable.schemas import WrongSchemaError, broken_rule
 
 
 def of(name: str, **rules: Any) -> dict[str, Any]:

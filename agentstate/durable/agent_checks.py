@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from haystack.components.agents import Agent
 from haystack.tools import Tool
@@ -13,6 +14,12 @@ from agentstate.durable.definition import finds_tools_at_run_time, tool_items, t
 from agentstate.durable.nested_agents import why_not_kept
 from agentstate.durable.policy import Policies
 from agentstate.durable.registry import AgentBuildFailed
+
+if TYPE_CHECKING:
+    from agentstate.durable.agent import WrappedAgent
+
+# Parameters of `DurableAgent.run` that `Agent.run` does not have.
+_OF_OUR_RUN = ("key", "break_point")
 
 
 def check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_async: bool | None) -> None:
@@ -26,6 +33,16 @@ def check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_
         raise AgentBuildFailed(
             f"The agent {key!r} has to be run by run_async, which is not a coroutine function of "
             f"{type(agent).__name__}."
+        )
+
+
+def check_names(durable: "WrappedAgent") -> None:
+    """:raises AgentBuildFailed: for a value that `DurableAgent.run` could not be given, having a parameter so named."""
+    sockets = getattr(getattr(durable.agent, "__haystack_input__", None), "_sockets_dict", {})
+    if taken := [name for name in _OF_OUR_RUN if name in sockets or name in durable.agent.state_schema]:
+        raise AgentBuildFailed(
+            f"The agent {durable.key!r} has a state value or variable {taken[0]!r}, which is a parameter of "
+            "DurableAgent.run with another meaning, so it could not be given. Give it another name."
         )
 
 

@@ -64,6 +64,21 @@ def broken_rule(value: Json, schema: Json) -> str | None:
     return None
 
 
+def unfit_arguments(tool: str, schema: Json, edited: Json, requested: Iterable[str]) -> str | None:
+    """Why a call cannot run with these arguments in place of the requested ones; None if it can.
+
+    Beyond the schema, none may be added that the tool does not have.
+
+    :param requested: The names of the arguments that the agent asked for.
+    :raises WrongSchemaError: for a schema that is not one.
+    """
+    unknown = set(edited) - set(schema.get("properties", {})) - set(requested)
+    if unknown:
+        return f"{tool} has no argument {', '.join(sorted(unknown))}."
+    problem = broken_rule(edited, schema)
+    return None if problem is None else f"The arguments do not fit {tool}: {problem}."
+
+
 def _place(error: jsonschema.ValidationError) -> str:
     """The path in the value. A key that the schema does not name is part of the value, so it is left out."""
     declared = set(error.absolute_schema_path)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from agentstate.durable import agent as wrapping
     from agentstate.durable import run as running
+    from agentstate.durable.records import CallRecord
     from agentstate.journals import MemoryJournal
     from agentstate.journals.going_back import SessionCheckpoint
     from agentstate.library.places import Place
@@ -46,7 +47,8 @@ class DurableAgent:
         as long as this object. Sessions of one registered agent share it; an agent that is not registered shares
         cached results with no other session.
     :param memory: For the tools `remember` and `recall`, such as a `MemoryFile` of `agentstate.journals`.
-    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks.
+    :raises AgentBuildFailed: for a policy that names a tool the agent lacks, or an argument the tool lacks; and for a
+        state value or variable that has the name of a parameter of `run`.
     """
 
     def __init__(
@@ -89,12 +91,14 @@ class DurableAgent:
         cache: ToolCache | None,
         memory: SharedMemory | None,
     ) -> None:
+        from agentstate.durable.agent_checks import check_names
         from agentstate.library.places import place_of
 
         if not isinstance(memory, SharedMemory | None):
             raise TypeError(
                 f"A {type(memory).__name__} is no memory for a DurableAgent: it needs remember, recall and discard."
             )
+        check_names(wrapped)
         self._wrapped = wrapped
         self._place = place_of(journal)
         self._memory = memory
@@ -273,8 +277,11 @@ class DurableAgent:
         model. For one at a breakpoint: other `arguments`, with which it runs; or as for approval.
 
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
+        :raises ValueError: for arguments that do not fit the tool.
         """
         with self._rules.lock, self._place.open() as journal:
+            if arguments is not None and approve is not False:
+                self._check_arguments(journal.store.step_calls_by_id().get(call_id), arguments)
             journal.decide(
                 call_id,
                 approve=approve,
@@ -284,6 +291,18 @@ class DurableAgent:
                 skip=skip,
                 message=message,
             )
+
+    def _check_arguments(self, call: "CallRecord | None", arguments: dict[str, Any]) -> None:
+        """Like the desk's check. A tool that a toolset lists only at run time has no schema here."""
+        from agentstate.durable.definition import tools_of
+        from agentstate.durable.schemas import unfit_arguments
+
+        tools = {tool.name: tool for tool in tools_of(self._wrapped.agent)}
+        if call is None or call.tool not in tools:
+            return
+        schema = tools[call.tool].parameters
+        if problem := unfit_arguments(call.tool, schema, arguments, call.arguments):
+            raise ValueError(problem)
 
     # Reading
 

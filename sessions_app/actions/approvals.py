@@ -11,6 +11,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from agentstate.durable.breakpoints import same_value
+from agentstate.durable.schemas import WrongSchemaError, unfit_arguments
 from sessions_app.access.availability import already_decided
 from sessions_app.access.errors import Invalid, Moved, NotFound
 from sessions_app.access.roles import Actor
@@ -28,7 +29,6 @@ from sessions_app.actions.base import (
 )
 from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import require_shown_definition
-from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
 
 
@@ -224,13 +224,10 @@ def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any
     if name not in tools:
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is not known here.")
     schema = tools[name]["parameters"]
-    unknown = edited.keys() - schema.get("properties", {}).keys() - approval.arguments.keys()
-    if unknown:
-        raise Invalid(f"{name} has no argument {', '.join(sorted(unknown))}.")
     try:
-        problem = broken_rule(edited, schema)
+        problem = unfit_arguments(name, schema, edited, approval.arguments)
     except WrongSchemaError as error:
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is wrong: {error}.") from None
     if problem is not None:
-        argument = problem.partition(" ")[0].partition(".")[0]
-        raise Invalid(f"The arguments do not fit {name}: {problem}.", argument=argument)
+        place = problem.removeprefix(f"The arguments do not fit {name}: ")
+        raise Invalid(problem, argument=place.partition(" ")[0].partition(".")[0] if place != problem else "")

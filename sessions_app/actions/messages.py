@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from agentstate.durable.schemas import broken_rule
 from agentstate.durable.state.tags import as_plain_data
 from sessions_app.access.errors import Invalid, Refused
 from sessions_app.access.roles import Actor
@@ -27,7 +28,6 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.actions.schemas import broken_rule
 from sessions_app.models import (
     Branch,
     EventKind,

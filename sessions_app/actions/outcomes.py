@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agentstate.durable.schemas import WrongSchemaError, broken_rule
 from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.access.typed import read_json
 from sessions_app.actions.base import json_object, optional_result, required_text
-from sessions_app.actions.schemas import WrongSchemaError, broken_rule
 from sessions_app.models import RegisteredAgent, Session
 
 Json = Any
