@@ -78,6 +78,16 @@ def test_of_one_tool_it_is_not_said_how_many_calls_wait(desk):
     assert "to decide, the oldest" not in text_of(desk, "/inbox/?tool=issue_refund")
 
 
+def test_the_chips_of_the_kinds_say_that_they_lead_out_of_one_tool(desk):
+    all_kinds()
+    page = desk.get("/inbox/?kind=approval&tool=issue_refund").content.decode()
+    [chips] = re.findall(r'<nav class="chips".*?</nav>', page, re.DOTALL)
+    words = " ".join(re.sub(r"<[^>]+>", " ", chips).split())
+    assert words.startswith("only issue_refund ✕ All tools: All 4 Approvals 1 ")
+    assert 'aria-current="page"' not in chips
+    assert "tool=" not in chips
+
+
 def test_an_empty_inbox_says_so(desk):
     assert "Nothing needs attention." in text_of(desk)
     assert "Nothing matches. Show the whole inbox" in text_of(desk, "/inbox/?kind=doubt")
