@@ -15,7 +15,7 @@ from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import NOT_ALLOWED
-from sessions_app.desk.pages.session import time_strip, timeline
+from sessions_app.desk.pages.session import header, time_strip, timeline
 from sessions_app.desk.pages.session.timeline_items import (
     DiscardedItem,
     EventItem,
@@ -652,6 +652,44 @@ def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
     assert "Stuck." not in page_of(session, desk)
     Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=47))
     assert "<b>Stuck.</b> It runs, but nothing has been recorded for 47 min." in page_of(session, desk)
+
+
+@pytest.mark.parametrize("role, offered", [("supervisor", True), ("operator", False)])
+def test_a_stuck_session_offers_its_remedy_where_it_says_so(client, role, offered):
+    client.force_login(builders.user(role))
+    session = builders.running()
+    Session.objects.filter(pk=session.pk).update(
+        updated_at=timezone.now() - timedelta(minutes=47),
+        lease_expires_at=timezone.now() + timedelta(minutes=1),
+    )
+    page = page_of(session, client)
+    [banner] = re.findall(r'<div id="banner">.*?</div>\s*</div>', page, re.DOTALL)
+    assert "Release from its worker" in banner
+    assert (f"/sessions/{session.pk}/release/" in banner) is offered
+    assert (NOT_ALLOWED in banner) is not offered
+    assert '<span class="pill error">Stuck</span>' in page
+
+
+@pytest.mark.parametrize("role, label", [("viewer", "See the call"), ("operator", "Decide the call")])
+def test_who_may_not_decide_a_call_is_led_to_see_it(role, label):
+    history = builders.refunding()
+    history.doubt(history.calls[-1])
+    session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
+    context = builders.context_of(session, actor=builders.actor(role))
+    assert header.header(context).buttons[0].label == label
+
+
+def test_who_may_not_approve_a_call_is_led_to_see_it():
+    session = builders.STATES["waiting_for_approval"]()
+    context = builders.context_of(session, actor=builders.actor("viewer"))
+    assert header.header(context).buttons[0].label == "See the call"
+
+
+def test_who_may_not_send_messages_is_told_so_by_the_button():
+    context = builders.context_of(builders.done(), actor=builders.actor("viewer"))
+    button = header.header(context).buttons[0]
+    assert (button.label, button.why_not) == ("Send a message", NOT_ALLOWED)
+    assert button.anchor == ""
 
 
 def test_the_time_between_the_steps_is_said_too():

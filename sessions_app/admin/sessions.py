@@ -36,7 +36,7 @@ from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.finding import queues, stuck
 from sessions_app.finding.filters import id_begins_with
 from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
-from sessions_app.wording import count, status_label
+from sessions_app.wording import count
 
 # Django's own class takes no type arguments when it runs.
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class SessionAdmin(ReadOnly):
 
     @admin.display(description="State")
     def state_label(self, session: Session) -> str:
-        return status_label(session, timezone.now())[1]
+        return stuck.status_label(session, timezone.now())[1]
 
     @admin.display(description="Repairs on the desk")
     def repairs(self, session: Session) -> str:

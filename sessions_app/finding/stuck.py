@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from sessions_app import wording
 from sessions_app.models import Approval, Session, Status
 from sessions_app.wording import age, ago
 
@@ -51,12 +52,22 @@ def stuck(now: datetime) -> QuerySet[Session]:
     return Session.objects.filter(not_moving(now) | waiting_too_long(now)).order_by("updated_at", "pk")
 
 
+def status_label(session: Session, now: datetime) -> tuple[str, str]:
+    """``(tone, label)`` of a session: as `wording.status_label`, and "Stuck" for a worker that hangs."""
+    tone, label = wording.status_label(session, now)
+    return ("error", "Stuck") if tone == "running" and _hangs(session, now) else (tone, label)
+
+
+def _hangs(session: Session, now: datetime) -> bool:
+    return session.status == Status.RUNNING and session.updated_at < now - HANGING
+
+
 def why_not_moving(session: Session, now: datetime) -> str:
     """Why the session does not move, as a sentence; "" if it moves, or need not. No query."""
     lease, due = session.lease_expires_at, session.next_run_at
     if session.status == Status.RUNNING and lease is not None and lease < now:
         return f"The lease of its worker {session.worker} expired {ago(lease, now)} and was not renewed."
-    if session.status == Status.RUNNING and session.updated_at < now - HANGING:
+    if _hangs(session, now):
         return f"It runs, but nothing has been recorded for {age(session.updated_at, now)}."
     if session.status == Status.QUEUED and due is not None and due < now - OVERDUE:
         return f"It has been due for {age(due, now)}, and no worker has taken it."

@@ -19,7 +19,6 @@ from sessions_app.finding.counting import count_up_to, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.models import RegisteredAgent, Session
-from sessions_app.wording import status_label
 
 # How often a live list polls.
 SECONDS = 5
@@ -38,7 +37,7 @@ class SessionRow:
 
     @classmethod
     def of(cls, session: Session, titles: dict[str, str], context: PageContext) -> "SessionRow":
-        tone, label = status_label(session, context.now)
+        tone, label = stuck.status_label(session, context.now)
         return cls(
             session=session,
             tags=[shown.tag(context.mask, tag.name) for tag in session.tags.all()],

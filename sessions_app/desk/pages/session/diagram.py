@@ -10,8 +10,9 @@ from typing import Any
 
 from agentstate.domain.phases import TRANSITIONS
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.finding import stuck
 from sessions_app.models import Phase
-from sessions_app.wording import count, rough_duration, status_label
+from sessions_app.wording import count, rough_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ _SMALL = 100
 def of_session(context: SessionContext) -> Diagram:
     """The diagram of one session: its totals for what happened, its phase for what is happening now."""
     session, now = context.session, context.now
-    tone, label = status_label(session, now)
+    tone, label = stuck.status_label(session, now)
     since = rough_duration(int((now - session.phase_since).total_seconds()))
     at_rest = session.phase in (Phase.DONE, Phase.IDLE)
     return of_totals(

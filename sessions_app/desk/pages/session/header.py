@@ -7,12 +7,12 @@ from django.db.models import Q
 
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
-from sessions_app.action_list import ACTIONS, DECIDE, MESSAGE, PAUSE, RESUME, REWIND, Action
+from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
 from sessions_app.desk.pages.advice import TRY_AGAIN, Advice
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import summary, tool_of
-from sessions_app.finding.stuck import why_not_moving
+from sessions_app.finding import stuck
 from sessions_app.models import (
     CallStatus,
     Phase,
@@ -23,7 +23,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
-from sessions_app.wording import ago, arguments, duration, status_label, time_left
+from sessions_app.wording import ago, arguments, duration, time_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,16 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """What a person should know first. ``anchor`` is the id of the element that it is about, if there is one."""
+    """What a person should know first, and the button that helps.
+
+    ``anchor`` is the id of the element that it is about, if there is one.
+    """
 
     tone: str
     subject: str
     text: str
     anchor: str = ""
+    button: Button | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def header(context: SessionContext) -> Header:
     """Two queries: the agent, and the calls that need a person. For a failed session one more."""
     session, now = context.session, context.now
     failure_advice = advice_for(session)
-    tone, label = status_label(session, now)
+    tone, label = stuck.status_label(session, now)
     agent = session.registered_agent
     open_calls = context.mask.rows(
         ToolCall.objects.filter(branch=context.branch, status__in=OPEN_CALL_STATES)  # a small index has these
@@ -79,7 +83,7 @@ def header(context: SessionContext) -> Header:
         tone=tone,
         label=label,
         agent=agent,
-        banner=_banner(session, open_calls, now, failure_advice),
+        banner=_with_remedy(_banner(session, open_calls, now, failure_advice), context),
         buttons=_buttons(context, open_calls, failure_advice),
         open_calls=open_calls,
         new_definition=session.new_definition,
@@ -103,7 +107,7 @@ def _buttons(
             continue
         label = TRY_AGAIN if action is RESUME and _has_failed(session) else action.label
         buttons.append(Button(action, label, why_not.of(action)))
-    primary = _primary(session, open_calls, context.now, failure_advice)
+    primary = _primary(context, open_calls, failure_advice)
     if primary is None:
         return buttons
     if primary.action is RESUME and session.new_definition and session.status != Status.RUNNING:
@@ -128,11 +132,15 @@ def _decide_and_resume(context: SessionContext, doubts: int) -> Button:
 
 
 def _primary(
-    session: Session, open_calls: list[ToolCall], now: datetime, failure_advice: Advice | None
+    context: SessionContext, open_calls: list[ToolCall], failure_advice: Advice | None
 ) -> Button | None:
     """The button for what a person most likely does next."""
+    session, now, why_not = context.session, context.now, context.why_not
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
-        label = "Decide the call" if open_calls[0].status == CallStatus.DOUBT else "Review approval"
+        if open_calls[0].status == CallStatus.DOUBT:
+            label = "See the call" if why_not.of(DECIDE) else "Decide the call"
+        else:
+            label = "See the call" if why_not.of(APPROVE) else "Review approval"
         return Button(None, label, anchor=f"c{open_calls[0].position}", primary=True)
     match session.status:
         case Status.PAUSED | Status.WAITING:
@@ -142,6 +150,8 @@ def _primary(
                 return Button(RESUME, TRY_AGAIN, primary=True)
             return Button(failure_advice.action, failure_advice.label, primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
+            if why_not.of(MESSAGE):
+                return Button(MESSAGE, MESSAGE.title, why_not.of(MESSAGE))
             return Button(None, MESSAGE.title, anchor="say", primary=True)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
             return Button(RESUME, "Try now", primary=True)
@@ -186,7 +196,7 @@ def _banner(
             return Banner("paused", "Paused.", session.why)
         case Status.CANCELLED:
             return Banner("idle", "Cancelled.", session.why)
-    if why := why_not_moving(session, now):
+    if why := stuck.why_not_moving(session, now):
         return Banner("error", "Stuck.", why)
     if session.stop_request:
         return Banner(
@@ -200,6 +210,15 @@ def _banner(
             else None
         )
     return None
+
+
+def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | None:
+    """A session that runs and does not move is released from its worker, as the inbox offers it."""
+    if banner is None or context.session.status != Status.RUNNING:
+        return banner
+    if not stuck.why_not_moving(context.session, context.now):
+        return banner
+    return replace(banner, button=Button(RELEASE, RELEASE.title, context.why_not.of(RELEASE)))
 
 
 def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner:

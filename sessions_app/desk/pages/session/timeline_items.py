@@ -9,9 +9,9 @@ from typing import ClassVar
 from django.db.models import Q
 
 from agentstate.names import ENDED_CALL_STATES
-from sessions_app import wording
 from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.session.calls import CallItem
+from sessions_app.finding import stuck
 from sessions_app.models import (
     Checkpoint,
     Event,
@@ -71,7 +71,7 @@ class StepItem:
         """For the newest step: the session's state is its state."""
         self.live = session.status == Status.RUNNING
         self.next_phase = session.phase if session.phase in (Phase.ERROR, Phase.EXECUTING) else ""
-        tone, _ = wording.status_label(session, now)
+        tone, _ = stuck.status_label(session, now)
         self.tone = tone if session.phase != Phase.DONE else "idle"
 
     @property
