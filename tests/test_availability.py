@@ -140,6 +140,10 @@ def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str
     assert action.impossible(session, approval=decided) == "It was already rejected."
     decided.expires_at = NOW
     assert action.impossible(session, approval=decided, now=NOW) == "It was already rejected."
+    decided.decided_at = datetime(2020, 2, 3, 4, 1, tzinfo=UTC)
+    assert action.impossible(session, approval=decided, now=NOW) == (
+        "It was already rejected on 03 Feb 2020 at 04:01."
+    )
 
     discarded = open_approval(session)
     discarded.call.branch_id = 0

@@ -9,6 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app import actions
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.models import Approval, Checkpoint, Event, InboxMessage, Session, ToolCall
 from tests import builders
@@ -174,6 +176,24 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     text = answer.content.decode()
     words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
     assert re.search(r"Done last: .* sue approved issue_refund \d\d:\d\d:\d\d", words)
+    assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
+
+
+@pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
+def test_a_card_that_is_out_of_date_says_at_once_who_decided_what_and_when(operator, page):
+    session = builders.waiting_for_approval()
+    shown = operator.get(page.format(session.pk)).content.decode()
+    [card] = re.findall(r'<form\s+method="post"\s+action="[^"]*/approve/.*?</form>', shown, re.DOTALL)
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', card))
+    actions.reject(
+        actor=Actor.of(builders.user("supervisor", "sue")),
+        session_id=session.pk,
+        call_id=int(fields["call_id"]),
+        message="Not covered",
+    )
+    answer = operator.post(address(session, "approve"), fields, headers={"HX-Request": "true"})
+    text = answer.content.decode()
+    assert re.search(r"It was already rejected by sue at \d\d:\d\d\.", text)
     assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.utils import timezone
+
 from sessions_app.access.masking import Mask
 from sessions_app.models import (
     Approval,
@@ -207,7 +209,12 @@ def release(facts: Facts) -> str:
 
 def already_decided(approval: Approval) -> str:
     by = f" by {approval.decided_by}" if approval.decided_by else ""
-    return f"It was already {Approval.Decision(approval.decision).label}{by}."
+    at = ""
+    if approval.decided_at is not None:
+        local = timezone.localtime(approval.decided_at)
+        day = "" if local.date() == timezone.localdate() else f" on {local:%d %b %Y}"
+        at = f"{day} at {local:%H:%M}"
+    return f"It was already {Approval.Decision(approval.decision).label}{by}{at}."
 
 
 def _while_stopped(session: Session) -> str:
