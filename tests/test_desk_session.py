@@ -133,10 +133,7 @@ def test_a_retry_is_told_in_its_step_where_the_model_failed(desk):
     words = " ".join(re.sub(r"<[^>]+>", " ", step).split())
     assert re.search(r"Tried again after the failures of \d\d:\d\d:\d\d , \d\d:\d\d:\d\d", words)
     assert [text.count(f'id="e{position}"') for position in events] == [1, 1]
-    assert (
-        "The model call failed and is tried again"
-        not in text[text.index('id="timeline"') : text.index("</ol>")]
-    )
+    assert "another attempt was planned" not in text[text.index('id="timeline"') : text.index("</ol>")]
 
 
 def test_the_state_shows_what_is_set_of_a_document_and_folds_the_rest(desk):
@@ -690,6 +687,21 @@ def test_who_may_not_send_messages_is_told_so_by_the_button():
     button = header.header(context).buttons[0]
     assert (button.label, button.why_not) == ("Send a message", NOT_ALLOWED)
     assert button.anchor == ""
+
+
+def test_the_last_events_beside_the_timeline_name_people_only_and_are_told_as_past(desk):
+    history = builders.asked()
+    history.event("noted", builders.actor("operator"), reason="She called")
+    history.event("retry", Actor.system("host:1"), reason="The model failed")
+    history.event("asked", Actor.system("host:1"))
+    history.event("in_doubt", Actor.system("host:1"))
+    page = page_of(history.rest("paused"), desk)
+    [beside] = re.findall(r"<h2>Audit.*?</section>", page, re.DOTALL)
+    words = " ".join(re.sub(r"<[^>]+>", " ", beside).split())
+    assert "host:1" not in words
+    for told in ("noted: She called", "Found a call in doubt", "Asked for an approval"):
+        assert told in words
+    assert "The model call failed, and another attempt was planned" in words
 
 
 def test_the_time_between_the_steps_is_said_too():
