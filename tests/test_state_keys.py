@@ -168,5 +168,5 @@ def test_what_a_tool_wrote_to_the_live_state_is_found() -> None:
     before = checkpoints.keys.encoded(live)
     live["notes"].append("b")
     after = checkpoints.keys.encoded(live)
-    assert before == {"notes": ["a"]}
+    assert before == {"notes": ["a"], "empty": None}
     assert difference(before["notes"], after["notes"]) == {"extend": ["b"]}

@@ -76,8 +76,8 @@ class RestoreCheckpoint(DurableHook):
         state.set("messages", messages, handler_override=replace_values)
         run.conversation.start_from(messages, [stored.position for stored in checkpoint.context])
         run.conversation.prompt.restored(messages, checkpoint.counters)
-        for key, value in run.keys.start_from(checkpoint.state).items():
-            state.set(key, value, handler_override=replace_values)
+        # Not by `set`, which refuses a key that a hook has added beside the schema.
+        state.data.update(run.keys.start_from(checkpoint.state))
         counters = {name: data for name, data in checkpoint.counters.items() if name != PROMPT_PLACES}
         for key, value in decode(counters).items():
             counts = {**state.data[key], **value} if key == "tool_call_counts" else value

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from haystack.components.agents.state import State
-from haystack.components.agents.state.state import replace_values
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
@@ -219,7 +218,8 @@ def _replay(run: RunContext, record: CallRecord, tool: Tool, state: State | None
     if state is not None and record.state:
         values_now = run.keys.encoded(state.data)
         for name, change in record.state.items():
-            state.set(name, decode(apply(values_now.get(name), change)), handler_override=replace_values)
+            # Not by `set`, which refuses a key that the tool has added beside the schema.
+            state.data[name] = decode(apply(values_now.get(name), change))
     if record.status == CallState.DONE:
         return tool_outputs.deliver(run, tool, record.result)
     raise ToolInvocationError(record.error, tool_name=tool.name)

@@ -72,7 +72,7 @@ class StateKeys:
         return {
             key: self._encode(key, value, self._known.get(key))
             for key, value in data.items()
-            if key not in _NOT_SET_BY_TOOLS and value is not None
+            if key not in _NOT_SET_BY_TOOLS
         }
 
     def _encode(self, key: str, value: Any, stored: "_Known | None") -> Json:
