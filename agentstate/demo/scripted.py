@@ -59,6 +59,11 @@ class ScriptedChatGenerator:
         self.model = MODEL
         self._at_once = MockChatGenerator(response_fn=reply, model=MODEL)
 
+    def to_dict(self) -> dict[str, Any]:
+        """That of the model inside: how fast words come is no part of an agent's definition."""
+        data: dict[str, Any] = self._at_once.to_dict()
+        return data
+
     @component.output_types(replies=list[ChatMessage])
     def run(
         self,

@@ -33,7 +33,7 @@ class TimelineFilter:
         """What stands in place of the steps where none matches."""
         match self.kind:
             case "people":
-                return "No actions by people yet."
+                return "No decisions or changes by people yet. The start and messages are in the audit log."
             case "errors":
                 return "No errors so far."
             case "tools":
@@ -49,7 +49,7 @@ class TimelineFilter:
             case "tools":
                 return "steps that called tools"
             case "people":
-                return "actions by people"
+                return "decisions and changes by people"
             case "tool":
                 return f"steps that called {self.value}"
             case "phase":
