@@ -18,7 +18,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
 from haystack.tools import tool
 
-from agentstate import DurableAgent, ToolPolicy
+from agentstate import DurableAgent, ToolPolicy, agent
 from agentstate.journals.valkey import ValkeySessions
 from examples.scripted import call, chat_model, results, say
 
@@ -70,9 +70,15 @@ def reply(messages: Sequence[ChatMessage]) -> ChatMessage:
     return say(f"Done: {known['write_report']}.")
 
 
-def researcher(sessions: ValkeySessions, session_id: str) -> DurableAgent:
-    agent = Agent(chat_generator=chat_model(reply), tools=[search_web, query_database, write_report])
-    return DurableAgent(agent, sessions.session(session_id, title=QUESTION), policies=POLICIES)
+# Registered, so that its results are in the cache by this name, for all of its sessions.
+@agent("tide-reports", policies=POLICIES)
+def researcher() -> Agent:
+    return Agent(chat_generator=chat_model(reply), tools=[search_web, query_database, write_report])
+
+
+def answer(sessions: ValkeySessions, session_id: str) -> str:
+    durable = DurableAgent.of("tide-reports", sessions.session(session_id, title=QUESTION))
+    return str(durable.run(QUESTION, key="report").text)
 
 
 def show(sessions: ValkeySessions, session_id: str) -> None:
@@ -87,10 +93,10 @@ def show(sessions: ValkeySessions, session_id: str) -> None:
 def main(url: str) -> None:
     sessions = ValkeySessions(url)
     print(SESSION)
-    print(f"  {researcher(sessions, SESSION).run(QUESTION, key='report').text}")
+    print(f"  {answer(sessions, SESSION)}")
     show(sessions, SESSION)
     print("another session")
-    print(f"  {researcher(sessions, 'another-report').run(QUESTION, key='report').text}")
+    print(f"  {answer(sessions, 'another-report')}")
 
 
 if __name__ == "__main__":
