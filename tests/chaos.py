@@ -96,7 +96,7 @@ class Workers:
             assert not ended, ended
             return RegisteredAgent.objects.count() == len(chaos_agents.INPUTS)
 
-        wait_for(published, "the workers to publish their agents", 60)
+        wait_for(published, "the workers to publish their agents")
 
     def keep(self) -> None:
         """Start again what has ended."""

@@ -57,7 +57,10 @@ def tell(record_property):
 # Every step a slice of its own on SQLite: sessions are handed over at each checkpoint.
 @pytest.mark.parametrize(
     "url, agents, slice_seconds",
-    [("postgres", ("desk", "long"), "20"), ("sqlite", ("desk",), "0.001")],
+    [
+        pytest.param("postgres", ("desk", "long"), "20", marks=pytest.mark.long),
+        ("sqlite", ("desk",), "0.001"),
+    ],
     indirect=["url"],
     ids=["postgres", "sqlite"],
 )
@@ -86,6 +89,7 @@ def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_
     )
 
 
+@pytest.mark.long
 def test_killed_at_random(url, redis_server, redis_url, folder, tell):
     plain = {agent: plainly(agent) for agent in ("desk", "long")}
     env = chaos_environment(

@@ -163,7 +163,7 @@ def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
     assert statuses(demo_env, "research") == ["running"]
     with running(UP, demo_env) as second:
         second.wait_for_output(ADDRESS)
-        wait_for(lambda: statuses(demo_env, "research") == ["idle"], "the research to end", 60)
+        wait_for(lambda: statuses(demo_env, "research") == ["idle"], "the research to end", 300)
     assert len(statuses(demo_env, "claims")) > 5
 
 

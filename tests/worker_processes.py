@@ -18,7 +18,7 @@ from tests.chaos_moments import VARIABLE
 from tools.processes import PROJECT
 from tools.services import dies_with_us, wait_for
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
 def make_due(session: UUID) -> None:

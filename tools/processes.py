@@ -53,7 +53,7 @@ class Process:
             for line in lines:
                 self.output += line
 
-    def wait_for_output(self, pattern: str, seconds: float = 60) -> re.Match[str]:
+    def wait_for_output(self, pattern: str, seconds: float = 180) -> re.Match[str]:
         """:raises AssertionError: if the process ends without printing it."""
 
         def look() -> re.Match[str] | bool | None:
