@@ -72,15 +72,18 @@ class ScriptedChatGenerator:
         generation_kwargs: dict[str, Any] | None = None,
         tools: ToolsType | None = None,
     ) -> dict[str, list[ChatMessage]]:
-        def write(chunk: StreamingChunk) -> None:
-            demo_tools.delay(WORD)
-            if streaming_callback is not None:
-                streaming_callback(chunk)
-
         answer: dict[str, list[ChatMessage]] = self._at_once.run(
-            messages, write if streaming_callback is not None else None, generation_kwargs, tools=tools
+            messages, streaming_callback and _unhurried(streaming_callback), generation_kwargs, tools=tools
         )
         return answer
+
+
+def _unhurried(callback: StreamingCallbackT) -> StreamingCallbackT:
+    def write(chunk: StreamingChunk) -> None:
+        demo_tools.delay(WORD)
+        callback(chunk)
+
+    return write
 
 
 def reply(messages: list[ChatMessage], tools: ToolsType | None = None) -> ChatMessage:

@@ -5,6 +5,7 @@ What is said of a value names the place and the rule, never the value, which the
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
@@ -48,6 +49,14 @@ class WrongSchemaError(ValueError):
     """A schema that is not a valid JSON schema. The message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """``why`` arguments do not fit a tool, as a sentence, and the ``argument`` that it is about; "" for several."""
+
+    why: str
+    argument: str = ""
+
+
 def broken_rule(value: Json, schema: Json) -> str | None:
     """Where the value breaks which rule of the schema, such as ``claim.amount must be a number``; None if it is valid.
 
@@ -64,7 +73,7 @@ def broken_rule(value: Json, schema: Json) -> str | None:
     return None
 
 
-def unfit_arguments(tool: str, schema: Json, edited: Json, requested: Iterable[str]) -> str | None:
+def unfit_arguments(tool: str, schema: Json, edited: Json, requested: Iterable[str]) -> Unfit | None:
     """Why a call cannot run with these arguments in place of the requested ones; None if it can.
 
     Beyond the schema, none may be added that the tool does not have.
@@ -74,9 +83,12 @@ def unfit_arguments(tool: str, schema: Json, edited: Json, requested: Iterable[s
     """
     unknown = set(edited) - set(schema.get("properties", {})) - set(requested)
     if unknown:
-        return f"{tool} has no argument {', '.join(sorted(unknown))}."
-    problem = broken_rule(edited, schema)
-    return None if problem is None else f"The arguments do not fit {tool}: {problem}."
+        return Unfit(f"{tool} has no argument {', '.join(sorted(unknown))}.")
+    rule = broken_rule(edited, schema)
+    if rule is None:
+        return None
+    place = rule.partition(" ")[0]
+    return Unfit(f"The arguments do not fit {tool}: {rule}.", place.partition(".")[0])
 
 
 def _place(error: jsonschema.ValidationError) -> str:

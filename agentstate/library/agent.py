@@ -301,8 +301,8 @@ class DurableAgent:
         if call is None or call.tool not in tools:
             return
         schema = tools[call.tool].parameters
-        if problem := unfit_arguments(call.tool, schema, arguments, call.arguments):
-            raise ValueError(problem)
+        if unfit := unfit_arguments(call.tool, schema, arguments, call.arguments):
+            raise ValueError(unfit.why)
 
     # Reading
 

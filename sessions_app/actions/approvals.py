@@ -225,9 +225,8 @@ def _check_arguments(session: Session, approval: Approval, edited: dict[str, Any
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is not known here.")
     schema = tools[name]["parameters"]
     try:
-        problem = unfit_arguments(name, schema, edited, approval.arguments)
+        unfit = unfit_arguments(name, schema, edited, approval.arguments)
     except WrongSchemaError as error:
         raise Invalid(f"The arguments of {name} cannot be changed: its schema is wrong: {error}.") from None
-    if problem is not None:
-        place = problem.removeprefix(f"The arguments do not fit {name}: ")
-        raise Invalid(problem, argument=place.partition(" ")[0].partition(".")[0] if place != problem else "")
+    if unfit is not None:
+        raise Invalid(unfit.why, argument=unfit.argument)

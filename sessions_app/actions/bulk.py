@@ -38,6 +38,8 @@ Outcome = BulkItem.Outcome
 MOST = 10_000
 BATCH = 25
 EXAMPLES = 5
+# So many sessions are looked at to choose the action that a page opens on; the estimate reads them all.
+LOOKED_AT = 500
 # How a value of `Action.bulk_fields` is checked when a bulk action starts.
 CHECKS = {"assignee": steer.check_assignee}
 # A bulk action of which no item was done for so long has lost its worker.
@@ -63,13 +65,13 @@ class Estimate:
 
 
 def bulk_fitting(*, actor: Actor, sessions: QuerySet[Session]) -> Action:
-    """The action to begin with for these sessions: to pause or to resume them, whichever more of them allow now.
+    """The action to begin with for these sessions: to pause or to resume them, whichever more of the first allow now.
 
     To assign them where neither is possible for any. To end sessions is never the first choice. Two queries.
     """
     now = timezone.now()
     numbers = {action: 0 for action in (PAUSE, RESUME) if actor.may(action.permission)}
-    for session in _read(sessions.order_by("pk").distinct()[:MOST]) if numbers else ():
+    for session in _read(sessions.order_by("pk").distinct()[:LOOKED_AT]) if numbers else ():
         for action in numbers:
             numbers[action] += not action.impossible(session, now=now)
     fitting = max(numbers, key=lambda action: numbers[action], default=ASSIGN)
