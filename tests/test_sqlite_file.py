@@ -6,7 +6,7 @@ import stat
 from contextlib import closing
 
 import pytest
-from django.db import connection, connections
+from django.db import ConnectionHandler, connection, connections
 
 from agentstate.sqlite.base import DatabaseWrapper
 from agentstate.sqlite_file import OwnersConnection
@@ -77,11 +77,11 @@ def test_migrate_makes_it_so_and_a_worker_keeps_it_so(file):
     assert set(modes(file).values()) == {0o600}
 
 
-@pytest.mark.django_db
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="the engine for SQLite")
-def test_the_engine_reads_placeholders_and_percent_signs_as_djangos_does():
-    assert isinstance(connections["default"], DatabaseWrapper)
-    with connection.cursor() as cursor:
+def test_the_engine_reads_placeholders_and_percent_signs_as_djangos_does(tmp_path, django_db_blocker):
+    """The engine alone, whichever database the other tests use."""
+    database = {"ENGINE": "agentstate.sqlite", "NAME": tmp_path / "db.sqlite3"}
+    connection = ConnectionHandler({"default": database})["default"]
+    with django_db_blocker.unblock(), closing(connection), connection.cursor() as cursor:
         for number in (1, 2):
             cursor.execute("SELECT %s, '100 %% of %%s', %s", [number, "%s"])
             assert cursor.fetchall() == [(number, "100 % of %s", "%s")]
@@ -89,6 +89,12 @@ def test_the_engine_reads_placeholders_and_percent_signs_as_djangos_does():
         assert cursor.fetchall() == [(3, "4")]
         cursor.execute("SELECT '100 % of %s'")
         assert cursor.fetchall() == [("100 % of %s",)]
-        cursor.executemany("INSERT INTO auth_group (name) VALUES (%s)", [["a"], ["b"]])
-        cursor.execute("SELECT name FROM auth_group WHERE name IN ('a', 'b') ORDER BY name")
+        cursor.execute("CREATE TABLE team (name)")
+        cursor.executemany("INSERT INTO team (name) VALUES (%s)", [["a"], ["b"]])
+        cursor.execute("SELECT name FROM team WHERE name IN ('a', 'b') ORDER BY name")
         assert cursor.fetchall() == [("a",), ("b",)]
+
+
+@pytest.mark.django_db
+def test_every_sqlite_database_of_a_desk_uses_the_engine():
+    assert isinstance(connections["default"], DatabaseWrapper) == (connection.vendor == "sqlite")
