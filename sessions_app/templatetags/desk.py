@@ -40,6 +40,12 @@ def clock(at: datetime | None) -> SafeString | str:
 
 
 @register.filter
+def stamp(at: datetime | None) -> SafeString | str:
+    """A ``time`` element with date and time to the second, for a record; with the zone on hover."""
+    return _time(at, f"{timezone.localtime(at):%d %b %Y %H:%M:%S}") if at is not None else ""
+
+
+@register.filter
 def since_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
     """A ``time`` element with ``14 min ago``, or with the date of anything older than a day; all of it on hover."""
     return _time(at, wording.ago(at, now or timezone.now())) if at is not None else ""

@@ -127,8 +127,10 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
-    page = audit.read_page(context, before=number(request, "before"))
-    values = {"tab": "audit", "page": page, "calls": audit.calls_of(context, page)}
+    oldest_first = request.GET.get("order") == "oldest"
+    beyond = number(request, "after" if oldest_first else "before")
+    page = audit.read_page(context, beyond=beyond, oldest_first=oldest_first)
+    values = {"tab": "audit", "page": page, "oldest_first": oldest_first, "beyond": beyond}
     return render_page(request, "session/audit.html", session_frame(context) | values)
 
 

@@ -150,7 +150,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "inbox": context.mask.rows(context.session.inbox.select_related("author")),
         "cards": approval_cards(context, header),
         "doubts": doubts_of(context, header),
-        "last_audit": audit.read_page(context, limit=LAST_EVENTS).events,
+        "last_audit": audit.newest_events(context, LAST_EVENTS),
         "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
         "breakpoints": breakpoints.breakpoints_of(context.session),
         "agents_breakpoints": breakpoints.breakpoints_of_agent(

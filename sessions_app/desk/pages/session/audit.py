@@ -1,34 +1,95 @@
-"""The audit trail of a session: what people and the system did on every branch, newest first."""
+"""The audit trail of a session: what people and the system did on every branch, in either order."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
+from sessions_app.desk.pages.session.breakpoints import breakpoint_text
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Event, ToolCall
+from sessions_app.models import Event, EventKind, ToolCall
 
 PAGE = 100
+
+_DECISIONS: Final = {
+    "result": "It took effect, and a result was recorded.",
+    "nothing": "It took effect, and gave no result.",
+    "again": "It did not take effect: run again.",
+    "skip": "Skipped.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """An event, the call that it is about, and what else was recorded with it, in words."""
+
+    event: Event
+    call: ToolCall | None = None
+
+    @property
+    def details(self) -> list[str]:
+        """Facts that the description of the event does not name, a sentence each; they may be of any version."""
+        data = self.event.data if isinstance(self.event.data, dict) else {}
+        facts = [
+            _DECISIONS.get(str(data.get("decision")), ""),
+            f"To {data['request']}." if data.get("request") else "",
+            f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
+            "Allowed for the rest of the session." if data.get("for_session") else "",
+            f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
+            f"From branch {data['from_branch']} to branch {data['to_branch']}."
+            if {"from_branch", "to_branch"} <= data.keys()
+            else "",
+            f"Bulk action {data['bulk']}." if data.get("bulk") else "",
+        ]
+        if self.event.kind in (EventKind.BREAKPOINT_SET, EventKind.BREAKPOINT_REMOVED):
+            facts.append(f"Before {breakpoint_text(data)}.")
+        return [fact for fact in facts if fact]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """``earlier`` is the ``before`` of the page before this one, None on the first."""
+    """``next`` is the position from which the page after this one goes on, None on the last.
 
-    events: list[Event]
-    earlier: int | None
+    ``of_branches``: the page shows events of other branches than the first, so each row names its own.
+    """
 
-
-def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> AuditPage:
-    """The newest events before a position. One query."""
-    rows = Event.objects.filter(session=context.session).select_related("branch").order_by("-position")
-    if before is not None:
-        rows = rows.filter(position__lt=before)
-    events = context.mask.rows(rows[: limit + 1])
-    return AuditPage(events[:limit], events[limit - 1].position if len(events) > limit else None)
+    rows: list[AuditRow]
+    next: int | None
+    of_branches: bool
 
 
-def calls_of(context: SessionContext, page: AuditPage) -> Mapping[int, ToolCall]:
-    """The calls that events of the page are about, masked, by their keys. One query, none if there is no such event."""
-    keys = {event.data["call"] for event in page.events if isinstance(event.data.get("call"), int)}
+def newest_events(context: SessionContext, limit: int) -> list[Event]:
+    """The newest events, masked. One query."""
+    return _events(context, beyond=None, oldest_first=False, limit=limit)
+
+
+def read_page(
+    context: SessionContext, *, beyond: int | None = None, oldest_first: bool = False, limit: int = PAGE
+) -> AuditPage:
+    """A page of events on the far side of a position, in the order of reading. Two queries, one without calls."""
+    events = _events(context, beyond=beyond, oldest_first=oldest_first, limit=limit + 1)
+    shown = events[:limit]
+    calls = _calls_of(context, shown)
+    return AuditPage(
+        rows=[AuditRow(event, calls.get(_call_key(event))) for event in shown],
+        next=shown[-1].position if len(events) > limit else None,
+        of_branches=any(event.branch is not None and event.branch.number > 1 for event in shown),
+    )
+
+
+def _events(context: SessionContext, *, beyond: int | None, oldest_first: bool, limit: int) -> list[Event]:
+    rows = Event.objects.filter(session=context.session).select_related("branch")
+    if beyond is not None:
+        rows = rows.filter(position__gt=beyond) if oldest_first else rows.filter(position__lt=beyond)
+    return context.mask.rows(rows.order_by("position" if oldest_first else "-position")[:limit])
+
+
+def _call_key(event: Event) -> Any:
+    key = event.data.get("call") if isinstance(event.data, dict) else None
+    return key if isinstance(key, int) else None
+
+
+def _calls_of(context: SessionContext, events: list[Event]) -> dict[Any, ToolCall]:
+    """The calls that the events are about, masked, by their keys."""
+    keys = {key for event in events if (key := _call_key(event)) is not None}
     if not keys:
         return {}
     rows = ToolCall.objects.filter(pk__in=keys).select_related("approval").defer("result", "state")

@@ -37,6 +37,12 @@ def breakpoints_of_agent(agent: RegisteredAgent | None) -> list[BreakpointItem]:
     return [_item(row) for row in (options or {}).get("breakpoints", [])]
 
 
+def breakpoint_text(row: dict[str, Any]) -> str:
+    """Where a breakpoint stops and when: ``issue_refund, if amount is more than 50, once``."""
+    item = _item(row)
+    return item.place + item.details
+
+
 def _item(row: dict[str, Any]) -> BreakpointItem:
     when = row.get("when")
     condition = ""
