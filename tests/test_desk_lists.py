@@ -356,6 +356,39 @@ def test_a_searched_list_says_how_many_results_there_are_and_can_be_cleared(desk
     assert "result</b>" not in desk.get("/?queue=all").content.decode()
 
 
+def test_the_filter_is_open_while_a_search_or_a_filter_is_on_and_has_one_way_to_clear_it(desk):
+    builders.done(title="Roof")
+    for query in ("q=Roof", "agent=claims", "status=idle", "q=nothinglikethis"):
+        text = desk.get(f"/?queue=all&{query}").content.decode()
+        assert '<details class="filter" open>' in text, query
+        assert text.count(">Clear") == 1, query
+    for query in ("", "&order=oldest"):
+        text = desk.get(f"/?queue=all{query}").content.decode()
+        assert '<details class="filter">' in text
+        assert ">Clear" not in text
+
+
+def test_the_address_of_a_filtered_list_has_no_empty_parameters(desk):
+    session = builders.done(title="Roof", customer="Ada")
+    sent = "/?queue=done&q=Roof&agent=&status=&phase=&assignee=&tag=&customer=&since=&failure=&bulk="
+    assert desk.get(sent)["Location"] == "/?queue=done&q=Roof"
+    assert desk.get("/?q=")["Location"] == "/?queue=all"
+    assert desk.get("/?queue=all&tag=a%26b&q=")["Location"] == "/?queue=all&tag=a%26b"
+    for page in ("find", "memories"):
+        here = f"/sessions/{session.pk}/{page}/"
+        assert desk.get(f"{here}?q=&queue=done")["Location"] == f"{here}?queue=done"
+        assert desk.get(f"{here}?q=")["Location"] == here
+    # A live list polls the address that it was drawn with.
+    assert desk.get("/?queue=all&q=", headers={"HX-Request": "true"}).status_code == 200
+
+
+def test_the_own_sessions_are_one_chip_that_is_marked_while_it_filters(desk):
+    builders.done(title="Roof")
+    assert '<a href="/?queue=done&amp;assignee=me">' in desk.get("/?queue=done").content.decode()
+    mine = desk.get("/?queue=done&assignee=me").content.decode()
+    assert '<a href="/?queue=done" aria-current="true">' in mine
+
+
 def test_the_order_of_a_list_is_said_and_can_be_turned(desk):
     builders.done(title="Old")
     builders.done(title="New")

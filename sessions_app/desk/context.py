@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from django import forms
@@ -149,6 +149,18 @@ def submit(form: forms.Form, run: Callable[[], T]) -> Submission[T]:
 def wants_part(request: Request) -> bool:
     """Whether htmx asks for a part of the page only."""
     return bool(request.htmx) and not request.htmx.boosted
+
+
+def without_empty_fields(request: Request) -> str | None:
+    """The address of a list without the fields of its form that were left empty; None if there are none.
+
+    A form without scripts sends all its fields. Nothing picked is not an empty field, see `SessionFilter`.
+    """
+    sent = [(name, value) for name, values in request.GET.lists() for value in values]
+    filled = [(name, value) for name, value in sent if value or name == "pick"]
+    if wants_part(request) or len(filled) == len(sent):
+        return None
+    return f"{request.path}?{urlencode(filled)}" if filled else request.path
 
 
 def number(request: HttpRequest, name: str) -> int | None:

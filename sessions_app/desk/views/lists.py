@@ -9,7 +9,16 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
-from sessions_app.desk.context import Request, page_context, queue_of, render_page, staff_page, wants_part
+from sessions_app.addresses import address
+from sessions_app.desk.context import (
+    Request,
+    page_context,
+    queue_of,
+    render_page,
+    staff_page,
+    wants_part,
+    without_empty_fields,
+)
 from sessions_app.desk.pages import demo
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_hidden
@@ -57,6 +66,8 @@ def sessions_page(request: Request) -> HttpResponse:
     """
     if not request.GET or queue_of(request) == queues.ATTENTION.key:
         return _to_inbox(request)
+    if short := without_empty_fields(request):
+        return redirect(short if "?" in short else address("desk", queue="all"))
     context = page_context(request)
     now = context.now
     key = queue_of(request) or "all"
@@ -99,7 +110,6 @@ def sessions_page(request: Request) -> HttpResponse:
         "demo": demo.suggestions((agent, model) for agent, _, model in agents),
         "named": describe_hidden(request.GET, context.mask) if session_filter.is_on else (),
         "results": listed if session_filter.is_on else None,
-        "kept": "".join(f"&{pair}" for pair in filtered.urlencode().split("&") if pair),
         "mark": mark,
         "seconds": SECONDS,
         "why_not": context.why_not,

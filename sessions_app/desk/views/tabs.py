@@ -4,13 +4,22 @@ import json
 from uuid import UUID
 
 from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from sessions_app import actions
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
 from sessions_app.action_list import NOT_ALLOWED
-from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
+from sessions_app.desk.context import (
+    Request,
+    number,
+    render_page,
+    session_context,
+    staff_page,
+    wants_part,
+    without_empty_fields,
+)
 from sessions_app.desk.pages import replacements, values
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import (
@@ -90,6 +99,8 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def memories_tab(request: Request, session_id: UUID) -> HttpResponse:
     """What the agent remembers about the customer, from all sessions; with ``q``, what contains all of its words."""
+    if short := without_empty_fields(request):
+        return redirect(short)
     context = session_context(request, session_id)
     sought = request.GET.get("q", "").strip()[:200]
     page = memory_entries.read_page(
@@ -158,6 +169,8 @@ def json_tab(request: Request, session_id: UUID) -> HttpResponse:
 @require_GET
 def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     """The messages and calls that contain the text ``q``, newest first."""
+    if short := without_empty_fields(request):
+        return redirect(short)
     context = session_context(request, session_id)
     text = request.GET.get("q", "").strip()[:200]
     whole = may_know_hidden(request.user)
