@@ -279,7 +279,7 @@ def test_rewind_says_which_side_effects_are_not_undone(operator):
     first = Checkpoint.objects.filter(branch=session.branch).earliest("position")
     text = operator.get(address(session, "rewind"), {"checkpoint": first.pk}).content.decode()
     effects = text[text.index("Not undone") :]
-    assert "issue_refund" in effects
+    assert "<b>Issue refund</b> <span>Claim CLM-1042, Amount 120</span>" in effects
     assert "lookup_policy" not in effects  # may be repeated: it has no side effect
     assert "3 steps of the current history will be discarded" in text
 
@@ -299,9 +299,9 @@ def test_resume_says_what_is_reused_and_what_runs(operator):
     plain = re.sub(r"<[^>]+>|\s+", " ", text)
     plain = re.sub(r"\s+", " ", plain)
     assert "Reused: the model's reply of this step" in plain.replace("&#x27;", "'")
-    assert "Reused lookup_policy policy=&quot;A&quot;" in plain
-    assert "Runs again lookup_policy policy=&quot;B&quot;" in plain
-    assert "Runs send_letter" in plain
+    assert "Reused: Lookup policy Policy A" in plain
+    assert "Runs again: Lookup policy Policy B" in plain
+    assert "Runs: Send letter Text C" in plain
 
 
 def test_an_approval_shows_the_exact_arguments_and_can_be_given_with_others(operator):

@@ -14,6 +14,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.desk.pages.session_agents import load_agents
 from sessions_app.finding import inbox
 from sessions_app.models import Approval, CallStatus, Checkpoint, ToolCall
 from tests import builders
@@ -81,8 +82,11 @@ def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_un
     address = address.format(history.session.pk, approval.call_id)
     text = text_of(desk, address)
     assert "issue_refund took effect where this history does not show it. It was not undone." in text
-    assert 'claim="CLM-1", amount=120 asked: claim="CLM-1", amount=100' in text
-    assert re.search(r"amount=100 \d\d:\d\d:\d\d ?, branch 1 paid The call in full", text)
+    assert re.search(
+        r"Issue refund Claim CLM-1, Amount 120 \d\d:\d\d:\d\d · result: paid The call in full", text
+    )
+    details = "Details Claim CLM-1 Amount 120 Changed from what the agent asked: amount 100 -&gt; 120"
+    assert f"{details} Tool issue_refund Branch 1" in text
     assert f"/sessions/{history.session.pk}/calls/{call.pk}/" in desk.get(address).content.decode()
     assert "This call already ran" not in text
 
@@ -95,7 +99,7 @@ def test_an_effect_of_another_session_names_it(desk: Client) -> None:
     [effect] = card_of(approval).discarded.effects
     assert effect.session == source.session
     text = text_of(desk, f"/sessions/{fork.session.pk}/")
-    assert "branch 1 of Windscreen of POL-7 paid" in text
+    assert re.search(r"\d\d , in Windscreen of POL-7 · result: paid", text)
     assert desk.get(f"/sessions/{source.session.pk}/calls/{call.pk}/").status_code == 200
 
 
@@ -109,7 +113,7 @@ def test_earlier_effects_of_the_visible_history_are_listed_apart(desk: Client) -
     approval = held(history, [])
     earlier = card_of(approval)
     assert earlier.discarded.effects == []
-    assert [effect.ran["amount"] for effect in earlier.shown.effects] == [7, 5]
+    assert [effect.call.ran_with["amount"] for effect in earlier.shown.effects] == [7, 5]
     text = text_of(desk, f"/sessions/{history.session.pk}/")
     assert "issue_refund took effect earlier in this history: 2" in text
     assert "does not show" not in text
@@ -123,9 +127,9 @@ def test_the_list_is_limited_and_says_how_many_more_there_are(desk: Client) -> N
         paid(history, number)
     approval = held(history, reversed(calls))
     earlier = card_of(approval)
-    assert [effect.ran["amount"] for effect in earlier.discarded.effects] == list(range(22, 2, -1))
+    assert [effect.call.ran_with["amount"] for effect in earlier.discarded.effects] == list(range(22, 2, -1))
     assert (earlier.discarded.more, earlier.discarded.total) == (3, 23)
-    assert [effect.ran["amount"] for effect in earlier.shown.effects] == list(range(21, 1, -1))
+    assert [effect.call.ran_with["amount"] for effect in earlier.shown.effects] == list(range(21, 1, -1))
     assert earlier.shown.more == 2
     assert "3 more, older." in text_of(desk, "/inbox/")
 
@@ -138,7 +142,7 @@ def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
     assert [effect.call.pk for effect in card_of(approval).discarded.effects] == [other.pk]
     text = text_of(desk, "/inbox/")
     assert "This call already ran" in text
-    assert "amount=120" in text
+    assert "Claim CLM-1, Amount 120" in text
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,7 @@ def test_any_result_is_shown_in_short(desk: Client, result: Any) -> None:
     rewound(history)
     [effect] = card_of(held(history, [call])).discarded.effects
     assert len(effect.result) <= earlier_effects.RESULT_LENGTH + 1
-    expected = {"RF-1": '{"refund": "RF-1"}'}
+    expected = {"RF-1": "refund RF-1"}
     if isinstance(result, dict) and "refund" in result:
         assert effect.result == expected["RF-1"]
     assert desk.get("/inbox/").status_code == 200
@@ -227,9 +231,10 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
         rewound(history)
         paid(history, 9)
         requests.append(held(history, calls))
-    page = inbox.open_approvals(timezone.now()).select_related("call", "session__branch")
+    page = list(inbox.open_approvals(timezone.now()).select_related("call", "session__branch"))
+    load_agents([approval.session for approval in page])
     for number in (1, 3):
-        with django_assert_num_queries(3):
+        with django_assert_num_queries(2):
             requests_shown = [
                 Request(approval, approval.call, approval.session) for approval in page[:number]
             ]

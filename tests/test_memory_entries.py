@@ -124,7 +124,7 @@ def test_a_rewind_says_that_what_was_remembered_is_not_undone(desk: driving.Desk
     session = learned(desk)
     start = Checkpoint.objects.filter(branch__session=session, kind="start").get()
     effects = consequences.of_rewind(builders.context_of(session), start).effects
-    assert [call.tool for call in effects] == ["remember"]
+    assert [effect.call.tool for effect in effects] == ["remember"]
     MemoryEntry.objects.all().delete()
     assert consequences.of_rewind(builders.context_of(session), start).effects == []
 

@@ -10,6 +10,9 @@ from haystack.components.agents import Agent
 from agentstate.durable.agent import make_durable
 from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentBuildFailed
+from sessions_app.access.masking import Mask
+from sessions_app.desk.pages import approvals
+from sessions_app.desk.pages.arguments import defaults_of
 from sessions_app.desk.pages.summary import summary
 from sessions_app.models import Approval, RegisteredAgent, Session
 from tests import builders, sample_agents
@@ -61,11 +64,11 @@ def refund(**policy: Any) -> Session:
 def test_the_line_says_what_the_call_does(
     policy: dict[str, Any], arguments: dict[str, Any], shown: str
 ) -> None:
-    assert summary(published(**policy), "issue_refund", arguments) == shown
+    assert summary(published(**policy), "issue_refund", arguments, Mask.none()) == shown
 
 
 def test_a_tool_that_no_worker_has_published_is_shown_by_its_name() -> None:
-    assert summary(None, "issue_refund", {"amount": 450}) == "Issue refund"
+    assert summary(None, "issue_refund", {"amount": 450}, Mask.none()) == "Issue refund"
 
 
 @pytest.mark.parametrize(
@@ -167,3 +170,125 @@ def test_a_hidden_sum_is_hidden_in_the_button_too(client: Client, settings: Any)
     page = client.get("/inbox/").content.decode()
     assert button_of(page) == "Approve ••••"
     assert "120" not in re.sub(r'(?s)<head>.*?</head>|="[^"]*"', "", page)
+
+
+DEFAULTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "claim": {"type": "string"},
+        "amount": {"type": "number", "default": 25.0, "title": "Sum"},
+        "speed": {"enum": ["slow", "fast"], "default": "slow"},
+        "note": {"type": "string", "default": "Goodwill"},
+        "iban": {"type": "string", "default": None},
+    },
+    "required": ["claim"],
+}
+
+
+def left_to_defaults() -> Session:
+    """A session that waits for the approval of a refund whose amount, speed and note the agent left out."""
+    session = refund(**REFUND | {"summary": "Refund {amount} on {claim}: {note}"})
+    agent = RegisteredAgent.objects.get(key="claims")
+    for tool in agent.tools:
+        if tool["name"] == "issue_refund":
+            tool["parameters"] = DEFAULTS
+    agent.save()
+    approval = Approval.objects.get()
+    approval.arguments = approval.call.arguments = {"claim": "CLM-1042"}
+    approval.call.save()
+    approval.save()
+    return session
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["/inbox/", "/sessions/{}/"])
+def test_an_argument_that_the_agent_left_out_is_shown_as_the_default_of_the_schema(
+    client: Client, address: str
+) -> None:
+    session = left_to_defaults()
+    client.force_login(builders.user("operator"))
+    page = client.get(address.format(session.pk)).content.decode()
+    assert "Refund €25.00 on CLM-1042: Goodwill" in page
+    assert button_of(page) == "Approve €25.00"
+    listed = re.findall(r"<dt>(.*?)</dt>\s*<dd>\s*<code>(.*?)</code>\s*(?:<span.*?>(.*?)</span>)?", page)
+    assert [row for row in listed if row[0] in ("Claim", "Sum", "Speed", "Note")] == [
+        ("Claim", "CLM-1042", ""),
+        ("Sum", "€25.00", "default"),
+        ("Speed", "slow", "default"),
+        ("Note", "Goodwill", "default"),
+    ]
+    assert re.search(r'name="arg-amount" value="25.0"\s+inputmode="decimal"\s+data-asked="25.0"', page)
+    assert '<small class="soft">default €25.00</small>' in page
+    assert '<option value="slow" selected>slow</option>' in page
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "typed, edited",
+    [
+        ({}, None),
+        ({"arg-amount": "30"}, {"claim": "CLM-1042", "amount": 30}),
+        ({"arg-note": ""}, {"claim": "CLM-1042", "note": ""}),
+        ({"arg-amount": ""}, None),
+    ],
+    ids=["as-shown", "another", "no-text", "cleared"],
+)
+def test_a_default_that_is_left_as_it_is_shown_changes_nothing(
+    client: Client, typed: dict[str, str], edited: dict[str, Any] | None
+) -> None:
+    session = left_to_defaults()
+    client.force_login(builders.user("operator"))
+    approval = Approval.objects.get()
+    [card] = approvals.read_cards(builders.page_context(), [approval.pk]).values()
+    shown = {field.input_name: field.value for field in card.fields}
+    assert not card.edited
+    sent = {
+        "version": session.version,
+        "call_id": approval.call_id,
+        "fingerprint": approvals.shown_fingerprint(approval),
+    }
+    assert client.post(f"/sessions/{session.pk}/approve/", sent | shown | typed).status_code == 302
+    approval.refresh_from_db()
+    assert (approval.decision, approval.edited) == ("approved", edited)
+
+
+@pytest.mark.django_db
+def test_a_default_is_hidden_by_the_name_of_its_argument(client: Client, settings: Any) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["note", "amount"]
+    session = left_to_defaults()
+    client.force_login(builders.user("operator"))
+    approval = Approval.objects.get()
+    for address in (
+        "/inbox/",
+        f"/sessions/{session.pk}/",
+        f"/sessions/{session.pk}/approve/?call={approval.call_id}",
+    ):
+        page = client.get(address).content.decode()
+        assert "Refund •••• on CLM-1042: ••••" in page
+        assert "Goodwill" not in page
+        assert "25.0" not in page
+    sent = {
+        "version": session.version,
+        "call_id": approval.call_id,
+        "fingerprint": approvals.shown_fingerprint(approval),
+        "arg-amount": '"••••"',
+        "arg-note": '"••••"',
+    }
+    assert client.post(f"/sessions/{session.pk}/approve/", sent).status_code == 302
+    approval.refresh_from_db()
+    assert (approval.decision, approval.edited) == ("approved", None)
+
+
+def test_a_default_that_no_call_can_leave_out_is_none() -> None:
+    assert defaults_of({"properties": {"a": {"default": 1}, "b": {"default": 2}}, "required": ["a"]}) == {
+        "b": 2
+    }
+
+
+@pytest.mark.django_db
+def test_the_dialog_that_rejects_says_what_is_rejected(client: Client) -> None:
+    session = refund(**REFUND)
+    client.force_login(builders.user("operator"))
+    call = Approval.objects.get().call_id
+    page = client.get(f"/sessions/{session.pk}/reject/", {"call": call}).content.decode()
+    assert '<b class="what summary">Refund €120.00 on claim CLM-1042</b>' in page

@@ -17,7 +17,7 @@ from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.session import state
 from sessions_app.desk.pages.session.breakpoints import breakpoints_of
-from sessions_app.desk.pages.summary import tool_of
+from sessions_app.desk.pages.summary import published_tool
 from sessions_app.models import Session, ToolCall
 
 MODEL = ":model"  # which no tool is called
@@ -86,7 +86,8 @@ class ArgumentsForm(TypedArguments, CallForm):
         details = super().read_details()
         call: ToolCall = details["call"]
         typed = {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
-        schema = tool_of(self.session.registered_agent, call.tool).get("parameters") or {}
+        tool = published_tool(self.session.registered_agent, call.tool, self.context.mask)
+        schema = tool.get("parameters") or {}
         fields = argument_fields.fields(call.arguments, schema, typed, edited=call.ran_with)
         return {**details, "fields": fields, "state": state.read_state(self.context)}
 

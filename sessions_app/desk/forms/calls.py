@@ -16,7 +16,7 @@ from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session import consequences
-from sessions_app.desk.pages.summary import summary
+from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.models import Approval, Session, ToolCall
 
 
@@ -31,7 +31,7 @@ class CallForm(ActionForm):
         row = calls.select_related("approval").defer("result", "state").first()
         if row is None:
             return ""
-        return summary(self.session.registered_agent, row.tool, self.context.mask.row(row).ran_with)
+        return self._summary(self.context.mask.row(row)).line
 
     def read_details(self) -> dict[str, Any]:
         """The call with its approval, as they are shown, and the card to decide it."""
@@ -43,12 +43,16 @@ class CallForm(ActionForm):
             raise Http404("This session has no such call.")
         call = self.context.mask.row(row)
         approval = getattr(call, "approval", None)
+        details = {"call": call, "summary": self._summary(call), "card": None, "approval": approval}
         if approval is None:
-            return {"call": call, "card": None, "approval": None}
+            return details
         typed = {name: str(value) for name, value in self.data.items() if name.startswith(PREFIX)}
         request = Request(approval, call, self.context.session)
         [card] = approvals.cards([request], self.context.mask, typed)
-        return {"call": call, "card": card, "approval": approval}
+        return {**details, "card": card}
+
+    def _summary(self, call: ToolCall) -> CallSummary:
+        return summary_of(self.session.registered_agent, call, self.context.mask)
 
 
 class TypedArguments(ActionForm):
@@ -143,7 +147,7 @@ class DecideForm(ContinuingForm, CallForm):
     def read_details(self) -> dict[str, Any]:
         details = super().read_details()
         session = self.context.session
-        [doubt] = doubts.of_calls([(details["call"], session)], self.context.now)
+        [doubt] = doubts.of_calls([(details["call"], session)], self.context.now, self.context.mask)
         samples = [(doubt.call.tool, consequences.earlier_result(self.context, doubt.call.tool))]
         return details | {"doubt": doubt, "samples": [pair for pair in samples if pair[1]]}
 

@@ -7,7 +7,7 @@ from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import arguments as argument_fields
 from sessions_app.desk.pages.arguments import PREFIX
-from sessions_app.desk.pages.summary import tool_of
+from sessions_app.desk.pages.summary import published_tool
 from sessions_app.models import Approval, RegisteredAgent
 
 Arguments = dict[str, Any]
@@ -29,7 +29,7 @@ def typed_arguments(
     :param typed: What was sent, by the names of the inputs, which begin with ``prefix``.
     :raises ActionError: naming the argument whose value is not one of its type.
     """
-    schema = tool_of(agent, tool).get("parameters") or {}
+    schema = published_tool(agent, tool, mask).get("parameters") or {}
     shown = mask.json(present)
     try:
         edited = argument_fields.read(typed, shown, schema, prefix=prefix)

@@ -16,7 +16,7 @@ from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.desk.pages.summary import published_tool, summary
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
@@ -115,16 +115,18 @@ def cards(
     and ``approval.repeats`` with its branch.
     """
     earlier = earlier_effects.of_requests(requests, mask)
-    return [_card(request, earlier[request.approval.pk], typed, in_batch) for request in requests]
+    return [_card(request, earlier[request.approval.pk], typed, in_batch, mask) for request in requests]
 
 
-def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, in_batch: bool) -> Card:
+def _card(
+    request: Request, earlier: Earlier, typed: Mapping[str, str] | None, in_batch: bool, mask: Mask
+) -> Card:
     approval, session = request.approval, request.session
     # What repeats an effect, or continues with another agent, is decided by itself.
     in_batch = in_batch and not (approval.repeats_id or approval.earlier or session.new_definition)
     prefix = prefix_of(approval) if in_batch else PREFIX
     agent = session.registered_agent
-    tool = tool_of(agent, request.call.tool)
+    tool = published_tool(agent, request.call.tool, mask)
     schema: dict[str, Any] = tool.get("parameters") or {}
     policy: dict[str, Any] = tool.get("policy") or {}
     formats: dict[str, str] = policy.get("formats") or {}
@@ -136,7 +138,7 @@ def _card(request: Request, earlier: Earlier, typed: Mapping[str, str] | None, i
         fingerprint=shown_fingerprint(approval),
         session=session,
         agent_title=agent_title(session),
-        summary=summary(agent, request.call.tool, arguments),
+        summary=summary(agent, request.call.tool, arguments, mask),
         effect=str(policy.get("effect") or ""),
         fields=rows,
         editable=bool(tool),

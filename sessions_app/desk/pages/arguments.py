@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app.access.errors import Invalid
-from sessions_app.access.masking import HIDDEN
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.typed import (
     cut,
     read_json,
@@ -25,8 +25,9 @@ class Field:
 
     kind: text, long, number, yesno, choice or json.
     value: the text in the field. ``requested``: what the agent asked for, as the same kind of text.
+    default: what the tool uses for an argument that the agent left out; "" for one that it asked for.
     choices: what the schema allows, for yesno and choice.
-    shown, shown_requested: the value and what was asked for as people write them, by the format of the tool's policy.
+    shown, shown_requested, shown_default: each as people write it, by the format of the tool's policy.
     """
 
     name: str
@@ -39,19 +40,26 @@ class Field:
     prefix: str = PREFIX
     shown: str = ""
     shown_requested: str = ""
+    default: str = ""
+    shown_default: str = ""
 
     @property
     def input_name(self) -> str:
         return self.prefix + self.name
 
     @property
+    def unchanged(self) -> str:
+        """What is in the field where nobody has changed the argument."""
+        return self.requested or self.default
+
+    @property
     def changed(self) -> bool:
-        return self.value != self.requested
+        return self.value != self.unchanged
 
     @property
     def options(self) -> list[str]:
         """The choices, after what is in the field or was asked for and is none: a field left alone changes nothing."""
-        others = [text for text in dict.fromkeys((self.value, self.requested)) if text not in self.choices]
+        others = [text for text in dict.fromkeys((self.value, self.unchanged)) if text not in self.choices]
         return [*others, *self.choices]
 
 
@@ -76,15 +84,20 @@ def fields(
 
     ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed. ``prefix``
     begins the name of each input: forms of several calls need different ones. ``formats`` are those of the policy.
+    An argument that is left out has its default in the field, see `published_tool`.
     """
     current = arguments if edited is None else edited
+    defaults = defaults_of(schema)
     properties: Mapping[str, Any] = schema.get("properties", {})
     result = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
         argument_schema = properties.get(name, {})
-        kind = _kind(argument_schema, arguments.get(name))
+        kind = _kind(argument_schema, arguments.get(name, defaults.get(name)))
         requested = _text(kind, arguments[name]) if name in arguments else ""
-        present = _text(kind, current[name]) if name in current else ""
+        default = _text(kind, defaults[name]) if name in defaults else ""
+        present = _text(kind, current[name]) if name in current else default
+        if name in arguments:
+            default = ""
         value = with_line_ends_of(present, (typed or {}).get(prefix + name, present))
         choices = (
             ["true", "false"]
@@ -104,9 +117,30 @@ def fields(
                 prefix,
                 _shown(kind, value, format),
                 _shown(kind, requested, format),
+                default,
+                _shown(kind, default, format),
             )
         )
     return result
+
+
+def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tool uses for the arguments that a call leaves out, as far as its schema says it."""
+    return {
+        name: argument["default"]
+        for name, argument in schema.get("properties", {}).items()
+        if isinstance(argument, dict)
+        and argument.get("default") is not None
+        and name not in schema.get("required", ())
+    }
+
+
+def with_hidden_defaults(schema: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
+    """The schema of a tool with its defaults as they are shown: each is hidden by the name of its argument."""
+    properties = dict(schema.get("properties", {}))
+    for name, default in defaults_of(schema).items():
+        properties[name] = {**properties[name], "default": mask.named(name, default)}
+    return {**schema, "properties": properties} if properties else dict(schema)
 
 
 def label(name: str, schema: Mapping[str, Any]) -> str:
@@ -127,8 +161,8 @@ def read(
         name, sent = argument.name, typed.get(argument.input_name)
         if sent is None:
             continue
-        text = with_line_ends_of(argument.requested, sent)
-        if text == argument.requested:
+        text = with_line_ends_of(argument.unchanged, sent)
+        if text == argument.unchanged:
             continue
         if text == "" and argument.kind not in ("text", "long"):
             edited.pop(name, None)

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from sessions_app.access.availability import agent_cannot_run
+from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import workers
-from sessions_app.desk.pages.arguments import label
 from sessions_app.desk.pages.context import PageContext
-from sessions_app.desk.pages.formats import formatted
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.desk.pages.summary import ShownArgument, published_tool, shown_arguments, summary
 from sessions_app.models import Session, ToolCall, Worker
 from sessions_app.wording import ago
 
@@ -34,7 +33,7 @@ class Doubt:
     agent_title: str
     summary: str
     effect: str
-    arguments: list[tuple[str, Any]]
+    arguments: list[ShownArgument]
     worker: str
     may_still_end: bool
     agent_problem: str
@@ -54,37 +53,29 @@ def read_doubts(context: PageContext, keys: Iterable[int]) -> dict[int, Doubt]:
         return {}
     sessions = [call.branch.session for call in calls]
     load_agents(sessions)
-    doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now)
+    doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now, context.mask)
     return {doubt.call.pk: doubt for doubt in doubts}
 
 
-def of_calls(calls: Sequence[tuple[ToolCall, Session]], now: datetime) -> list[Doubt]:
+def of_calls(calls: Sequence[tuple[ToolCall, Session]], now: datetime, mask: Mask) -> list[Doubt]:
     """Each call with its session, masked. One query; reads the registered agents of the sessions."""
     names = {call.worker for call, _ in calls if call.worker}
     known = {worker.name: worker for worker in Worker.objects.filter(name__in=names)} if names else {}
-    return [_doubt(call, session, known.get(call.worker), now) for call, session in calls]
+    return [_doubt(call, session, known.get(call.worker), now, mask) for call, session in calls]
 
 
-def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetime) -> Doubt:
+def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetime, mask: Mask) -> Doubt:
     agent = session.registered_agent
-    tool = tool_of(agent, call.tool)
+    tool = published_tool(agent, call.tool, mask)
     policy: dict[str, Any] = tool.get("policy") or {}
-    formats: dict[str, str] = policy.get("formats") or {}
-    arguments: dict[str, Any] = call.ran_with
     sentence, may_still_end = _state_of(call.worker, worker, now)
     return Doubt(
         call=call,
         session=session,
         agent_title=agent_title(session),
-        summary=summary(agent, call.tool, arguments),
+        summary=summary(agent, call.tool, call.ran_with, mask),
         effect=str(policy.get("effect") or ""),
-        arguments=[
-            (
-                label(name, tool.get("parameters") or {}),
-                formatted(value, formats[name]) if name in formats else value,
-            )
-            for name, value in arguments.items()
-        ],
+        arguments=shown_arguments(tool, call.ran_with),
         worker=sentence,
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),

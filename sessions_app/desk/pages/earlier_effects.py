@@ -1,7 +1,7 @@
 """The earlier effects of a tool that an approval request shows: what the history does not show, and what it does.
 
 Two queries for any number of requests, and one more for each of which the history shows more than `SHOWN` effects.
-Values are masked; what ran is shown, not what was asked.
+Values are masked; what ran is shown, not what was asked. Reads the registered agents of the requests' sessions.
 """
 
 import json
@@ -13,28 +13,28 @@ from typing import Any
 from django.db.models import F, IntegerField, QuerySet, TextField, Value
 from django.db.models.functions import Cast, Length, Substr
 
-from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.evidence import in_few_words
+from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.history import effects
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 SHOWN = 20
-RESULT_LENGTH = 600
+RESULT_LENGTH = 240
 # A longer result, as JSON text, is not read whole.
 LONGEST_READ = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One call that took effect. ``requested`` are the model's arguments where they are not those that ran.
+    """One call that took effect.
 
-    ``result`` is "" where there is none. ``session`` is set for another session than that of the request.
+    ``result`` is it in a few words, "" where there is none. ``session`` is set for another one than the request's.
     """
 
     call: ToolCall
-    ran: dict[str, Any]
-    requested: dict[str, Any] | None
+    summary: CallSummary
     at: datetime
     result: str
     branch: int
@@ -145,16 +145,13 @@ def _effect(row: Any, request: Request, mask: Mask) -> Effect:
     call = mask.row(row)
     session = call.branch.session
     if is_whole and call.result is not None:
-        plain = without_tags(call.result)
-        result = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+        result = in_few_words(call.result, RESULT_LENGTH)
     else:
         result = shown.beginning(mask, row.beginning) if row.beginning and not is_whole else ""
-    if not is_whole or len(result) > RESULT_LENGTH:
         result = result and f"{result[:RESULT_LENGTH]}…"
     return Effect(
         call=call,
-        ran=call.ran_with,
-        requested=call.arguments if call.sent is not None and call.sent != call.arguments else None,
+        summary=summary_of(request.session.registered_agent, call, mask),
         at=call.started_at or call.asked_at,
         result=result,
         branch=call.branch.number,

@@ -1,40 +1,99 @@
 """What a call does, in one line for people: by its tool's policy, or else by the tool's name.
 
-The arguments are masked before they enter the line. No queries.
+The arguments are masked before they enter the line. An argument that a call leaves out is shown as the default of the
+tool's schema, as its workers publish it now. No queries.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
+from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.arguments import defaults_of, label, with_hidden_defaults
 from sessions_app.desk.pages.formats import formatted
-from sessions_app.models import RegisteredAgent
+from sessions_app.models import RegisteredAgent, ToolCall
 from sessions_app.wording import shorten
 
 _LONGEST = 80
+_LONGEST_FACTS = 160
 
 
-def tool_of(agent: RegisteredAgent | None, name: str) -> dict[str, Any]:
-    """What the agent's workers published of a tool; {} if nothing."""
-    return next((tool for tool in (agent.tools if agent else []) if tool.get("name") == name), {})
+@dataclass(frozen=True, slots=True)
+class ShownArgument:
+    """An argument by its title, with its value by the policy's format; ``is_default``: the call leaves it out."""
+
+    label: str
+    value: Any
+    is_default: bool = False
 
 
-def summary(agent: RegisteredAgent | None, tool: str, arguments: Mapping[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class CallSummary:
+    """A call in one line, masked. ``facts`` are its arguments in short where its tool's policy has no line for it."""
+
+    call: ToolCall
+    line: str
+    facts: str
+    arguments: list[ShownArgument]
+
+
+def published_tool(agent: RegisteredAgent | None, name: str, mask: Mask) -> dict[str, Any]:
+    """What the agent's workers published of a tool, with the defaults in its schema masked; {} if nothing."""
+    tool = next((tool for tool in (agent.tools if agent else []) if tool.get("name") == name), None)
+    return {**tool, "parameters": with_hidden_defaults(tool.get("parameters") or {}, mask)} if tool else {}
+
+
+def summary(agent: RegisteredAgent | None, tool: str, arguments: Mapping[str, Any], mask: Mask) -> str:
     """``Refund €450.00 on claim CLM-1042``, or ``Issue refund`` for a tool whose policy has no summary.
 
     :param arguments: Those that are shown, masked.
     """
-    policy = tool_of(agent, tool).get("policy") or {}
+    return _line(published_tool(agent, tool, mask), tool, arguments)
+
+
+def summary_of(agent: RegisteredAgent | None, call: ToolCall, mask: Mask) -> CallSummary:
+    """The call, which is masked, with the arguments that it ran or would run with."""
+    tool = published_tool(agent, call.tool, mask)
+    arguments = shown_arguments(tool, call.ran_with)
+    has_line = bool((tool.get("policy") or {}).get("summary"))
+    facts = ", ".join(f"{argument.label} {argument.value}" for argument in arguments)
+    return CallSummary(
+        call=call,
+        line=_line(tool, call.tool, call.ran_with),
+        facts="" if has_line else shorten(facts, _LONGEST_FACTS),
+        arguments=arguments,
+    )
+
+
+def shown_arguments(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[ShownArgument]:
+    """The arguments by their titles and formats, and behind them those that the call leaves to the tool's defaults."""
+    schema: Mapping[str, Any] = tool.get("parameters") or {}
+    formats: Mapping[str, str] = (tool.get("policy") or {}).get("formats") or {}
+    defaults = {name: value for name, value in defaults_of(schema).items() if name not in arguments}
+    return [
+        ShownArgument(
+            label(name, schema),
+            formatted(value, formats[name]) if name in formats else value,
+            name in defaults,
+        )
+        for name, value in {**arguments, **defaults}.items()
+    ]
+
+
+def _line(tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
+    policy = tool.get("policy") or {}
     template = str(policy.get("summary") or "")
     if not template:
-        return tool.replace("_", " ").strip().capitalize() or tool
+        return name.replace("_", " ").strip().capitalize() or name
     formats = policy.get("formats") or {}
+    values = {**defaults_of(tool.get("parameters") or {}), **arguments}
     return "".join(
-        literal + ("" if name is None else _shown(arguments.get(name), formats.get(name, "text")))
+        literal + ("" if name is None else _shown(values.get(name), formats.get(name, "text")))
         for literal, name, _, _ in Formatter().parse(template)
     )
 
 
 def _shown(value: Any, format: str) -> str:
-    """The argument as text; a dash for one that the call leaves out."""
+    """The argument as text; a dash for one that the call leaves out and that has no default."""
     return "–" if value is None else shorten(formatted(value, format), _LONGEST)

@@ -44,4 +44,4 @@ def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.
 def doubts_of(context: SessionContext, top: Header) -> dict[int, doubts.Doubt]:
     """The session's calls in doubt as they are decided, by position. At most one query."""
     calls = [(call, context.session) for call in top.open_calls if call.status == CallStatus.DOUBT]
-    return {doubt.call.position: doubt for doubt in doubts.of_calls(calls, context.now)}
+    return {doubt.call.position: doubt for doubt in doubts.of_calls(calls, context.now, context.mask)}

@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from agentstate.names import STEP_KINDS
 from sessions_app.actions.attempts import call_to_try_again, step_to_begin_again
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.effects import TOOK_EFFECT
 from sessions_app.models import (
@@ -17,7 +18,6 @@ from sessions_app.models import (
     Checkpoint,
     MemoryEntry,
     ModelCall,
-    RegisteredAgent,
     Session,
     ToolCall,
 )
@@ -43,12 +43,12 @@ class Consequences:
     inbox: how many messages the agent has not read yet.
     """
 
-    reused: list[ToolCall] = field(default_factory=list)
-    runs: list[ToolCall] = field(default_factory=list)
-    again: list[ToolCall] = field(default_factory=list)
-    doubt: list[ToolCall] = field(default_factory=list)
-    approvals: list[ToolCall] = field(default_factory=list)
-    effects: list[ToolCall] = field(default_factory=list)
+    reused: list[CallSummary] = field(default_factory=list)
+    runs: list[CallSummary] = field(default_factory=list)
+    again: list[CallSummary] = field(default_factory=list)
+    doubt: list[CallSummary] = field(default_factory=list)
+    approvals: list[CallSummary] = field(default_factory=list)
+    effects: list[CallSummary] = field(default_factory=list)
     more: int = 0
     reply_kept: bool = False
     begins_again: bool = False
@@ -82,21 +82,23 @@ def of_resume(context: SessionContext) -> Consequences:
     calls = ToolCall.objects.visible_on(branch, after=start).select_related("approval")
     calls = calls.defer("result", "state").order_by("position")
     attempt = call_to_try_again(context.session_row)
+    agent = context.session.registered_agent
     for call in context.mask.rows(calls[:SHOWN]):
+        line = summary_of(agent, call, context.mask)
         match call.status:
             case _ if attempt is not None and call.pk == attempt.pk:
                 is_idempotent = policies.get(call.tool, {}).get("idempotent")
-                (consequences.again if is_idempotent else consequences.approvals).append(call)
+                (consequences.again if is_idempotent else consequences.approvals).append(line)
             case CallStatus.DOUBT:
-                consequences.doubt.append(call)
+                consequences.doubt.append(line)
             case CallStatus.STARTED if policies.get(call.tool, {}).get("idempotent"):
-                consequences.again.append(call)
+                consequences.again.append(line)
             case CallStatus.STARTED:
-                consequences.doubt.append(call)
+                consequences.doubt.append(line)
             case CallStatus.PLANNED:
-                consequences.runs.append(call)
+                consequences.runs.append(line)
             case _:
-                consequences.reused.append(call)
+                consequences.reused.append(line)
     return consequences
 
 
@@ -131,7 +133,7 @@ def of_undo(context: SessionContext) -> Consequences:
 def details_of_resume(context: SessionContext) -> dict[str, Any]:
     """`of_resume`, and a sample of an earlier result of each tool that is in doubt: one more query each."""
     consequences = of_resume(context)
-    tools = dict.fromkeys(call.tool for call in consequences.doubt)
+    tools = dict.fromkeys(line.call.tool for line in consequences.doubt)
     samples = [(tool, earlier_result(context, tool)) for tool in tools]
     return {"consequences": consequences, "samples": [(tool, sample) for tool, sample in samples if sample]}
 
@@ -170,13 +172,15 @@ def without_effects_on(branch: Branch, calls: QuerySet[ToolCall], *, after: int)
 
 def _show_effects(context: SessionContext, consequences: Consequences, effects: QuerySet[ToolCall]) -> None:
     newest = effects.select_related("approval").defer("result", "state").order_by("-position")
-    consequences.effects = context.mask.rows(newest[: SHOWN + 1])
+    agent = context.session.registered_agent
+    rows = context.mask.rows(newest[: SHOWN + 1])
+    consequences.effects = [summary_of(agent, row, context.mask) for row in rows]
     if len(consequences.effects) > SHOWN:
         consequences.more = effects.count() - SHOWN
         consequences.effects = consequences.effects[:SHOWN]
 
 
 def _policies(session: Session) -> Mapping[str, Mapping[str, Any]]:
-    """The policies of the session's agent by tool, as its workers published them. One query."""
-    tools = RegisteredAgent.objects.filter(key=session.agent).values_list("tools", flat=True).first() or []
-    return {tool["name"]: tool.get("policy") or {} for tool in tools}
+    """The policies of the session's agent by tool, as its workers published them. One query, if it is not loaded."""
+    agent = session.registered_agent
+    return {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}

@@ -1,7 +1,6 @@
 """The top of a session's page: what it is doing, what it needs from a person, and which of its buttons work."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from django.db.models import Q
 
@@ -11,7 +10,7 @@ from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, R
 from sessions_app.desk.pages.advice import TRY_AGAIN, Advice
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.summary import summary, tool_of
+from sessions_app.desk.pages.summary import published_tool, summary
 from sessions_app.finding import stuck
 from sessions_app.models import (
     CallStatus,
@@ -83,7 +82,7 @@ def header(context: SessionContext) -> Header:
         tone=tone,
         label=label,
         agent=agent,
-        banner=_with_remedy(_banner(session, open_calls, now, failure_advice), context),
+        banner=_with_remedy(_banner(context, open_calls, failure_advice), context),
         buttons=_buttons(context, open_calls, failure_advice),
         open_calls=open_calls,
         new_definition=session.new_definition,
@@ -169,10 +168,11 @@ def _has_failed(session: Session) -> bool:
 
 
 def _banner(
-    session: Session, open_calls: list[ToolCall], now: datetime, failure_advice: Advice | None
+    context: SessionContext, open_calls: list[ToolCall], failure_advice: Advice | None
 ) -> Banner | None:
+    session, now = context.session, context.now
     if open_calls and session.status in (Status.WAITING, Status.PAUSED):
-        return _about_call(session, open_calls, now)
+        return _about_call(context, open_calls)
     match session.status:
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
             return Banner("error", "Gave up retrying.", session.why or "The last attempts made no progress.")
@@ -221,7 +221,8 @@ def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | Non
     return replace(banner, button=Button(RELEASE, RELEASE.title, context.why_not.of(RELEASE)))
 
 
-def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> Banner:
+def _about_call(context: SessionContext, open_calls: list[ToolCall]) -> Banner:
+    now = context.now
     call, more = open_calls[0], len(open_calls) - 1
     others = f" {more} more {'waits' if more == 1 else 'wait'} too." if more else ""
     anchor = f"c{call.position}"
@@ -240,14 +241,14 @@ def _about_call(session: Session, open_calls: list[ToolCall], now: datetime) -> 
     return Banner(
         "waiting",
         f"{call.tool} needs approval:",
-        f"{_what(session, call)} · Asked {ago(approval.asked_at, now)}{expires_in}.{others}",
+        f"{_what(context, call)} · Asked {ago(approval.asked_at, now)}{expires_in}.{others}",
         anchor,
     )
 
 
-def _what(session: Session, call: ToolCall) -> str:
+def _what(context: SessionContext, call: ToolCall) -> str:
     """What the call does, if its tool's policy says it for people; else its arguments."""
-    agent, asked_for = session.registered_agent, call.approval.arguments
-    if (tool_of(agent, call.tool).get("policy") or {}).get("summary"):
-        return summary(agent, call.tool, asked_for)
+    agent, asked_for = context.session.registered_agent, call.approval.arguments
+    if (published_tool(agent, call.tool, context.mask).get("policy") or {}).get("summary"):
+        return summary(agent, call.tool, asked_for, context.mask)
     return arguments(asked_for, 90).rstrip(".")
