@@ -11,7 +11,8 @@ from uuid import UUID
 
 from haystack.dataclasses import ChatMessage
 
-from agentstate.durable.state.encoding import decode, encode_lossy, message_from
+from agentstate.durable.state.chat_messages import message_from
+from agentstate.durable.state.encoding import decode, encode_lossy
 from sessions_app.history import restore
 from sessions_app.models import Event, ModelCall, Session, ToolCall
 from tests import chaos_agents

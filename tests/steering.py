@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import agentstate
 from agentstate import ToolPolicy
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable.state.encoding import message_from
+from agentstate.durable.state.chat_messages import message_from
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app import actions
 from sessions_app.access.errors import ActionError

@@ -7,8 +7,8 @@ from haystack.dataclasses import ChatMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentstate.durable.state.chat_messages import message_body, message_from
 from agentstate.durable.state.conversation import Change, Conversation
-from agentstate.durable.state.encoding import message_body, message_from
 
 user, assistant = ChatMessage.from_user, ChatMessage.from_assistant
 

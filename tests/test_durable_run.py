@@ -20,7 +20,8 @@ from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.definition import tools_of
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.run import Options, Outcome, run, run_async
-from agentstate.durable.state.encoding import decode, encode_lossy, message_from
+from agentstate.durable.state.chat_messages import message_from
+from agentstate.durable.state.encoding import decode, encode_lossy
 from agentstate.journals import MemoryJournal
 from agentstate.journals.store import Store
 from tests import sample_agents

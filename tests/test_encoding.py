@@ -17,6 +17,7 @@ from haystack.dataclasses import ByteStream, ChatMessage, GeneratedAnswer, Reaso
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentstate.durable.state.chat_messages import message_body, message_from
 from agentstate.durable.state.encoding import (
     NotStorable,
     clean_text,
@@ -24,8 +25,6 @@ from agentstate.durable.state.encoding import (
     encode,
     encode_lossy,
     encode_result,
-    message_body,
-    message_from,
     stable,
 )
 

@@ -12,7 +12,8 @@ import pytest
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.run import Options, run
-from agentstate.durable.state.encoding import decode, message_from
+from agentstate.durable.state.chat_messages import message_from
+from agentstate.durable.state.encoding import decode
 from agentstate.journals.file import FileStore
 from agentstate.journals.store import Record
 from sessions_app.models import CallStatus, Event, Session, Status, ToolCall

@@ -8,7 +8,7 @@ from haystack.dataclasses import ChatMessage, ImageContent, ReasoningContent, Te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.durable.state.encoding import message_body, message_from
+from agentstate.durable.state.chat_messages import message_body, message_from
 from sessions_app.history.message_rows import fill_texts, pack, results_of, unpack
 from sessions_app.models import Message
 from tests import builders

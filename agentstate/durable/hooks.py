@@ -74,7 +74,7 @@ class RestoreCheckpoint(DurableHook):
             return
         messages = run.restored_messages
         state.set("messages", messages, handler_override=replace_values)
-        run.conversation.start_from(messages, [stored.position for stored in checkpoint.context])
+        run.conversation.start_from(messages, run.restored_positions)
         run.conversation.prompt.restored(messages, checkpoint.counters)
         # Not by `set`, which refuses a key that a hook has added beside the schema.
         state.data.update(run.keys.start_from(checkpoint.state))

@@ -11,7 +11,8 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import Tool, Toolset, warm_up_tools
 
 from agentstate.durable.definition import tool_items, tools_of
-from agentstate.durable.state.encoding import encode, message_body
+from agentstate.durable.state.chat_messages import message_body
+from agentstate.durable.state.encoding import encode
 
 Json = Any
 NAMES = ("state", "generation_kwargs", "tools")

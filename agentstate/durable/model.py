@@ -14,7 +14,8 @@ from agentstate.durable.failures import GarbledReply, ModelFailed
 from agentstate.durable.prompt_start import may_start_with_reply
 from agentstate.durable.records import NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
-from agentstate.durable.state.encoding import Json, encode_lossy, encode_message, message_body, message_from
+from agentstate.durable.state.chat_messages import encode_message, message_body, message_from
+from agentstate.durable.state.encoding import Json, encode_lossy
 from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.durable.streaming import PartialReply, may_be_shown, with_partial_reply
 from agentstate.names import AGENT_GENERATOR, CallState

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agentstate.durable.breakpoints import Breakpoint, Place
 from agentstate.durable.run_end import RunEnd
@@ -30,12 +30,14 @@ class Progress:
 # What is read back
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """`body` is that of `ChatMessage.to_dict()`."""
+class StoredMessage(NamedTuple):
+    """`body` is that of `ChatMessage.to_dict()`. `is_plain` says that nothing in it is tagged, and that it was read for
+    this record alone, so that a message may be made of its parts.
+    """
 
     position: int
     body: dict[str, Json]
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class UnreadMessage:
 
     id: int
     body: dict[str, Json]
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ the slice is over. They may be killed at any moment and called again, here or in
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +29,7 @@ from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
 from agentstate.durable.records import Snapshot
 from agentstate.durable.registry import AsyncOnly
-from agentstate.durable.run_context import RunContext, Suspended, as_message
+from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import (
     AgentChanged,
     Failed,
@@ -41,6 +41,7 @@ from agentstate.durable.run_end import (
 )
 from agentstate.durable.semantic_cache import ReplyStore
 from agentstate.durable.semantic_questions import SemanticLookup
+from agentstate.durable.state.chat_messages import as_message
 from agentstate.durable.state.encoding import clean_text, decode
 from agentstate.durable.steps import JournalThread, Rule, complete, complete_async
 
@@ -150,6 +151,21 @@ def _run(
     durable: WrappedAgent, journal: Journal, options: Options, thread: JournalThread | None = None
 ) -> Rule[_Start, dict[str, Any], Outcome]:
     """The run, except for the agent's own loop, which this yields for."""
+    with ExitStack() as reading:
+        reading.enter_context(collector.paused())
+        return (yield from _read_and_run(durable, journal, options, thread, reading))
+
+
+def _read_and_run(
+    durable: WrappedAgent,
+    journal: Journal,
+    options: Options,
+    thread: JournalThread | None,
+    reading: ExitStack,
+) -> Rule[_Start, dict[str, Any], Outcome]:
+    """
+    :param reading: Closed when the conversation is read and built.
+    """
     if options.cache is None and any(policy.cache_ttl for policy in durable.policies.values()):
         logger.warning("The agent %s has tools with a cache_ttl, and runs without a cache.", durable.key)
     if options.replies is None and durable.semantic_cache is not None:
@@ -157,8 +173,7 @@ def _run(
             "The agent %s has a semantic_cache, for which only the desk has a store: its model is always asked here.",
             durable.key,
         )
-    with collector.paused():
-        snapshot = journal.load()
+    snapshot = journal.load()
     context = RunContext(
         journal=journal,
         snapshot=snapshot,
@@ -181,8 +196,9 @@ def _run(
     if context.meter.phase in (AgentPhase.IDLE, AgentPhase.DONE, AgentPhase.ERROR):
         context.to(AgentPhase.PLANNING)
     try:
-        with collector.paused():
-            arguments = {**_arguments(context, snapshot, durable), **_live_arguments(options)}
+        arguments = {**_arguments(context, snapshot, durable), **_live_arguments(options)}
+        del snapshot
+        reading.close()
         result = yield _Start(context, arguments)
     except Suspended as suspended:
         return _end_run(context, suspended.end)
@@ -246,13 +262,14 @@ def _arguments(context: RunContext, snapshot: Snapshot, durable: WrappedAgent) -
         arguments["tools"] = list(inputs["tools"])
     checkpoint = snapshot.checkpoint
     before = [as_message(stored) for stored in checkpoint.context] if checkpoint else []
+    positions = [stored.position for stored in checkpoint.context] if checkpoint else []
     if not context.begins_turn:
-        context.restored_messages = before
+        context.restored_messages, context.restored_positions = before, positions
         return {**arguments, "messages": before}
     if checkpoint is not None:
         stored = context.keys.start_from(checkpoint.state)
         arguments = {**stored, **arguments} if snapshot.inputs_are_new else {**arguments, **stored}
-        context.conversation.start_from(before, [stored.position for stored in checkpoint.context])
+        context.conversation.start_from(before, positions)
     prompt = context.conversation.prompt
     if checkpoint is not None and durable.agent.system_prompt is not None:
         prompt.restored(before, checkpoint.counters)

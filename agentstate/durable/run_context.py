@@ -32,12 +32,11 @@ from agentstate.durable.records import (
     ReplyRecord,
     Signals,
     Snapshot,
-    StoredMessage,
-    UnreadMessage,
 )
 from agentstate.durable.run_end import ApprovalRequest, RunEnd
+from agentstate.durable.state.chat_messages import as_message
 from agentstate.durable.state.conversation import Change, Conversation
-from agentstate.durable.state.encoding import encode_lossy, message_from
+from agentstate.durable.state.encoding import encode_lossy
 from agentstate.durable.state.keys import StateKeys, counters_of
 from agentstate.durable.steps import JournalThread
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
@@ -127,7 +126,9 @@ class RunContext:
         self.passed = snapshot.passed
         self._deferred: _Draft | None = None
         self.restored_messages: list[ChatMessage] = []  # built once: it may be long
-        self.checkpoint = checkpoint = snapshot.checkpoint
+        self.restored_positions: list[int] = []
+        checkpoint = snapshot.checkpoint
+        self.checkpoint = replace(checkpoint, context=()) if checkpoint is not None else None
         self.begins_turn = checkpoint is None or checkpoint.kind == CheckpointKind.END
         self.step = checkpoint.step if checkpoint else 0
         # Of the step at hand: are its first checkpoint, and the context that hooks made, committed? Has it a reply?
@@ -343,7 +344,3 @@ class RunContext:
         self.keys.committed(draft.changed_keys)
         if read:
             draft.state.set("messages", [message for _, message in read])
-
-
-def as_message(stored: StoredMessage | UnreadMessage) -> ChatMessage:
-    return message_from(stored.body)

@@ -18,7 +18,8 @@ from haystack.tools.utils import flatten_tools_or_toolsets
 from agentstate.domain.words import words_of
 from agentstate.durable.embedding import MOST_CHARACTERS
 from agentstate.durable.semantic_cache import Question, ReplyStore
-from agentstate.durable.state.encoding import encode_lossy, message_body, message_from
+from agentstate.durable.state.chat_messages import message_body, message_from
+from agentstate.durable.state.encoding import encode_lossy
 
 logger = logging.getLogger(__name__)
 # A reply that was cut off or withheld would be so for everybody who asks the same.

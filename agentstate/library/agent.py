@@ -325,7 +325,7 @@ class DurableAgent:
 
     def history(self) -> "list[ChatMessage]":
         """The conversation as the model sees it."""
-        from agentstate.durable.state.encoding import message_from
+        from agentstate.durable.state.chat_messages import message_from
 
         store = self._place.read()
         return [message_from(store.messages[position]) for position in store.context]

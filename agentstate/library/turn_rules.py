@@ -118,7 +118,8 @@ class TurnRules:
 
     def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
         """What `Agent.run` returned at the end of this turn, from the journal."""
-        from agentstate.durable.state.encoding import decode, message_from
+        from agentstate.durable.state.chat_messages import message_from
+        from agentstate.durable.state.encoding import decode
 
         if not turn.finished:
             return self._unfinished(store, turn.end, accepted=True)
@@ -155,7 +156,7 @@ def _checked(
 def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage] | None", may_be_empty: bool) -> list[Record]:
     from haystack.dataclasses import ChatMessage
 
-    from agentstate.durable.state.encoding import message_body
+    from agentstate.durable.state.chat_messages import message_body
 
     if isinstance(messages, str):
         messages = [ChatMessage.from_user(messages)] if messages else []

@@ -5,8 +5,13 @@ A row's ``text`` holds the message's text (or the tool's result as the model saw
 holds the call's position instead, under `RESULT_OF`, and the name of the value under `RESULT_SOURCE`.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from agentstate.names import TYPE_TAG
 from sessions_app.models import Branch, Message, ToolCall
@@ -14,6 +19,8 @@ from sessions_app.models import Branch, Message, ToolCall
 Body = dict[str, Any]
 RESULT_OF = "result_of"
 RESULT_SOURCE = "result_source"
+# So that a long history is not one text in memory.
+TEXTS_AT_ONCE = 1_000
 
 
 def pack(body: Body, results: Mapping[str, tuple[int, Any]] | None = None) -> tuple[str, str, Body]:
@@ -67,7 +74,10 @@ def _values(result: Any) -> Mapping[str, Any]:
 
 def text_in(result: Any, body: Body) -> str:
     """The text of a message with `RESULT_OF`, from the result of that call."""
-    source = body.get(RESULT_SOURCE)
+    return _text_of(result, body.get(RESULT_SOURCE))
+
+
+def _text_of(result: Any, source: str | None) -> str:
     return str(result if source is None else _values(result)[source])
 
 
@@ -76,24 +86,30 @@ def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
 
     :param results: By the position of a call, its result: as `results_of` returns them.
     """
-    return unpack_columns(message.role, message.text, message.body, results)
+    content = [
+        {key: dict(value) if isinstance(value, dict) else value for key, value in part.items()}
+        for part in message.body.get("content", ())
+    ]
+    return complete(message.role, message.text, {**message.body, "content": content}, results or {})
 
 
-def unpack_columns(role: str, text: str, body: Body, results: Mapping[int, Any] | None = None) -> Body:
-    """As `unpack`, from the columns of the row."""
-    position = body.get(RESULT_OF)
+def complete(role: str, text: str, body: Body, results: Mapping[int, Any]) -> Body:
+    """As `unpack`, from the columns of the row, of which `body` becomes the message."""
+    position, source = body.pop(RESULT_OF, None), body.pop(RESULT_SOURCE, None)
     if position is not None and not text:
-        text = text_in((results or {})[position], body)
-    content = [dict(part) for part in body.get("content", ())]
-    for part in content:
+        text = _text_of(results[position], source)
+    for part in body["content"]:
         if "text" in part and part["text"] is None:
             part["text"] = text
             break
         result = part.get("tool_call_result")
         if isinstance(result, dict) and result.get("result") is None:
-            part["tool_call_result"] = {**result, "result": text}
+            result["result"] = text
             break
-    return {"role": role, "meta": body.get("meta", {}), "name": body.get("name"), "content": content}
+    body["role"] = role
+    body.setdefault("meta", {})
+    body.setdefault("name", None)
+    return body
 
 
 def results_of(branch: Branch, messages: Iterable[Message]) -> dict[int, Any]:
@@ -107,7 +123,28 @@ def results_for(branch: Branch, bodies: Iterable[Body]) -> dict[int, Any]:
     if not positions:
         return {}
     calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
-    return dict(calls.values_list("position", "result"))
+    rows = fetched(calls.values_list("position", as_text("result")))
+    values = parsed([text or "null" for _, text in rows])
+    return dict(zip([position for position, _ in rows], values, strict=True))
+
+
+def fetched(rows: QuerySet[Any, tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows of texts and numbers, as the driver returns them: the ORM adds as much time to many as they take."""
+    sql, parameters = rows.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+def as_text(column: str) -> Cast:
+    """A column of JSON as its text, to be given to `parsed`."""
+    return Cast(column, TextField())
+
+
+def parsed(texts: Sequence[str]) -> Iterator[Any]:
+    """The values of many JSON texts, read as a few long ones, which takes two thirds of the time."""
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        yield from json.loads(f"[{','.join(texts[start : start + TEXTS_AT_ONCE])}]")
 
 
 def fill_texts(branch: Branch, messages: list[Message]) -> list[Message]:

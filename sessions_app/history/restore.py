@@ -3,6 +3,7 @@
 The cost depends on what the model sees and on the state's values, not on the length of the history. Nothing is locked.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -16,8 +17,16 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.names import STEP_KINDS, CallState, CheckpointKind
-from sessions_app.history.message_rows import RESULT_OF, results_for, unpack, unpack_columns
+from agentstate.names import STEP_KINDS, TYPE_TAG, CallState, CheckpointKind
+from sessions_app.history.message_rows import (
+    RESULT_OF,
+    as_text,
+    complete,
+    fetched,
+    parsed,
+    results_for,
+    unpack,
+)
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -31,6 +40,8 @@ from sessions_app.models.rows import BranchRow
 Json = Any
 # The answer to a call is looked for in so many tool messages: more than one reply asks for.
 MOST_CALLS = 200
+# Where the text of a body does not have this, no value in it is tagged.
+TAG = json.dumps(TYPE_TAG)
 Row = TypeVar("Row", bound=BranchRow)
 Item = TypeVar("Item")
 
@@ -110,13 +121,14 @@ def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = 
 def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessage, ...]:
     """As `context_of`: the whole messages, for a run. Rows become no objects on the way, since there may be many."""
     messages, spans = _in_context(branch, checkpoint)
-    columns = list(messages.values_list("position", "role", "text", "body"))
-    results = results_for(branch, [body for _, _, _, body in columns])
-    bodies = {
-        position: StoredMessage(position, unpack_columns(role, text, body, results))
-        for position, role, text, body in columns
+    rows = fetched(messages.values_list("position", "role", "text", as_text("body")))
+    bodies = list(parsed([body for _, _, _, body in rows]))
+    results = results_for(branch, bodies)
+    stored = {
+        position: StoredMessage(position, complete(role, text, body, results), TAG not in written)
+        for (position, role, text, written), body in zip(rows, bodies, strict=True)
     }
-    return tuple(_as_seen(bodies, checkpoint, spans))
+    return tuple(_as_seen(stored, checkpoint, spans))
 
 
 def _in_context(branch: Branch, checkpoint: Checkpoint) -> tuple[QuerySet[Message], list[list[int]]]:

@@ -13,7 +13,7 @@ from typing import Any
 from haystack.dataclasses import ChatMessage
 
 from agentstate.durable.records import NewMessage
-from agentstate.durable.state.encoding import message_body
+from agentstate.durable.state.chat_messages import message_body
 from agentstate.durable.state.own_prompt import OwnPrompt
 
 

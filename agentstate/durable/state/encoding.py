@@ -300,23 +300,6 @@ def _text_of(value: Any) -> str:
         return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
-def message_body(message: ChatMessage) -> dict[str, Json]:
-    """`ChatMessage.to_dict()` in a form that can be stored: what is not JSON in it becomes text."""
-    return encode_message(message)[0]
-
-
-def encode_message(message: ChatMessage) -> tuple[dict[str, Json], bool]:
-    """The body of the message as `message_body` returns it, and whether it is the message unchanged."""
-    plain = message.to_dict()
-    body, _ = encode_lossy(plain)
-    assert isinstance(body, dict)
-    return body, body == plain
-
-
-def message_from(body: Mapping[str, Json]) -> ChatMessage:
-    return ChatMessage.from_dict(decode(dict(body)))
-
-
 def stable(value: Any) -> bool:
     """Whether the value does not change in place, so that the same object means the same content."""
     return (
