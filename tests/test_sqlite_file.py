@@ -6,7 +6,7 @@ import stat
 from contextlib import closing
 
 import pytest
-from django.db import ConnectionHandler, connection, connections
+from django.db.utils import ConnectionHandler
 
 from agentstate.sqlite.base import DatabaseWrapper
 from agentstate.sqlite_file import OwnersConnection
