@@ -6,6 +6,7 @@ import stat
 from contextlib import closing
 
 import pytest
+from django.db import connection, connections
 from django.db.utils import ConnectionHandler
 
 from agentstate.sqlite.base import DatabaseWrapper
