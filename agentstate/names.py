@@ -13,6 +13,9 @@ TYPE_TAG: Final = "$type"
 OUTPUTS_TAG: Final = "outputs"
 """The tag of a tool's result that could not be stored as it is, with what the model was shown of it as ``outputs``."""
 
+STAND_IN_TAG: Final = "stand_in"
+"""The tag of plain data, or of a text, stored in the place of a value whose type cannot be; ``of`` is its name."""
+
 PROMPT_PLACES: Final = "prompt_places"
 """The key among a checkpoint's counters that says where the agent's own prompt stands in the conversation."""
 

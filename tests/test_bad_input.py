@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 from django.db import OperationalError
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from haystack import Document, component
 from haystack.components.agents import Agent
@@ -21,11 +23,11 @@ from haystack.tools import Tool, tool
 from agentstate import ToolPolicy
 from sessions_app import actions
 from sessions_app.access.errors import Invalid, NotFound
-from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, WaitingFor
+from sessions_app.models import CallStatus, Checkpoint, LossyResult, Phase, Session, Status, WaitingFor
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.worker import drive
 from tests import driving, sample_agents
-from tests.builders import SYSTEM
+from tests.builders import SYSTEM, user
 from tests.driving import KEY, Desk
 from tests.sample_agents import effect, effects, scripted
 
@@ -208,6 +210,9 @@ class Thing:
     def __str__(self) -> str:
         return "a thing"
 
+    def use(self) -> str:
+        return "used"
+
 
 class Stubborn:
     def __repr__(self) -> str:
@@ -385,16 +390,68 @@ def test_what_a_tool_returned_goes_into_the_state_as_it_could_be_stored(desk: De
     assert desk.calls(session)[0].lossy
 
 
-def test_a_state_key_that_cannot_be_stored_is_named_and_what_was_done_is_kept(desk: Desk) -> None:
-    desk.agent(keeps(Call("puts", {"q": "a"}, id="c1"), Call("puts", {"q": "b"}, id="c2")))
+@tool
+def looks(state: State) -> str:
+    """Looks at the thing."""
+    thing = state.get("thing")
+    return f"{thing}: {thing.use()}"
+
+
+def puts_and_looks() -> Agent:
+    return Agent(
+        chat_generator=scripted([Call("puts", {"q": "a"}, id="c1")], [Call("looks", {}, id="c2")], "Seen."),
+        tools=[puts, looks],
+        state_schema={"thing": {"type": Any}},
+    )
+
+
+def test_a_tool_may_put_into_the_state_what_cannot_be_stored_and_the_call_the_state_and_the_agent_name_it(
+    desk: Desk, client: Client
+) -> None:
+    desk.agent(puts_and_looks)
+    session = desk.run(desk.start())
+    assert (session.phase, session.error) == (Phase.DONE, "")
+    assert told(desk, session) == ["put", "a thing: used"]
+    puts_call, looks_call = desk.calls(session)
+    assert (puts_call.lossy, looks_call.lossy) == (True, False)
+    assert [(each.tool, each.kind) for each in LossyResult.objects.all()] == [
+        ("puts", "tests.test_bad_input.Thing")
+    ]
+    assert puts_call.state == {
+        "thing": {"set": {"$type": "stand_in", "value": "a thing", "of": "tests.test_bad_input.Thing"}}
+    }
+    client.force_login(user("operator", "anna"))
+    for address, words in {
+        reverse(
+            "call", args=[session.pk, puts_call.pk]
+        ): "tests.test_bad_input.Thing: a type that cannot be stored",
+        reverse("state", args=[session.pk]): "In place of tests.test_bad_input.Thing, which cannot be stored",
+        reverse(
+            "session", args=[session.pk]
+        ): "what it wrote to the State, was of a type that cannot be stored",
+    }.items():
+        page = client.get(address)
+        assert words in " ".join(page.content.decode().split())
+
+
+@pytest.mark.parametrize("death", ["before the checkpoint", "behind it"])
+def test_a_run_that_continues_without_it_has_its_text_and_a_tool_that_needs_more_is_told_why(
+    desk: Desk, death: str
+) -> None:
+    desk.agent(puts_and_looks, policies={"looks": ToolPolicy(idempotent=True)})
     session = desk.start()
-    assert desk.drive(session) == "idle"
-    after = desk.fresh(session)
-    assert (after.status, after.phase) == (Status.IDLE, Phase.ERROR)
-    assert "The state key 'thing' holds a tests.test_bad_input.Thing, which cannot be stored" in after.error
-    done = [call for call in desk.calls(session) if call.status == CallStatus.DONE]
-    assert len(done) == sum(each.startswith("puts") for each in effects)
-    assert not desk.doubts(session)
+    method = "finish_call" if death == "before the checkpoint" else "reply"
+    with pytest.MonkeyPatch.context() as patch:
+        number = 1 if method == "finish_call" else 2
+        patch.setattr(OrmJournal, method, _dies_at(getattr(OrmJournal, method), number))
+        with pytest.raises(Died):
+            desk.drive(session)
+    session = after_death(desk, session)
+    assert (session.phase, session.final_answer) == (Phase.DONE, "Seen.")
+    assert effects.count("puts(a)") == 1
+    first, second = told(desk, session)
+    assert first == "put"
+    assert "this is only the text of a tests.test_bad_input.Thing, which could not be stored" in second
 
 
 def test_without_a_value_that_the_prompt_needs_no_session_is_started(desk: Desk) -> None:

@@ -8,8 +8,9 @@ from haystack import Document
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.durable.state.encoding import NotStorable, encode
+from agentstate.durable.state.encoding import encode
 from agentstate.durable.state.keys import COUNTERS, NOT_KEYS, StateKeys, apply, difference
+from agentstate.durable.state.tags import stand_ins
 
 Json = Any
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, "", "a"])
@@ -140,11 +141,17 @@ def test_what_was_not_committed_is_a_change_still() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), [1, object()], {"deep": [object()]}])
-def test_a_value_that_cannot_be_stored_is_refused_naming_the_key(value: Any) -> None:
+def test_a_value_that_cannot_be_stored_leaves_its_text_with_its_type_and_is_told_once(
+    value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     checkpoints = Checkpoints()
     checkpoints.commit({"fine": 1, "bad": 1})
-    with pytest.raises(NotStorable, match=r"The state key 'bad'.* builtins.object"):
-        checkpoints.commit({"fine": 2, "bad": value})
+    checkpoints.commit({"fine": 2, "bad": value})
+    checkpoints.commit({"fine": 3, "bad": value})
+    assert checkpoints.stored["fine"] == 3
+    assert stand_ins(checkpoints.stored["bad"]) == ["builtins.object"]
+    [told] = caplog.messages
+    assert told.startswith("The State key 'bad' holds a builtins.object, which cannot be stored")
 
 
 def test_a_run_that_goes_on_from_stored_values_stores_only_what_changes_then() -> None:

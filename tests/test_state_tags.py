@@ -46,6 +46,13 @@ def test_an_object_of_haystack_has_the_fields_of_the_present_one(value):
     [
         {"$type": "dict"},
         {"$type": "dict", "value": 5},
+        {"$type": "counter", "value": [1]},
+        {"$type": "ordered_dict", "value": None},
+        {"$type": "ordered_dict", "value": {"$type": "set", "value": [1]}},
+        {"$type": "defaultdict", "value": {}},
+        {"$type": "deque", "value": 5},
+        {"$type": "time", "value": "noon"},
+        {"$type": "stand_in", "value": "a thing"},
         {"$type": "dict", "value": [[1]]},
         {"$type": "dict", "value": [[[1], 2]]},
         {"$type": "ordered", "keys": ["a"], "value": {}},

@@ -256,10 +256,7 @@ class RunContext:
         meter: Meter | None = None,
         next_turn: Progress | None = None,
     ) -> None:
-        """Commit a checkpoint of the live state.
-
-        :raises NotStorable: naming the state key, for a value that cannot be stored; nothing is written then.
-        """
+        """Commit a checkpoint of the live state."""
         draft = self._draft(kind, state, answered, run_end=run_end, meter=meter, next_turn=next_turn)
         self._committed(draft, self.journal.checkpoint(draft.new))
 

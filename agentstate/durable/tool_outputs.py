@@ -18,6 +18,7 @@ from agentstate.durable import run_context
 from agentstate.durable.failures import describe
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.encoding import clean_text, decode, encode_result
+from agentstate.durable.state.types import OwnText
 from agentstate.names import OUTPUTS_TAG, TYPE_TAG
 
 Json = Any
@@ -28,10 +29,6 @@ _ONLY = ""
 
 class OutputHandlerFailed(Exception):
     """A tool's output handler failed when the call ended: it is not called again."""
-
-
-class _Text(str):
-    """A text that is no other object's: the outputs that belong to a delivered value are known by its identity."""
 
 
 def attach(tool: Tool) -> None:
@@ -103,9 +100,9 @@ def _delivered(
     """The value, or its text where nothing but the message needs it."""
     texts = [outputs[key]["text"] for key in configs if "text" in outputs.get(key, {})]
     if isinstance(value, str):
-        value = _Text(value)
+        value = OwnText(value)
     if texts and not keep:
-        value = _Text(texts[0])
+        value = OwnText(texts[0])
     run.delivered[id(value)] = (value, outputs)
     return value
 

@@ -26,8 +26,9 @@ from agentstate.durable.port import EffectElsewhere
 from agentstate.durable.records import CallEnd, CallRecord
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import InDoubt
-from agentstate.durable.state.encoding import NotStorable, clean_text, decode, encode_lossy, lost_type
+from agentstate.durable.state.encoding import clean_text, decode, encode_lossy, lost_type
 from agentstate.durable.state.keys import apply, difference
+from agentstate.durable.state.tags import stand_ins
 from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.names import ENDED_CALL_STATES, CallState
 
@@ -179,7 +180,8 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
             text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
             error = ToolInvocationError(text, tool_name=tool.name)
         changes = _state_changes(run, state, before)
-        end = CallEnd(CallState.FAILED, run.now(), error=clean_text(str(error)), state=changes)
+        text = clean_text(str(error))
+        end = CallEnd(CallState.FAILED, run.now(), error=text, state=changes, lossy=bool(stand_ins(changes)))
         record_end(run, record, tool, end, started)
         raise error from raised.__cause__
     except _TimedOut:
@@ -192,11 +194,18 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
 
     changes = _state_changes(run, state, before)
     if policy.redacted:
-        record_end(run, record, tool, CallEnd(CallState.DONE, run.now(), state=changes), started)
+        end = CallEnd(CallState.DONE, run.now(), state=changes, lossy=bool(stand_ins(changes)))
+        record_end(run, record, tool, end, started)
         return result
     data, lossy = tool_outputs.encode_outputs(tool, result)
-    lost = lost_type(result) if lossy else ""
-    end = CallEnd(CallState.DONE, run.now(), result=data, lossy=lossy, lost_type=lost, state=changes)
+    end = CallEnd(
+        CallState.DONE,
+        run.now(),
+        result=data,
+        lossy=lossy or bool(stand_ins(changes)),
+        lost_type=lost_type(result) if lossy else "",
+        state=changes,
+    )
     record_end(run, record, tool, end, started)
     if key is not None and run.cache is not None and policy.cache_ttl is not None and not lossy:
         run.cache.set(key, {"result": data}, policy.cache_ttl)
@@ -229,10 +238,7 @@ def _state_changes(run: RunContext, state: State | None, before: dict[str, Any])
     """What the tool itself wrote to the State that it was given: a replay has to write it again."""
     if state is None:
         return None
-    try:
-        after = run.keys.encoded(state.data)
-    except NotStorable:
-        return None  # the next checkpoint fails with an error that names the key
+    after = run.keys.encoded(state.data)
     changes = {name: difference(before.get(name), value) for name, value in after.items()}
     return {name: change for name, change in changes.items() if change is not None} or None
 

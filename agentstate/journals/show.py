@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from agentstate.durable.records import CallRecord
-from agentstate.durable.state.tags import without_tags
+from agentstate.durable.state.tags import stand_ins, without_tags
 from agentstate.journals.store import Store
 from agentstate.names import CallState
 
@@ -16,6 +16,9 @@ def show(store: Store) -> str:
     lines = [f"Session {store.session_id}: {_status(store)}"]
     for _, body in sorted(store.messages.items()):
         lines += _message(body)
+    for key, value in store.state.items():
+        if types := stand_ins(value):
+            lines.append(_clean(f"  {'state':<12}{key}: stored in place of {', '.join(types)}"))
     lines += [f"  {'unread':<12}{_clean(_texts(message.body))}" for message in store.unread]
     for call in store.step_calls():
         if need := _need(call):

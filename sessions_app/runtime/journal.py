@@ -182,11 +182,11 @@ class OrmJournal:
                 "cached": end.cached,
             }
             statements.update(ToolCall, values, where={"branch_id": self._branch.pk, "position": position})
-            if end.lost_type:
+            if end.lossy and (kinds := step_rows.lost_types(end)):
                 tool = ToolCall.objects.values_list("tool", flat=True).get(
                     branch=self._branch, position=position
                 )
-                step_rows.lossy_result(self._session.agent, tool, end)
+                step_rows.lossy_results(self._session.agent, tool, kinds, end.ended_at)
         if end.status == CallState.DONE and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
+from agentstate.durable.state.tags import stand_ins
 from sessions_app.access.shown import cut_off
 from sessions_app.history.message_rows import pack
 from sessions_app.models import Branch, LossyResult, Message, ModelCall, ToolCall
@@ -94,9 +95,15 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, w
     )
 
 
-def lossy_result(agent: str, tool: str, end: CallEnd) -> None:
-    """Note for the agent's page that a result of this type could not be stored as it is."""
-    row = LossyResult(agent=agent, tool=tool, kind=end.lost_type[:200], seen_at=end.ended_at)
+def lost_types(end: CallEnd) -> list[str]:
+    """The types of the result, and of what the call wrote to the State, that could not be stored as they are."""
+    kinds = [end.lost_type, *stand_ins(end.state)]
+    return list(dict.fromkeys(kind[:200] for kind in kinds if kind))
+
+
+def lossy_results(agent: str, tool: str, kinds: Sequence[str], at: datetime) -> None:
+    """Note for the agent's page that values of these types could not be stored as they are."""
+    rows = [LossyResult(agent=agent, tool=tool, kind=kind, seen_at=at) for kind in kinds]
     LossyResult.objects.bulk_create(
-        [row], update_conflicts=True, unique_fields=["agent", "tool", "kind"], update_fields=["seen_at"]
+        rows, update_conflicts=True, unique_fields=["agent", "tool", "kind"], update_fields=["seen_at"]
     )

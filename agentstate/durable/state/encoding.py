@@ -1,35 +1,30 @@
 """Python values to plain JSON and back, by a closed list of types.
 
-Stored data never names code: a value that is not plain JSON carries a tag from `_TAGGED`, and nothing else is ever
-built from it. Every database returns an encoded value unchanged: its text has no NUL characters and no lone surrogates,
-and it has no number that PostgreSQL's jsonb would change (1e+23 comes back as an integer, -0.0 as 0.0).
+Stored data never names code: a value that is not plain JSON carries a tag of `agentstate.durable.state.types`, and
+nothing else is ever built from it. Every database returns an encoded value unchanged: its text has no NUL characters
+and no lone surrogates, and it has no number that PostgreSQL's jsonb would change (1e+23 comes back as an integer, -0.0
+as 0.0).
 """
 
-import dataclasses
 import math
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
-from haystack.dataclasses import (
-    ByteStream,
-    ChatMessage,
-    Document,
-    ExtractedAnswer,
-    FileContent,
-    GeneratedAnswer,
-    ImageContent,
-    ReasoningContent,
-    SparseEmbedding,
-    TextContent,
-    ToolCall,
-    ToolCallResult,
+from agentstate.durable.state.types import (
+    COLLECTION_TAG,
+    COLLECTIONS,
+    FACTORIES,
+    NESTED,
+    TAG_OF,
+    TAGGED,
+    OwnText,
+    StandIn,
+    as_base,
+    name_of,
+    stand_in,
 )
-
-from agentstate.names import OUTPUTS_TAG, TYPE_TAG
+from agentstate.names import OUTPUTS_TAG, STAND_IN_TAG, TYPE_TAG
 
 Json = Any
 MAX_DEPTH = 100
@@ -39,40 +34,12 @@ _STRINGS = frozenset({str})
 MAX_BITS = 13_000
 
 
-def _timedelta(parts: Json) -> timedelta:
-    return timedelta(*parts) if isinstance(parts, list) else timedelta(seconds=parts)
-
-
-_TAGGED: dict[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = {
-    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
-    "date": (date, date.isoformat, date.fromisoformat),
-    "timedelta": (timedelta, lambda value: [value.days, value.seconds, value.microseconds], _timedelta),
-    "decimal": (Decimal, str, Decimal),
-    "uuid": (UUID, str, UUID),
-    "bytes": (bytes, lambda value: b64encode(value).decode("ascii"), b64decode),
-    "document": (Document, lambda value: value.to_dict(flatten=False), Document.from_dict),
-    "message": (ChatMessage, ChatMessage.to_dict, ChatMessage.from_dict),
-    "bytestream": (ByteStream, ByteStream.to_dict, ByteStream.from_dict),
-    "answer": (GeneratedAnswer, GeneratedAnswer.to_dict, GeneratedAnswer.from_dict),
-    "extracted_answer": (ExtractedAnswer, ExtractedAnswer.to_dict, ExtractedAnswer.from_dict),
-    "text_content": (TextContent, TextContent.to_dict, TextContent.from_dict),
-    "image_content": (ImageContent, ImageContent.to_dict, ImageContent.from_dict),
-    "file_content": (FileContent, FileContent.to_dict, FileContent.from_dict),
-    "reasoning": (ReasoningContent, ReasoningContent.to_dict, ReasoningContent.from_dict),
-    "sparse_embedding": (SparseEmbedding, SparseEmbedding.to_dict, SparseEmbedding.from_dict),
-    "tool_call": (ToolCall, ToolCall.to_dict, ToolCall.from_dict),
-    "tool_call_result": (ToolCallResult, ToolCallResult.to_dict, ToolCallResult.from_dict),
-}
-_TAG_OF = {kind: tag for tag, (kind, _, _) in _TAGGED.items()}
-_NESTED = {tag for tag, (kind, _, _) in _TAGGED.items() if hasattr(kind, "from_dict")}
-
-
 class NotStorable(TypeError):
     """A value that cannot be stored; `path` says where it is."""
 
     def __init__(self, path: str, value: object, why: str = "") -> None:
         self.path = path
-        what = f"{path} holds a {type(value).__module__}.{type(value).__qualname__}"
+        what = f"{path} holds a {name_of(value)}"
         super().__init__(
             f"{what} {why}, which cannot be stored."
             if why
@@ -96,28 +63,37 @@ def clean_text(text: str) -> str:
 
 
 def encode(value: Any, path: str = "the value") -> Json:
-    """The value as plain JSON.
+    """The value as plain JSON. What is of a subclass of a plain type is stored as that, with the name of its own.
 
     :raises NotStorable: naming the place, for a type that is not on the list.
     """
-    return _Encoder(lossy=False).encode(value, path)
+    return _Encoder().encode(value, path)
+
+
+def encode_marked(value: Any) -> tuple[Json, str]:
+    """The value as plain JSON, and the name of the first type in it that cannot be stored; "" if there is none.
+
+    In the place of such a value stands its text or its plain data, with the name of its type.
+    """
+    encoder = _Encoder(texts=True)
+    return encoder.encode(value, "the value"), encoder.marked_type
 
 
 def encode_lossy(value: Any) -> tuple[Json, bool]:
     """The value as plain JSON, and whether anything of it was lost: what cannot be stored is stored as its text."""
-    encoder = _Encoder(lossy=True)
+    encoder = _Encoder(texts=True, marks=False)
     return encoder.encode(value, "the result"), encoder.lost
 
 
 def encode_result(value: Any) -> tuple[Json, bool]:
     """Like `encode_lossy`, and preserves the order of keys, which a database may change: the model sees it as text."""
-    encoder = _Encoder(lossy=True, ordered=True)
+    encoder = _Encoder(texts=True, marks=False, ordered=True)
     return encoder.encode(value, "the result"), encoder.lost
 
 
 def lost_type(value: Any) -> str:
     """The name of the first type in a result that cannot be stored as it is; "" if there is none."""
-    encoder = _Encoder(lossy=True, ordered=True)
+    encoder = _Encoder(texts=True, marks=False, ordered=True)
     encoder.encode(value, "the result")
     return encoder.lost_type.removeprefix("builtins.")
 
@@ -145,6 +121,12 @@ def decode(data: Json) -> Any:
         return int(value, 16)
     if tag == OUTPUTS_TAG:
         return decode(value)
+    if tag == STAND_IN_TAG:
+        return stand_in(decode(value), data["of"])
+    if tag in COLLECTIONS:
+        return COLLECTIONS[tag](decode(value))
+    if tag == "defaultdict":
+        return defaultdict(FACTORIES.get(data["of"]), decode(value))
     if tag == "ordered":
         return {key: decode(value[key]) for key in data["keys"]}
     if tag == "dict":
@@ -155,19 +137,28 @@ def decode(data: Json) -> Any:
         return {decode(item) for item in value}
     if tag == "frozenset":
         return frozenset(decode(item) for item in value)
-    if tag not in _TAGGED:
+    if tag not in TAGGED:
         raise ValueError(
             f"Stored data has the unknown type {tag!r}: it was written by a newer version, or by hand."
         )
-    return _TAGGED[tag][2](decode(value) if tag in _NESTED else value)
+    return TAGGED[tag][2](decode(value) if tag in NESTED else value)
 
 
 class _Encoder:
-    def __init__(self, *, lossy: bool, ordered: bool = False) -> None:
-        self.lossy = lossy
+    """
+    :param texts: What cannot be stored is stored as its text, instead of being refused.
+    :param marks: What is stored as something else is marked with the name of its type, of which it comes back as a
+        `StandIn` or as plain data. Without marks, as a result is stored, nothing but `lost` tells.
+    :param ordered: The order of the keys of each dict is stored.
+    """
+
+    def __init__(self, *, texts: bool = False, marks: bool = True, ordered: bool = False) -> None:
+        self.texts = texts
+        self.marks = marks
         self.ordered = ordered
         self.lost = False
         self.lost_type = ""
+        self.marked_type = ""
         self._inside: set[int] = set()
 
     def encode(self, value: Any, path: str) -> Json:
@@ -178,9 +169,11 @@ class _Encoder:
         if isinstance(value, str):
             # Not str(value): a subclass, such as an Enum, may return something else.
             text = clean_text(str.__str__(value))
-            if text != value:
-                self._lose(value)
-            return text
+            if type(value) is str or type(value) is OwnText:
+                if text != value:
+                    self._lose(value)
+                return text
+            return self._instead(value, text)
         if type(value) is float:
             return value if _is_unchanged_by_databases(value) else {TYPE_TAG: "float", "value": repr(value)}
         if id(value) in self._inside:
@@ -207,13 +200,21 @@ class _Encoder:
         if type(value) in (set, frozenset):
             members = [self._hashable(item, path) for item in sorted(value, key=_text_of)]
             return {TYPE_TAG: type(value).__name__, "value": members}
-        tag = _TAG_OF.get(type(value))
+        tag = TAG_OF.get(type(value))
         if tag is not None:
-            data = _TAGGED[tag][1](value)
-            if tag in _NESTED:
+            data = TAGGED[tag][1](value)
+            if tag in NESTED:
                 data = {key: self.encode(item, f"{path}.{key}") for key, item in data.items()}
             return {TYPE_TAG: tag, "value": data}
-        if self.lossy:
+        if type(value) in COLLECTION_TAG and getattr(value, "maxlen", None) is None:
+            content = self._content(list(value) if isinstance(value, deque) else dict(value), path)
+            return {TYPE_TAG: COLLECTION_TAG[type(value)], "value": content}
+        if (
+            type(value) is defaultdict
+            and FACTORIES.get(name := _name_of_factory(value)) is value.default_factory
+        ):
+            return {TYPE_TAG: "defaultdict", "value": self._content(dict(value), path), "of": name}
+        if not self.marks:
             # What Haystack shows the model of such a value: its to_dict() where it has one, else its text.
             as_dict = getattr(value, "to_dict", None)
             if callable(as_dict) and not isinstance(value, type):
@@ -224,10 +225,22 @@ class _Encoder:
                 else:
                     self._lose(value)
                     return data
+        plain = as_base(value)
+        if plain is not None:
+            return self._instead(value, self._content(plain, path))
         return self._text(value, path)
 
+    def _content(self, value: Any, path: str) -> Json:
+        """The content of a value of another type. The keys of a dict may have an order that matters."""
+        if type(value) is not dict:
+            return self.encode(value, path)
+        before, self.ordered = self.ordered, True
+        data = self._mapping(value, path)
+        self.ordered = before
+        return data
+
     def _huge(self, value: int) -> Json:
-        if not self.lossy:
+        if self.marks:
             return {TYPE_TAG: "int", "value": hex(value)}
         self._lose(value)  # it cannot be shown to the model as a number
         return hex(value)
@@ -249,7 +262,7 @@ class _Encoder:
 
     def _hashable(self, value: Any, path: str) -> Json:
         """A key of a dict or a member of a set: its decoded value has to be hashable, too."""
-        if isinstance(value, tuple | frozenset) or type(value) in _TAG_OF or _is_plain(value):
+        if isinstance(value, tuple | frozenset) or type(value) in TAG_OF or _is_plain(value):
             data = self.encode(value, path)
             try:
                 hash(decode(data))
@@ -259,14 +272,24 @@ class _Encoder:
         return self._text(value, path)
 
     def _text(self, value: Any, path: str, why: str = "") -> Json:
-        if not self.lossy:
+        if not self.texts:
             raise NotStorable(path, value, why)
-        self._lose(value)
-        return clean_text(_text_of(value))
+        return self._instead(value, clean_text(_text_of(value)))
+
+    def _instead(self, value: Any, data: Json) -> Json:
+        """The data, stored in the place of a value of another type."""
+        of = value.of if isinstance(value, StandIn) else name_of(value)
+        self.lost, self.lost_type = True, self.lost_type or of
+        if not isinstance(value, StandIn):
+            self.marked_type = self.marked_type or of
+        return {TYPE_TAG: STAND_IN_TAG, "value": data, "of": of} if self.marks else data
 
     def _lose(self, value: Any) -> None:
-        self.lost = True
-        self.lost_type = self.lost_type or f"{type(value).__module__}.{type(value).__qualname__}"
+        self.lost, self.lost_type = True, self.lost_type or name_of(value)
+
+
+def _name_of_factory(value: defaultdict[Any, Any]) -> str:
+    return getattr(value.default_factory, "__name__", "")
 
 
 def _is_stored_as_it_is(value: Any) -> bool:
@@ -297,17 +320,4 @@ def _text_of(value: Any) -> str:
     try:
         return repr(value) if isinstance(value, str) else str(value)
     except Exception:  # a value's own code may fail in any way, or recurse without end
-        return f"<{type(value).__module__}.{type(value).__qualname__}>"
-
-
-def stable(value: Any) -> bool:
-    """Whether the value does not change in place, so that the same object means the same content."""
-    return (
-        value is None
-        or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime)
-        or (
-            dataclasses.is_dataclass(value)
-            and not isinstance(value, type)
-            and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
-        )
-    )
+        return f"<{name_of(value)}>"

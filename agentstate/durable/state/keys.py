@@ -3,11 +3,18 @@
 Items that cannot change in place are encoded once; a growing list costs what is added to it.
 """
 
+import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from agentstate.durable.state.encoding import Json, decode, encode, stable
+from haystack.dataclasses import ChatMessage, Document
+
+from agentstate.durable.state.encoding import Json, decode, encode_marked
+
+logger = logging.getLogger(__name__)
 
 # Live objects, and what a checkpoint holds elsewhere: never stored as state keys.
 NOT_KEYS = frozenset({
@@ -37,6 +44,7 @@ class StateKeys:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def start_from(self, state: Mapping[str, Json]) -> dict[str, Any]:
         """Take the stored values as known, and return them decoded."""
@@ -45,10 +53,7 @@ class StateKeys:
         return values
 
     def changes(self, data: Mapping[str, Any]) -> tuple[dict[str, Json], dict[str, "_Known"]]:
-        """The changed keys as in `NewCheckpoint.state`, and what to give to `committed` once they are stored.
-
-        :raises NotStorable: naming the key, for a value that cannot be stored.
-        """
+        """The changed keys as in `NewCheckpoint.state`, and what to give to `committed` once they are stored."""
         changes: dict[str, Json] = {}
         changed: dict[str, _Known] = {}
         for key, value in data.items():
@@ -76,7 +81,6 @@ class StateKeys:
         }
 
     def _encode(self, key: str, value: Any, stored: "_Known | None") -> Json:
-        path = f"The state key {key!r}"
         if (
             type(value) is list
             and stored is not None
@@ -88,10 +92,21 @@ class StateKeys:
                 if item is not before or not stable(item):
                     break
                 same += 1
-            return stored.data[:same] + [
-                encode(item, f"{path}[{same + i}]") for i, item in enumerate(value[same:])
-            ]
-        return encode(value, path)
+            return stored.data[:same] + [self._marked(key, item) for item in value[same:]]
+        return self._marked(key, value)
+
+    def _marked(self, key: str, value: Any) -> Json:
+        """The value as it is stored. What cannot be is told once in the log: the run has it, one that continues not."""
+        data, lost_type = encode_marked(value)
+        if lost_type and (key, lost_type) not in self._told:
+            self._told.add((key, lost_type))
+            logger.warning(
+                "The State key %r holds a %s, which cannot be stored: a run that continues this session has its text "
+                "or its plain data instead.",
+                key,
+                lost_type,
+            )
+        return data
 
 
 def difference(before: Json, after: Json) -> dict[str, Json] | None:
@@ -111,6 +126,19 @@ def apply(current: Json, change: Mapping[str, Json]) -> Json:
     if "extend" in change:
         return [*(current or []), *change["extend"]]
     return change["set"]
+
+
+def stable(value: Any) -> bool:
+    """Whether the value does not change in place, so that the same object means the same content."""
+    return (
+        value is None
+        or isinstance(value, str | int | float | bool | bytes | Document | ChatMessage | datetime)
+        or (
+            dataclasses.is_dataclass(value)
+            and not isinstance(value, type)
+            and value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        )
+    )
 
 
 def _same(before: Json, after: Json) -> bool:

@@ -7,12 +7,13 @@ import json
 import math
 from base64 import b64decode
 from collections.abc import Callable, Hashable, Iterator, Set
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from agentstate.names import TYPE_TAG
+from agentstate.names import STAND_IN_TAG, TYPE_TAG
 
 Json = Any
 
@@ -54,6 +55,12 @@ def without_tags(value: Json) -> Json:
     return without_tags(inner)
 
 
+def stand_ins(value: Json) -> list[str]:
+    """The names of the types in whose place plain data or a text is stored, each once, from the outside inwards."""
+    names = [tagged.get("of") for tagged in tagged_values(value) if tagged[TYPE_TAG] == STAND_IN_TAG]
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
 def tagged_values(value: Json) -> Iterator[dict[str, Json]]:
     """All tagged values in an encoded value, from the outside inwards."""
     if isinstance(value, list):
@@ -72,11 +79,7 @@ def is_well_formed(tagged: dict[str, Json], shapes: Set[Hashable]) -> bool:
     :param shapes: The `shape` of tagged values that can be read. An object of Haystack must have one of them.
     """
     tag, value = tagged[TYPE_TAG], tagged.get("value")
-    if not isinstance(tag, str) or tagged.keys() != {
-        TYPE_TAG,
-        "value",
-        *(["keys"] if tag == "ordered" else []),
-    }:
+    if not isinstance(tag, str) or tagged.keys() != {TYPE_TAG, "value", *_MORE_KEYS.get(tag, ())}:
         return False
     if tag in _SCALARS:
         return _is_read_by(_SCALARS[tag], value)
@@ -126,6 +129,10 @@ def _is_dict(tagged: dict[str, Json]) -> bool:
     )
 
 
+def _is_mapping(value: Json) -> bool:
+    return isinstance(value, dict) and value.get(TYPE_TAG, "dict") in ("dict", "ordered")
+
+
 def _is_set(tagged: dict[str, Json]) -> bool:
     return isinstance(tagged["value"], list) and all(map(_is_hashable, tagged["value"]))
 
@@ -134,11 +141,15 @@ def _is_hashable(value: Json) -> bool:
     if isinstance(value, dict):
         tag = value.get(TYPE_TAG)
         members = value.get("value") if tag in ("tuple", "frozenset") else []
-        is_known = tag in _SCALARS or tag in ("timedelta", "tuple", "frozenset")
+        if tag == STAND_IN_TAG:
+            return _is_hashable(value.get("value"))
+        is_known = (tag in _SCALARS and tag != "bytearray") or tag in ("timedelta", "tuple", "frozenset")
         return is_known and isinstance(members, list) and all(map(_is_hashable, members))
     return not isinstance(value, list)
 
 
+# The keys of a tagged value beside its tag and its value.
+_MORE_KEYS = {"ordered": ("keys",), "defaultdict": ("of",), STAND_IN_TAG: ("of",)}
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "int": lambda text: int(text, 16),
@@ -147,6 +158,9 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "decimal": Decimal,
     "uuid": UUID,
     "bytes": b64decode,
+    "bytearray": b64decode,
+    "time": time.fromisoformat,
+    "path": Path,
 }
 _CONTAINERS: dict[str, Callable[[dict[str, Json]], bool]] = {
     "timedelta": _is_timedelta,
@@ -155,4 +169,9 @@ _CONTAINERS: dict[str, Callable[[dict[str, Json]], bool]] = {
     "tuple": lambda tagged: isinstance(tagged["value"], list),
     "set": _is_set,
     "frozenset": _is_set,
+    "deque": lambda tagged: isinstance(tagged["value"], list),
+    "ordered_dict": lambda tagged: _is_mapping(tagged["value"]),
+    "counter": lambda tagged: _is_mapping(tagged["value"]),
+    "defaultdict": lambda tagged: isinstance(tagged["of"], str) and _is_mapping(tagged["value"]),
+    STAND_IN_TAG: lambda tagged: isinstance(tagged["of"], str),
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from agentstate.durable.state.tags import as_plain_data, without_tags
+from agentstate.durable.state.tags import as_plain_data, stand_ins, without_tags
 from agentstate.names import TYPE_TAG
 from sessions_app.wording import count
 
@@ -32,6 +32,7 @@ class ReadableValue:
 
     ``fields_set`` is the JSON without the fields of documents that are not set, and with the length of an embedding for
     its numbers; "" where that leaves nothing out.
+    ``stands_for`` are the types that could not be stored, of which the value has the text or the plain data.
     ``line`` is its beginning on one line: the facts of an object (``status active, limit 500``), or the text.
     """
 
@@ -40,6 +41,7 @@ class ReadableValue:
     documents: list[RetrievedDocument]
     line: str
     fields_set: str = ""
+    stands_for: tuple[str, ...] = ()
 
     @property
     def brief(self) -> bool:
@@ -49,12 +51,13 @@ class ReadableValue:
 def readable(value: Any) -> ReadableValue:
     documents = [_document(data) for data in _documents(value)]
     shorter = without_tags(_with_fields_set(value)) if documents else None
+    types = tuple(stand_ins(value))
     value = without_tags(value)
     if isinstance(value, str):
-        return ReadableValue(value, True, documents, _one_line(value))
+        return ReadableValue(value, True, documents, _one_line(value), stands_for=types)
     text = _as_json(value)
     fields_set = _as_json(shorter) if documents and shorter != value else ""
-    return ReadableValue(text, False, documents, _one_line(_facts(value) or text), fields_set)
+    return ReadableValue(text, False, documents, _one_line(_facts(value) or text), fields_set, types)
 
 
 def readable_arguments(arguments: Any) -> ReadableValue:

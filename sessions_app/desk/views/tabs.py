@@ -7,6 +7,7 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
+from agentstate.durable.state.tags import stand_ins
 from sessions_app import actions
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
@@ -201,6 +202,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
         | {
             "call": item,
             "arguments": values.readable_arguments(item.ran),
+            "state_types": stand_ins(item.row.state),
             "requested": values.readable_arguments(item.row.arguments) if item.edited else None,
         },
     )
