@@ -234,7 +234,7 @@ def test_the_counts_on_the_filters_follow(desk):
     history.event("noted", builders.actor(), reason="She called")
     text = ask(desk, address).content.decode()
     assert re.search(
-        r'<a\s+id="chip-people"[^>]*hx-swap-oob="true"[^>]*>People <span class="num">1</span></a>', text
+        r'<a\s+id="chip-people"[^>]*hx-swap-oob="true"[^>]*>People <span class="num">2</span></a>', text
     )
     assert re.search(r'<a\s+id="chip-errors"[^>]*>Errors <span class="num">0</span></a>', text)
     assert re.search(

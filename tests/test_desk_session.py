@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -522,6 +522,20 @@ def test_what_happened_before_a_step_began_stands_above_it():
     kinds = [item.row.kind if isinstance(item, EventItem) else item.kind for item in items]
     assert kinds[items.index(ran) - 2 : items.index(ran)] == ["paused", "resumed"]
     assert kinds[-1] == "paused"
+
+
+def test_the_ends_of_the_time_strip_have_dates_unless_all_of_it_is_of_today(desk):
+    at = datetime(2026, 11, 18, 21, 10, 5, tzinfo=UTC)
+    later = at + timedelta(minutes=4)
+    assert time_strip.axis_texts(at, later, later) == ("21:10:05", "21:14:05")
+    assert time_strip.axis_texts(at, later, at + timedelta(days=3)) == ("18 Nov 21:10:05", "21:14:05")
+    assert time_strip.axis_texts(at, at + timedelta(days=2), at + timedelta(days=2)) == (
+        "18 Nov 21:10",
+        "20 Nov 21:10",
+    )
+    assert time_strip.axis_texts(at, later, at + timedelta(days=300)) == ("18 Nov 2026 21:10:05", "21:14:05")
+    text = page_of(builders.done(), desk)
+    assert re.search(r'<text class="small" x="0" y="43">\s*<title>[^<]+ UTC</title>', text)
 
 
 def kinds_of_bars(session, now):

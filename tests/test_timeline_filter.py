@@ -7,8 +7,9 @@ import pytest
 from django.db.models import QuerySet
 
 from sessions_app import actions
-from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps
-from sessions_app.models import Branch, Checkpoint, ModelCall, Session, ToolCall
+from sessions_app.access.roles import Actor
+from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, count_of_people, matching_steps
+from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -109,6 +110,65 @@ def test_pages_of_matching_steps_follow_each_other(branched: Session) -> None:
             break
         before = spans[0][0]
     assert pages == whole
+
+
+def people(session: Session, **paging: Any) -> tuple[list[tuple[str, str]], bool]:
+    """What the filter by people shows, oldest first: each event's kind, each message's author with its words."""
+    page = {"before": None, "limit": 100} | paging
+    _, rows, more = matching_steps(builders.branch_of(session), TimelineFilter("people"), **page)
+    rows.sort(key=lambda row: row.position)
+    return [
+        (row.kind, row.actor_name) if isinstance(row, Event) else (row.author, row.text) for row in rows
+    ], more
+
+
+def test_the_filter_by_people_shows_the_start_and_what_people_sent_with_its_words() -> None:
+    anna = builders.user("operator", "anna")
+    history = builders.History()
+    history.checkpoint("start")
+    history.user("Is it covered?", author="anna")
+    history.reply("Yes.")
+    history.end("Yes.")
+    history.event("finished")
+    history.event("message", Actor.of(anna))
+    history.checkpoint("start")
+    history.user("And the tyres?", author="anna")
+    history.user("I mean the spare one.")
+    history.event("retry")
+    session = history.rest("paused")
+    actions.note(actor=Actor.of(anna), session_id=session.pk, text="She called")
+    rows, more = people(session)
+    # A message without an account is the customer's.
+    assert rows == [
+        ("started", "tests"),
+        ("anna", "Is it covered?"),
+        ("anna", "And the tyres?"),
+        ("noted", "anna"),
+    ]
+    assert not more
+    assert str(count_of_people(builders.branch_of(session))) == "4"
+
+
+def test_pages_of_what_people_did_follow_each_other() -> None:
+    history = builders.asked()
+    for number in range(4):
+        history.user(f"Question {number}", author="anna")
+        history.event("noted", reason=f"Note {number}")
+    session = history.rest("paused")
+    branch, only = builders.branch_of(session), TimelineFilter("people")
+    positions: list[int] = []
+    more = True
+    while more:
+        before = positions[0] if positions else None
+        _, rows, more = matching_steps(branch, only, before=before, limit=3)
+        positions = sorted(row.position for row in rows) + positions
+    assert len(positions) == 9
+    assert positions == [
+        row.position
+        for row in sorted(
+            matching_steps(branch, only, before=None, limit=100)[1], key=lambda row: row.position
+        )
+    ]
 
 
 @pytest.mark.parametrize("steps", [5, 60])

@@ -22,7 +22,7 @@ _BEGINNING = re.compile(rf"(?:{re.escape(STAFF_NOTE)} )?A person changed the arg
 
 @dataclass(frozen=True, slots=True)
 class StaffNote:
-    """``text``: ``issue_refund: amount 100.00 -> 120.00, changed by operator 12:01``, masked."""
+    """``text``: ``issue_refund: amount 100.00 -> 120.00, changed by operator 22 Nov 12:01``, masked."""
 
     text: str
 
@@ -86,4 +86,4 @@ def _sentence(call: ToolCall | None, tool: str) -> str:
         return sentence
     by = f" by {approval.decided_by}" if approval.decided_by else ""
     message = f": {approval.message}" if approval.message else ""
-    return f"{sentence}, changed{by} {timezone.localtime(approval.decided_at):%H:%M}{message}"
+    return f"{sentence}, changed{by} {timezone.localtime(approval.decided_at):%d %b %H:%M}{message}"

@@ -43,6 +43,11 @@ class Message(BranchRow):
                 name="message_of_conversation",
             ),
             models.Index(fields=["branch", "position"], condition=Q(role="user"), name="message_of_user"),
+            models.Index(
+                fields=["branch", "position"],
+                condition=Q(role="user") & ~Q(author=""),
+                name="message_of_staff",
+            ),
         ]
 
     def __str__(self) -> str:

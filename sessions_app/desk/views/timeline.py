@@ -25,7 +25,6 @@ from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame
-from sessions_app.finding.counting import count_up_to
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint
 
@@ -162,7 +161,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "failed_calls": sum(
             context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
         ),
-        "peoples_actions": count_up_to(timeline_filter.of_people(context.branch)),
+        "peoples_actions": timeline_filter.count_of_people(context.branch),
     }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils import timezone
+
 from agentstate.names import OPEN_CALL_STATES, STEP_KINDS
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import (
@@ -53,10 +55,15 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """The bars of the newest steps. ``whole``: they cover the session from its beginning; ``live``: until now."""
+    """The bars of the newest steps. ``whole``: they cover the session from its beginning; ``live``: until now.
+
+    start_text, end_text: both ends of the axis, with dates where the time of day alone would not say when it was.
+    """
 
     start: datetime
     end: datetime
+    start_text: str
+    end_text: str
     bars: list[Bar]
     totals: list[Total]
     whole: bool
@@ -93,11 +100,23 @@ def strip(context: SessionContext) -> Strip | None:
     return Strip(
         start,
         end,
+        *axis_texts(start, now if live else end, now),
         _bars(_cells(spans, start, end)),
         _totals(session, recorded, running, seconds),
         is_whole,
         live,
     )
+
+
+def axis_texts(start: datetime, end: datetime, now: datetime) -> tuple[str, str]:
+    """Both ends of the axis: ``09:41:07``; on another day ``18 Nov 09:41:07``; over several days ``18 Nov 09:41``."""
+    first, last, today = (timezone.localtime(at) for at in (start, end, now))
+    if first.date() == last.date() == today.date():
+        return f"{first:%H:%M:%S}", f"{last:%H:%M:%S}"
+    day = "%d %b" if first.year == last.year == today.year else "%d %b %Y"
+    if first.date() == last.date():
+        return f"{first:{day} %H:%M:%S}", f"{last:%H:%M:%S}"
+    return f"{first:{day} %H:%M}", f"{last:{day} %H:%M}"
 
 
 def _spans(session: Session, branch: Branch, after: int, now: datetime) -> tuple[list[Span], list[Span]]:

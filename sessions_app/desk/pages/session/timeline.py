@@ -136,15 +136,18 @@ def read_discarded(
 def _read_matching(
     context: SessionContext, *, before: int | None, only: TimelineFilter, limit: int
 ) -> TimelinePage:
-    """Only the steps that match the filter, or only the events that people caused."""
-    spans, events, more = matching_steps(context.branch, only, before=before, limit=limit)
+    """Only the steps that match the filter, or only what people did and sent."""
+    spans, rows, more = matching_steps(context.branch, only, before=before, limit=limit)
     items: list[Item] = [
         *(
             _steps_of(_read_items(context, after=spans[0][0] - 1, upto=spans[-1][1], within=spans))
             if spans
             else ()
         ),
-        *(EventItem.of(event) for event in context.mask.rows(events)),
+        *(
+            MessageItem.of(row) if isinstance(row, Message) else EventItem.of(row)
+            for row in context.mask.rows(rows)
+        ),
     ]
     items.sort(key=lambda item: item.position)
     return TimelinePage(items, earlier=items[0].position if more and items else None, later=before)

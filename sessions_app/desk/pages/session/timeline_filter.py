@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.db.models import OuterRef, Q, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
-from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, Phase, ToolCall
-from sessions_app.models.event import KINDS_OF_EVERY_TURN, PEOPLES_KINDS
+from sessions_app.finding.counting import Count, count_up_to
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, Phase, ToolCall
+from sessions_app.models.event import BESIDE_TURNS, PEOPLES_KINDS
 from sessions_app.models.rows import BranchRowQuerySet
 
 _HITS_PER_STEP = 4
@@ -33,7 +35,7 @@ class TimelineFilter:
         """What stands in place of the steps where none matches."""
         match self.kind:
             case "people":
-                return "No decisions or changes by people yet. The start and messages are in the audit log."
+                return "No actions by people yet."
             case "errors":
                 return "No errors so far."
             case "tools":
@@ -49,7 +51,7 @@ class TimelineFilter:
             case "tools":
                 return "steps that called tools"
             case "people":
-                return "decisions and changes by people"
+                return "actions by people"
             case "tool":
                 return f"steps that called {self.value}"
             case "phase":
@@ -58,11 +60,21 @@ class TimelineFilter:
                 return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
 
 
-def of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Event]:
-    """What people did, as the filter shows it. Their messages are shown on the timeline by themselves."""
+def events_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Event]:
+    """What people did except sending messages, which `messages_of_people` gives with their texts."""
     events = Event.objects.visible_on(branch, upto=upto)
-    people = events.filter(Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
-    return people.exclude(kind__in=KINDS_OF_EVERY_TURN)
+    return events.filter(BESIDE_TURNS, Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
+
+
+def messages_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Message]:
+    """What people with an account sent or wrote. A message without one is the customer's, on the timeline too."""
+    return Message.objects.visible_on(branch, upto=upto).filter(role=Message.Role.USER).exclude(author="")
+
+
+def count_of_people(branch: Branch) -> Count:
+    """How many events and messages the filter by people shows. One query."""
+    events = events_of_people(branch).order_by().values("pk")
+    return count_up_to(events.union(messages_of_people(branch).order_by().values("pk"), all=True))
 
 
 def parse(query: Mapping[str, str]) -> TimelineFilter | None:
@@ -81,15 +93,19 @@ def parse(query: Mapping[str, str]) -> TimelineFilter | None:
 
 def matching_steps(
     branch: Branch, only: TimelineFilter, *, before: int | None, limit: int
-) -> tuple[list[tuple[int, int | None]], list[Event], bool]:
-    """``(first, last)`` positions of the newest steps that match, or the matching events, and whether there are more.
+) -> tuple[list[tuple[int, int | None]], list[Event | Message], bool]:
+    """``(first, last)`` positions of the newest steps that match, or the matching rows, and whether there are more.
 
     At most four queries, and two for each branch that was left in the middle of a matching step.
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
-        events = list(of_people(branch, upto=upto).order_by("-position")[: limit + 1])
-        return [], events[:limit], len(events) > limit
+        events = events_of_people(branch, upto=upto).order_by("-position")[: limit + 1]
+        messages = messages_of_people(branch, upto=upto).order_by("-position")[: limit + 1]
+        rows: list[Event | Message] = sorted(
+            chain(events, messages), key=lambda row: row.position, reverse=True
+        )
+        return [], rows[:limit], len(rows) > limit
     most = limit * _HITS_PER_STEP
     hits = _Hits(branch, upto, most).of(only)
     spans = sorted({span for hit in hits if (span := _span(branch, hit)) is not None}, reverse=True)
@@ -173,11 +189,7 @@ class _Hits:
         return self._merge(
             self._newest(ToolCall.objects.filter(status__in=FAILED_CALL_STATES)),
             self._newest(ModelCall.objects.exclude(error="")),
-            self._newest(
-                Event.objects.filter(kind__in=(EventKind.FAILED, EventKind.GAVE_UP)).exclude(
-                    kind__in=KINDS_OF_EVERY_TURN
-                )
-            ),
+            self._newest(Event.objects.filter(BESIDE_TURNS, kind__in=(EventKind.FAILED, EventKind.GAVE_UP))),
         )
 
     def _newest(self, rows: BranchRowQuerySet[Any]) -> list[_Hit]:
