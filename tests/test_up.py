@@ -138,12 +138,22 @@ def test_it_stops_soon_and_without_a_traceback(env, signum):
 
 
 @pytest.mark.slow
-def test_its_worker_is_online_before_any_session_was_run(env):
-    with running((*UP, "--no-demo"), env) as up:
-        up.wait_for_output(ADDRESS)
-        with closing(sqlite3.connect(env["DATABASE_URL"].removeprefix("sqlite:///"))) as database:
+@pytest.mark.parametrize("signum, online_after", [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
+def test_its_worker_is_online_before_any_session_was_run_and_signs_off_unless_it_is_killed(
+    env, signum, online_after
+):
+    with closing(sqlite3.connect(env["DATABASE_URL"].removeprefix("sqlite:///"))) as database:
+
+        def online():
             names = "SELECT name FROM sessions_app_worker WHERE stopped_at IS NULL"
-            wait_for(lambda: len(database.execute(names).fetchall()) == 1, "the worker's heartbeat")
+            return len(database.execute(names).fetchall())
+
+        with running((*UP, "--no-demo"), env) as up:
+            up.wait_for_output(ADDRESS)
+            wait_for(lambda: online() == 1, "the worker's heartbeat")
+            up.send(signum)
+            up.wait(20)
+        assert online() == online_after
 
 
 def statuses(env, agent):

@@ -13,6 +13,7 @@ from typing import Any
 
 from celery import signals
 from celery.concurrency.prefork import TaskPool as PreforkPool
+from django.db import connection
 
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.runtime.leases import Heartbeat, sign_off
@@ -66,5 +67,19 @@ def _start_heartbeat_of_threads(sender: Any, **kwargs: Any) -> None:
 
 
 @signals.worker_process_shutdown.connect
+@signals.worker_shutdown.connect
 def _sign_off(**kwargs: Any) -> None:
-    sign_off(worker_name())
+    """The process has finished its sessions and ends.
+
+    Celery sends the first signal in each process of a pool, the second where the worker's own threads run sessions.
+    """
+    name = worker_name()
+    with _starting:
+        beating = _heartbeats.pop(name, None)
+    if beating is None:
+        return
+    # Not before: a heartbeat behind it would say that the worker is online.
+    beating.__exit__(None, None, None)
+    sign_off(name)
+    # The thread of a worker in `manage.py up` ends with this.
+    connection.close()
