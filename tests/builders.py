@@ -13,13 +13,15 @@
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import wraps
 from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
@@ -27,7 +29,7 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor, give_role
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
@@ -45,6 +47,7 @@ from sessions_app.models import (
     ModelCall,
     Phase,
     RegisteredAgent,
+    Role,
     Session,
     SessionTag,
     Status,
@@ -55,14 +58,20 @@ from sessions_app.models import (
 SYSTEM = Actor.system("tests")
 DEFINITION = "d" * 64
 _names = count(1)
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 
 def user(role: str | None = "operator", name: str = "") -> User:
-    """A user with the role's permissions; with none, for None."""
-    made = User.objects.create_user(name or f"user{next(_names)}", password="correct horse")
+    """A user with the role's permissions; with none, for None.
+
+    As `give_role` leaves one, which looks at all permissions first; they are in place here, since the migrations ran.
+    """
+    made = User.objects.create_user(
+        name or f"user{next(_names)}", password="correct horse", is_staff=role == Role.SUPERVISOR
+    )
     if role:
-        give_role(made, role)
-        made = User.objects.get(pk=made.pk)  # without the permissions that were looked up before
+        made.groups.add(Group.objects.get(name=role))
     return made
 
 
@@ -131,12 +140,27 @@ def page_context(*, now: datetime | None = None, mask: Mask | None = None) -> Pa
     )
 
 
+def _in_one_write(
+    method: Callable[Concatenate["History", Given], Made],
+) -> Callable[Concatenate["History", Given], Made]:
+    @wraps(method)
+    def within(history: "History", *values: Given.args, **fields: Given.kwargs) -> Made:
+        with history.in_one_write():
+            return method(history, *values, **fields)
+
+    return within
+
+
 class History:
     """One session, written row by row at the positions and in the order of a real run.
 
-    Time passes by a second per row; `now` is the session's clock. Each method saves what it changes.
+    Time passes by a second per row; `now` is the session's clock. Each method saves what it changes, the session's row
+    once, at its end.
     """
 
+    _unwritten = 0
+
+    @_in_one_write
     def __init__(self, *, agent_key: str = "claims", tags: Sequence[str] = (), **fields: Any) -> None:
         self.now: datetime = fields.pop("created_at", timezone.now() - timedelta(minutes=10))
         agent(agent_key)
@@ -165,8 +189,20 @@ class History:
             setattr(self.session, name, value)
         self.session.change += 1
         self.session.updated_at = self.now
-        self.session.save()
+        if not self._unwritten:
+            self.session.save()
         return self.session
+
+    @contextmanager
+    def in_one_write(self) -> Iterator[None]:
+        """What is done within changes the session's row once, when it ends."""
+        self._unwritten += 1
+        try:
+            yield
+        finally:
+            self._unwritten -= 1
+        if not self._unwritten:
+            self.session.save()
 
     def place(self) -> int:
         """The next position; a second passes."""
@@ -233,6 +269,7 @@ class History:
     def user(self, text: str, author: str = "") -> Message:
         return self.message("user", text, author=author)
 
+    @_in_one_write
     def checkpoint(self, kind: str = "step", **fields: Any) -> Checkpoint:
         """Commit a checkpoint: the results of the calls before it become messages, as a run does it."""
         if kind == "step" and self.session.phase == Phase.EXECUTING:
@@ -261,6 +298,7 @@ class History:
         self.save()
         return row
 
+    @_in_one_write
     def reply(
         self,
         text: str = "",
@@ -322,6 +360,7 @@ class History:
         self.save()
         return call
 
+    @_in_one_write
     def finish(self, call: ToolCall, result: Any = None, *, error: str = "", **fields: Any) -> ToolCall:
         """The call runs and ends; with `error` it fails."""
         if call.status == CallStatus.PLANNED:
@@ -335,6 +374,7 @@ class History:
         self.add(tool_calls=1, tool_seconds=1.0, tool_errors=int(bool(error)))
         return call
 
+    @_in_one_write
     def doubt(self, call: ToolCall) -> ToolCall:
         """The call had begun when its worker died; nobody knows whether it took effect."""
         self.begin(call)
@@ -351,6 +391,7 @@ class History:
             **{"fingerprint": sha256(repr((call.tool, call.arguments)).encode()).hexdigest(), **fields},
         )
 
+    @_in_one_write
     def lookup(self, policy: str = "POL-7") -> ToolCall:
         """A whole step: the model looks a policy up."""
         self.reply("I look that up.", [("lookup_policy", {"policy": policy})])
@@ -358,6 +399,7 @@ class History:
         self.checkpoint("step")
         return call
 
+    @_in_one_write
     def end(self, answer: str) -> Session:
         """The turn ends with the answer that the last reply gave."""
         self.step += 1
@@ -381,6 +423,7 @@ class History:
         self.save()
         return row
 
+    @_in_one_write
     def rest(self, status: str, **fields: Any) -> Session:
         """Put the session into `status`, and give the fields that go with it."""
         session = self.session
@@ -403,9 +446,10 @@ def _origin(call: ToolCall) -> dict[str, Any]:
 def asked(**fields: Any) -> History:
     """A session whose customer has asked, at the start of its first step."""
     history = History(**fields)
-    history.system("You help with insurance claims.")
-    history.user("Is my windscreen covered by POL-7?")
-    history.checkpoint("start")
+    with history.in_one_write():
+        history.system("You help with insurance claims.")
+        history.user("Is my windscreen covered by POL-7?")
+        history.checkpoint("start")
     return history
 
 

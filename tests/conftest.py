@@ -5,17 +5,24 @@ AGENTSTATE_TEST_REQUIRE_ALL=1 nothing may be left out, for whatever reason.
 """
 
 import os
+import shutil
+import sqlite3
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from django.conf import settings
+from django.db import connection
+from pytest_django.plugin import DjangoDbBlocker
 
 from tools import services
+from tools.processes import PROJECT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -119,14 +126,53 @@ def desk(db: None) -> Iterator["Desk"]:
 
 
 @pytest.fixture(scope="session")
+def migrated_database(pytestconfig: pytest.Config) -> Path | None:
+    """Where an empty SQLite database lies, or is to lie, that was migrated by the sources as they are now."""
+    cache = getattr(pytestconfig, "cache", None)
+    if cache is None or "sqlite" not in settings.DATABASES["default"]["ENGINE"]:
+        return None
+    sources = [PROJECT / "requirements/dev.txt"]
+    for folder in ("sessions_app", "agentstate/sqlite"):
+        sources += sorted((PROJECT / folder).rglob("*.py"))
+    made_from = sha256(f"{sys.version} {sqlite3.sqlite_version}".encode())
+    for path in sources:
+        made_from.update(f"{path} ".encode() + path.read_bytes())
+    return Path(cache.mkdir("migrated")) / f"{made_from.hexdigest()}.sqlite3"
+
+
+@pytest.fixture(scope="session")
 def django_db_modify_db_settings(
-    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+    django_db_modify_db_settings_parallel_suffix: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    migrated_database: Path | None,
 ) -> None:
     """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven."""
-    if "sqlite" in settings.DATABASES["default"]["ENGINE"]:
-        settings.DATABASES["default"]["TEST"]["NAME"] = str(
-            tmp_path_factory.mktemp("database") / "test.sqlite3"
-        )
+    if migrated_database is not None:
+        path = tmp_path_factory.mktemp("database") / "test.sqlite3"
+        if migrated_database.exists():
+            shutil.copyfile(migrated_database, path)
+        settings.DATABASES["default"]["TEST"]["NAME"] = str(path)
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(migrated_database: Path | None, django_db_keepdb: bool) -> bool:
+    """The copy of a migrated database is taken as it is; its folder is removed with the others of the run."""
+    return django_db_keepdb or migrated_database is not None
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_setup: None, migrated_database: Path | None, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Migrating takes some seconds of each worker: what it made is copied next time, while the sources are the same."""
+    if migrated_database is None or migrated_database.exists():
+        return
+    draft = migrated_database.with_suffix(f".of-{os.getpid()}")
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute("VACUUM INTO %s", [str(draft)])
+    for outdated in migrated_database.parent.glob("*.sqlite3"):
+        outdated.unlink(missing_ok=True)
+    draft.replace(migrated_database)
 
 
 @contextmanager

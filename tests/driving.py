@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from django.test import override_settings
 from django.utils import timezone
@@ -30,10 +31,12 @@ class Desk:
     """One agent, and what people and workers do with its sessions."""
 
     def agent(self, build: Callable[[], Agent], **options: Any) -> None:
-        """Register the agent, in place of the one before it, and publish it."""
+        """Register the agent, in place of the one before it, and publish it and no other."""
         unregister(KEY)
         agent(KEY, **options)(build)
-        publish_agents()
+        # Building and publishing all sample agents takes longer than most tests.
+        with mock.patch.object(registry, "all", return_value=[registry.get(KEY)]):
+            publish_agents()
 
     def start(self, message: str = "hi", **how: Any) -> Session:
         return actions.start(actor=SYSTEM, agent=KEY, message=message, **how)
