@@ -335,6 +335,7 @@ def test_a_fork_of_a_fork_sees_the_whole_lineage() -> None:
     assert checkpoints(grandchild) == checkpoints(source)[:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [rewind, fork])
 def test_the_cost_does_not_depend_on_how_long_the_history_is(action: Callable[..., Session]) -> None:
     counts = []

@@ -235,6 +235,7 @@ HISTORY: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_a_session_started_with_a_history_and_pictures_gives_the_model_what_a_plain_run_gives_it(
     client: Client,
 ) -> None:

@@ -105,6 +105,7 @@ def in_a_possible_state(action: str) -> Session:
     return builders.STATES[next(state for state in builders.STATES if possible(state, action))]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", VERBS)
 @pytest.mark.parametrize("state", builders.STATES)
 def test_an_action_is_refused_exactly_in_the_states_of_the_table(state: str, action: str) -> None:
@@ -134,6 +135,7 @@ def test_every_action_is_called_in_every_state_where_it_may_be_refused() -> None
     assert VERBS.keys() | REPAIRS.keys() | ELSEWHERE == ACTIONS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state, action",
     [(state, action) for action in REPAIRS for state in builders.STATES if refusal(action, state)],
@@ -184,6 +186,7 @@ def test_the_version_that_was_seen_is_accepted_and_then_over(action: str) -> Non
     assert session.version == seen + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", ["", "  \n"])
 @pytest.mark.parametrize("action", sorted(set(VERBS) - WITHOUT_REASON))
 def test_a_missing_reason_is_refused(action: str, reason: str) -> None:

@@ -38,6 +38,7 @@ def test_a_released_session_may_be_taken_by_another_worker():
     assert leases.claim(session.pk, "host:2") is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["queued", "paused", "waiting_for_approval", "done", "cancelled"])
 def test_what_no_worker_holds_is_not_released(state):
     with pytest.raises(Refused, match="No worker is running it"):

@@ -329,6 +329,7 @@ def test_a_worker_that_still_believes_to_hold_it_is_fenced_off(repair):
     assert (after.status, after.next_run_at) == (Status.PAUSED, None)
 
 
+@pytest.mark.slow
 @every_repair
 def test_the_cost_does_not_depend_on_how_long_the_history_is(repair):
     counts = []

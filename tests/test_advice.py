@@ -62,6 +62,7 @@ def test_a_session_that_has_not_failed_gets_none():
     assert advice(builders.paused()) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error, primary",
     [

@@ -218,6 +218,7 @@ def test_show_tells_what_the_agent_has_not_read_yet() -> None:
     assert "not read yet: Is my windscreen" in run("show", session.pk)
 
 
+@pytest.mark.slow
 def test_show_reads_a_long_session_in_as_many_queries_as_a_short_one(django_assert_num_queries: Any) -> None:
     history = builders.asked()
     for _ in range(20):
@@ -362,6 +363,7 @@ def test_a_database_that_cannot_be_used_is_one_line(monkeypatch: pytest.MonkeyPa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args, code, told",
     [

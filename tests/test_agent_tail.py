@@ -87,6 +87,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield lambda session: mirror.update(session.pk)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("source", ["stream", "database"], indirect=True)
 def test_it_follows_commits_and_a_rewind_and_tells_everything_once(source: Any) -> None:

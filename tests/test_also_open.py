@@ -58,6 +58,7 @@ def line(client: Client, session: Session) -> str:
     return " ".join(client.get(f"/sessions/{session.pk}/also-open/").content.decode().split())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_page_names_who_else_has_the_session_open(held: MemoryBuffer) -> None:
     ada, bob = user("ada", "Ada", "Lovelace"), user("bob")
@@ -68,6 +69,7 @@ def test_a_page_names_who_else_has_the_session_open(held: MemoryBuffer) -> None:
     assert line(bob, other) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_who_has_left_is_named_no_more_within_a_minute(held: MemoryBuffer, clock: Clock) -> None:
     ada, bob = user("ada", "Ada", "Lovelace"), user("bob")
@@ -81,6 +83,7 @@ def test_who_has_left_is_named_no_more_within_a_minute(held: MemoryBuffer, clock
     assert line(bob, session) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_page_asks_every_twenty_seconds_and_also_where_nothing_can_happen(held: MemoryBuffer) -> None:
     ada = user("ada")
@@ -90,6 +93,7 @@ def test_a_page_asks_every_twenty_seconds_and_also_where_nothing_can_happen(held
         assert 'hx-trigger="every 20s, visibilitychange from:document"' in text
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_names_are_masked_and_many_are_counted(held: MemoryBuffer, settings: Any) -> None:
     settings.AGENTSTATE_MASK_PATTERNS = ["Lovel[a-z]+"]

@@ -35,6 +35,7 @@ from tests.test_async_run import SECONDS, waiting
 from tests.worker_processes import WorkerProcess
 
 
+@pytest.mark.slow
 def test_a_worker_runs_an_agent_that_is_async_only_in_slices(desk: Desk) -> None:
     desk.agent(sample_agents.awaited)
     session = desk.start()
@@ -79,6 +80,7 @@ def test_an_agent_that_cannot_be_run_as_it_is_registered_is_published_with_the_r
     assert AgentBuildFailed.__name__ not in problem
 
 
+@pytest.mark.slow
 def test_a_call_in_doubt_an_approval_and_a_pause_are_as_in_a_synchronous_run(desk: Desk) -> None:
     async def wait(n: int) -> str:
         await asyncio.Event().wait()
@@ -98,6 +100,7 @@ def test_a_call_in_doubt_an_approval_and_a_pause_are_as_in_a_synchronous_run(des
     assert desk.run(session).final_answer == "Over."
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_pause_that_is_requested_while_the_event_loop_runs_a_session_is_kept() -> None:
     sessions: list[Session] = []
@@ -121,6 +124,7 @@ def test_a_pause_that_is_requested_while_the_event_loop_runs_a_session_is_kept()
         assert effects.count("waiting") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_sessions_of_several_worker_threads_share_one_event_loop() -> None:
     loops: list[asyncio.AbstractEventLoop] = []
@@ -148,6 +152,7 @@ def test_sessions_of_several_worker_threads_share_one_event_loop() -> None:
         assert {desk.fresh(session).final_answer for session in sessions} == {"Over."}
 
 
+@pytest.mark.slow
 def test_a_hook_that_would_end_the_process_leaves_the_event_loop_to_other_sessions(desk: Desk) -> None:
     @hook
     async def leave(state: State) -> None:

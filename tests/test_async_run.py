@@ -151,6 +151,7 @@ class CancellingJournal(MemoryJournal):
         return self._write("finish_call", *args, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["awaited_nested", *(pytest.param(n, marks=pytest.mark.slow) for n in ("awaited", "everything, async"))],
@@ -345,6 +346,7 @@ def test_a_run_that_lost_its_session_writes_nothing_more() -> None:
     assert "done" not in statuses(journal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2])
 @pytest.mark.parametrize("dies_at", [None, 2, 4])
 def test_no_more_calls_run_at_once_than_the_limit_allows(limit: int, dies_at: int | None) -> None:
@@ -547,6 +549,7 @@ def test_a_process_that_was_killed_in_an_async_tool_goes_on_when_it_is_started_a
     assert json.loads(done.stdout) == ["n1"], done.stderr
 
 
+@pytest.mark.slow
 def test_every_kind_of_sample_that_is_async_only_is_known_as_such() -> None:
     parts = {name: make_durable(kind.build()).async_only for name, kind in ALL_KINDS.items()}
     assert {name: bool(part) for name, part in parts.items() if part or "awaited" in name} == {

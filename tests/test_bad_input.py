@@ -85,6 +85,7 @@ def stopped_after_a_step(desk: Desk) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True], ids=["at the start", "in the middle"])
 def test_an_agent_that_is_gone_from_the_registry(desk: Desk, begun: bool) -> None:
     desk.agent(sample_agents.refunds)
@@ -95,6 +96,7 @@ def test_an_agent_that_is_gone_from_the_registry(desk: Desk, begun: bool) -> Non
     )
 
 
+@pytest.mark.slow
 def test_a_factory_that_fails(desk: Desk) -> None:
     session = stopped_after_a_step(desk)
 
@@ -105,12 +107,14 @@ def test_a_factory_that_fails(desk: Desk) -> None:
     waits_for_its_agent(desk, session, "The factory", KEY, "RuntimeError: no key for the model")
 
 
+@pytest.mark.slow
 def test_a_factory_that_returns_something_else(desk: Desk) -> None:
     session = stopped_after_a_step(desk)
     desk.agent(lambda: "an agent")  # type: ignore[arg-type, return-value]
     waits_for_its_agent(desk, session, "returned a str, not a Haystack Agent")
 
 
+@pytest.mark.slow
 def test_a_policy_for_a_tool_that_the_agent_lacks(desk: Desk) -> None:
     session = stopped_after_a_step(desk)
     desk.agent(sample_agents.refunds, policies={"refunt": ToolPolicy(approval=True)})
@@ -135,6 +139,7 @@ def prompted(words: str, steps: int = 2) -> Callable[[], Agent]:
     return lambda: sample_agents.long_run(steps, system_prompt=words)
 
 
+@pytest.mark.slow
 def test_an_agent_that_changed_in_the_middle_waits_for_a_person_who_lets_it_go_on_as_it_is_now(
     desk: Desk,
 ) -> None:
@@ -162,6 +167,7 @@ def test_an_agent_that_changed_in_the_middle_waits_for_a_person_who_lets_it_go_o
     assert effects.count("fast(q0)") == effects.count("fast(q1)") == 1
 
 
+@pytest.mark.slow
 def test_one_that_changes_again_waits_again(desk: Desk) -> None:
     desk.agent(prompted("one", 9))
     session = desk.start()
@@ -193,6 +199,7 @@ def _dies_at(method: Callable[..., Any], number: int) -> Callable[..., Any]:
     return dying
 
 
+@pytest.mark.slow
 def test_between_two_turns_an_agent_may_change(desk: Desk) -> None:
     desk.agent(prompted("one"))
     session = desk.run(desk.start())
@@ -258,6 +265,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("what", RESULTS)
 def test_whatever_a_tool_returns_the_session_goes_on_and_a_replay_tells_the_model_the_same(
@@ -518,6 +526,7 @@ GARBAGE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", GARBAGE)
 def test_an_answer_that_is_no_reply_is_told_and_asked_for_again_on_resume(desk: Desk, what: str) -> None:
     desk.agent(saying(GARBAGE[what]))
@@ -582,6 +591,7 @@ ODD_REPLIES: dict[str, tuple[ChatMessage, list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("died", [False, True], ids=["undisturbed", "and the worker dies"])
 @pytest.mark.parametrize("what", ODD_REPLIES)
 def test_an_odd_reply_is_carried_as_far_as_it_goes(desk: Desk, what: str, died: bool) -> None:

@@ -189,6 +189,7 @@ def test_the_next_turn_stops_again(make: Make) -> None:
     assert driven(adapter, (REFUND,), say="hi again").status == "paused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_commit_it_stops_there_all_the_same_and_ends_like_an_undisturbed_run(
     make: Make, committed: bool

@@ -99,6 +99,7 @@ def test_a_session_that_a_filter_finds_twice_is_done_once(actor):
     assert work(bulk_action) == reading.Progress(done=1)
 
 
+@pytest.mark.slow
 def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, django_assert_num_queries):
     builders.queued()
     done = [builders.done() for _ in range(7)]
@@ -118,6 +119,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     assert work(bulk_action).refused == sum(refusal.number for refusal in estimate.refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [key for key, action in ACTIONS.items() if action.bulk])
 def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_queries, kind):
     for _ in range(12):

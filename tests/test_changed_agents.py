@@ -52,6 +52,7 @@ def on_card(text: str) -> dict[str, str]:
     return dict(re.findall(r'name="(version|call_id|fingerprint|definition)" value="([^"]*)"', text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_the_card_says_that_the_agent_has_changed_and_approving_there_continues_with_the_new_one(
     operator, page
@@ -71,6 +72,7 @@ def test_the_card_says_that_the_agent_has_changed_and_approving_there_continues_
     assert (session.status, session.definition) == ("queued", NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operator, page):
     session = builders.waiting_for_approval()
@@ -180,6 +182,7 @@ def test_a_request_to_pause_is_withdrawn_whatever_the_agent_is_now(operator):
     assert (fresh(session).stop_request, fresh(session).definition) == ("", DEFINITION)
 
 
+@pytest.mark.slow
 def test_a_session_whose_agent_cannot_be_built_is_not_resumed(operator):
     session = builders.paused()
     break_agent()
@@ -200,6 +203,7 @@ def test_an_agent_that_no_worker_has_is_said_on_the_page(operator):
     assert "It cannot continue. Its agent cannot run: no worker has an agent “claims”." in page
 
 
+@pytest.mark.slow
 def test_the_outcome_of_a_call_can_be_recorded_while_the_agent_cannot_be_built_but_it_does_not_run_again(
     operator,
 ):
@@ -238,6 +242,7 @@ def test_calls_in_doubt_are_not_decided_and_resumed_together_while_the_agent_can
     assert call.status == "doubt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"again": True}, {"skip": "It was not sent."}])
 def test_deciding_a_call_in_doubt_continues_with_the_new_definition_that_was_shown(operator, how):
     session = builders.in_doubt()
@@ -293,6 +298,7 @@ def test_nothing_runs_on_from_a_checkpoint_while_the_agent_cannot_be_built(do):
     assert do(**how).status == "paused"
 
 
+@pytest.mark.slow
 def test_an_approval_of_a_paused_session_says_that_it_runs_once_resumed(operator):
     history = builders.refunding()
     history.ask(history.calls[-1])

@@ -284,6 +284,7 @@ def test_only_the_differences_are_shown_where_that_is_asked_for(client):
     assert '<tr class="same">' not in brief
 
 
+@pytest.mark.slow
 def test_a_discarded_branch_is_compared_with_the_session_as_it_is_now(client):
     client.force_login(builders.user("operator"))
     session = builders.rewound()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from copy import deepcopy
 
+import pytest
 from haystack.dataclasses import ChatMessage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,6 +190,7 @@ operations = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(operations, max_size=30))
 def test_whatever_hooks_do_to_it_what_is_read_back_is_what_the_model_saw(
     script: list[tuple[str, object]],

@@ -85,6 +85,7 @@ CASES: dict[str, Callable[[], Agent]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_part_of_a_hidden_value_is_left_where_a_text_was_cut_off(
     desk: driving.Desk, client: Client, case: str

@@ -60,6 +60,7 @@ def test_text_of_any_kind_stays_one_line():
     assert ledger.entries("letters")[0]["text"] == "two\nlines, “quotes” and a \u2028 separator"
 
 
+@pytest.mark.slow
 def test_processes_and_threads_that_write_at_once_lose_nothing_and_number_each_line_once(demo_folder):
     program = (
         "from concurrent.futures import ThreadPoolExecutor\n"

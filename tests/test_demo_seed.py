@@ -181,6 +181,7 @@ def test_a_scene_that_another_worker_upset_does_not_stop_the_others(published, m
     assert caplog.text.count("The demo's upset did not go as planned: It is done already.") == 2
 
 
+@pytest.mark.slow
 def test_the_delay_of_the_environment_is_back_afterwards(published, monkeypatch):
     monkeypatch.setattr(seeding, "SCENES", [seeding.question])
     monkeypatch.setenv("AGENTSTATE_DEMO_DELAY", "7")

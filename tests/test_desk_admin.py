@@ -34,6 +34,7 @@ def test_operators_have_no_business_there(client):
     assert client.get(LIST).status_code == 302
 
 
+@pytest.mark.slow
 def test_every_table_can_be_looked_at_and_none_can_be_edited(supervisor, states):
     ours = [
         model for model in apps.get_app_config("sessions_app").get_models() if admin.site.is_registered(model)
@@ -54,6 +55,7 @@ def test_every_table_can_be_looked_at_and_none_can_be_edited(supervisor, states)
         )
 
 
+@pytest.mark.slow
 def test_a_session_is_shown_with_its_history_and_the_way_to_the_desk(supervisor, states):
     session = states["waiting_for_approval"]
     text = supervisor.get(f"{LIST}{session.pk}/change/").content.decode()
@@ -72,12 +74,14 @@ def test_times_are_those_of_a_clock_with_24_hours_and_say_their_zone(supervisor)
         assert re.search(r"[ap]\.m\.|midnight|noon", text) is None
 
 
+@pytest.mark.slow
 def test_stuck_sessions_are_found(supervisor, states):
     text = supervisor.get(f"{LIST}?queue=stuck").content.decode()
     assert f"{states['lost'].pk}/change/" in text
     assert f"{states['done'].pk}/change/" not in text
 
 
+@pytest.mark.slow
 def test_acting_asks_for_a_reason_first_and_then_does_it_through_the_action(supervisor, states):
     chosen = {
         "action": "resume",
@@ -94,6 +98,7 @@ def test_acting_asks_for_a_reason_first_and_then_does_it_through_the_action(supe
     assert said == ["done: It has finished. Send it a message to continue.", "Resume: done for 1."]
 
 
+@pytest.mark.slow
 def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_num_queries):
     for _ in range(60):
         builders.failed()
@@ -103,6 +108,7 @@ def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_nu
         supervisor.get("/admin/sessions_app/toolcall/")
 
 
+@pytest.mark.slow
 def test_sessions_are_released_and_requeued_with_a_reason(supervisor, states):
     for action, names in (("release", ["running"]), ("requeue", ["lost", "retries_used_up"])):
         chosen = {"action": action, "_selected_action": [str(states[name].pk) for name in names]}
@@ -113,6 +119,7 @@ def test_sessions_are_released_and_requeued_with_a_reason(supervisor, states):
     assert Event.objects.filter(kind="released", reason="The worker hangs").count() == 2
 
 
+@pytest.mark.slow
 def test_the_repairs_of_a_stuck_session_are_one_click_away(supervisor, states):
     doubt = states["in_doubt"]
     text = supervisor.get(f"{LIST}{doubt.pk}/change/").content.decode()
@@ -126,6 +133,7 @@ def test_the_repairs_of_a_stuck_session_are_one_click_away(supervisor, states):
     assert f'href="/sessions/{running.pk}/memory/"' not in text
 
 
+@pytest.mark.slow
 def test_the_page_that_asks_for_a_reason_counts_its_sessions_and_has_a_way_back(supervisor, states):
     for names, heading in ((["paused"], "Resume 1 session"), (["paused", "failed"], "Resume 2 sessions")):
         chosen = {"action": "resume", "_selected_action": [str(states[name].pk) for name in names]}
@@ -134,6 +142,7 @@ def test_the_page_that_asks_for_a_reason_counts_its_sessions_and_has_a_way_back(
         assert f'<a class="closelink" href="{LIST}">Cancel</a>' in text
 
 
+@pytest.mark.slow
 def test_no_value_of_the_conversation_is_shown_even_where_nothing_is_configured_as_hidden(supervisor):
     history = builders.asked(title="About rain", customer="Ada Lovelace")
     history.reply("It is wet", [("send_letter", {"text": "Dear Ada"})])
@@ -153,6 +162,7 @@ def test_no_value_of_the_conversation_is_shown_even_where_nothing_is_configured_
             assert [value for value in values if value in text] == [], address
 
 
+@pytest.mark.slow
 def test_a_hidden_part_of_a_title_is_hidden_here_too(supervisor, settings):
     settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
     session = builders.done(title="About DE89")
@@ -170,6 +180,7 @@ def test_a_hidden_part_of_a_title_is_hidden_here_too(supervisor, settings):
         assert "DE89" not in answer.content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model, field", [("event", "session"), ("sessiontag", "session"), ("approval", "call")]
 )
@@ -178,6 +189,7 @@ def test_no_row_is_named_by_the_autocompletion_of_the_admin(supervisor, states, 
     assert supervisor.get("/admin/autocomplete/", names).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table, query",
     [
@@ -201,6 +213,7 @@ def test_the_search_of_the_admin_does_not_look_into_titles_and_customers(supervi
         assert page.count(f"{session.pk}/change/") == number, text
 
 
+@pytest.mark.slow
 def test_what_can_be_done_on_the_desk_is_one_click_away(supervisor, states):
     text = supervisor.get(f"{LIST}{states['retries_used_up'].pk}/change/").content.decode()
     for action in ("resume", "rewind", "fork", "cancel", "step"):

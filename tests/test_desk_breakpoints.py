@@ -117,6 +117,7 @@ def test_a_cancellation_that_was_requested_meanwhile_takes_precedence(desk: driv
     assert desk.fresh(session).breakpoint_hit is None
 
 
+@pytest.mark.slow
 def test_after_a_rewind_it_stops_again_and_an_undo_returns_to_where_it_was(desk: driving.Desk) -> None:
     session = stopped_before_refund(desk)
     start = Checkpoint.objects.visible_on(session.current_branch).first()
@@ -139,6 +140,7 @@ def test_a_fork_begins_without_breakpoints(desk: driving.Desk) -> None:
     assert (fork.breakpoints, fork.breakpoint_hit) == (None, None)
 
 
+@pytest.mark.slow
 def test_before_the_model_the_messages_are_repaired_and_the_session_goes_on_with_them(
     desk: driving.Desk,
 ) -> None:
@@ -165,6 +167,7 @@ def _positions(session: Session, role: str) -> list[int]:
 # Arguments
 
 
+@pytest.mark.slow
 def test_before_a_tool_the_arguments_of_its_call_may_be_changed(desk: driving.Desk) -> None:
     session = stopped_before_refund(desk)
     actions.change_arguments(
@@ -273,6 +276,7 @@ def test_one_that_is_not_there_cannot_be_removed(desk: driving.Desk) -> None:
 # On the desk
 
 
+@pytest.mark.slow
 def test_on_the_desk_it_is_set_shown_and_removed(desk: driving.Desk, operator: Client) -> None:
     session = desk.start()
     address = f"/sessions/{session.pk}/breakpoint/"
@@ -297,6 +301,7 @@ def test_on_the_desk_it_is_set_shown_and_removed(desk: driving.Desk, operator: C
     assert "before <code>refund</code>" not in operator.get(f"/sessions/{session.pk}/").content.decode()
 
 
+@pytest.mark.slow
 def test_on_the_desk_the_stopped_session_says_where_and_its_call_can_be_changed(
     desk: driving.Desk, operator: Client
 ) -> None:
@@ -316,6 +321,7 @@ def test_on_the_desk_the_stopped_session_says_where_and_its_call_can_be_changed(
     assert refunds() == ["refund(A1,3)", "refund(B2,7)"]
 
 
+@pytest.mark.slow
 def test_a_hidden_value_in_a_condition_is_hidden_on_the_page(
     desk: driving.Desk, operator: Client, settings: Any
 ) -> None:
@@ -328,6 +334,7 @@ def test_a_hidden_value_in_a_condition_is_hidden_on_the_page(
 # On the command line
 
 
+@pytest.mark.slow
 def test_on_the_command_line_it_is_set_shown_and_removed(desk: driving.Desk) -> None:
     session = desk.start()
     when = ("--when", "amount", ">", "50")
@@ -368,6 +375,7 @@ def test_the_form_says_which_arguments_the_tool_has_and_keeps_what_was_typed(
 # Those with which the agent is registered
 
 
+@pytest.mark.slow
 def test_one_that_is_registered_stops_each_session_and_is_shown_without_a_way_to_remove_it(
     desk: driving.Desk, operator: Client, settings: Any
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_estimate_says_what_would_be_refused_and_why(operator):
     )
 
 
+@pytest.mark.slow
 def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     one, _, done = three()
     answer = begin(operator)
@@ -100,6 +101,7 @@ def test_it_is_begun_worked_off_and_its_failures_are_linked(operator):
     assert "pause 3" in plain(operator.get("/bulk/actions/"))
 
 
+@pytest.mark.slow
 def test_many_sessions_are_assigned(operator):
     three()
     answer = begin(operator, "queue=all&kind=assign", assignee="anna")
@@ -174,6 +176,7 @@ def test_where_none_can_be_done_the_button_says_so(operator):
     assert "No session is chosen." in plain(operator.get("/bulk/?queue=paused&kind=pause"))
 
 
+@pytest.mark.slow
 def test_it_is_stopped_once(operator):
     three()
     begin(operator)
@@ -226,6 +229,7 @@ def save(client: Client, **fields):
     return client.post("/views/save/", {"name": "Glass", "query": "queue=all&tag=glass", **fields})
 
 
+@pytest.mark.slow
 def test_a_list_is_kept_under_a_name_and_opened_from_the_desk(operator):
     builders.done(title="Mirror", tags=["glass"])
     builders.done(title="Roof")
@@ -283,6 +287,7 @@ def test_a_name_is_used_once_or_replaced(operator):
     assert SavedView.objects.get().query == "queue=all&tag=storm"
 
 
+@pytest.mark.slow
 def test_a_view_is_deleted_by_its_owner_or_a_supervisor(operator):
     save(operator, shared="on")
     view = SavedView.objects.get()

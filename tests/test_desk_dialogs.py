@@ -148,6 +148,7 @@ def test_it_needs_a_reason(operator, action, reason):
     _unchanged(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", sorted(set(POSSIBLE) - {"message"}))
 def test_a_session_that_moved_meanwhile_is_a_conflict_and_keeps_what_was_typed(operator, action):
     session = builders.STATES[POSSIBLE[action][0]]()
@@ -537,6 +538,7 @@ def _unchanged(session: Session) -> None:
     assert (now.status, now.position, now.branch_id) == (session.status, session.position, session.branch_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", ["/sessions/{session}/", "/sessions/{session}/approve/?call={call}", "/inbox/"]
 )

@@ -66,6 +66,7 @@ def lines(session: Session) -> dict[int, DiscardedItem]:
     return {item.branch: item for item in items if isinstance(item, DiscardedItem)}
 
 
+@pytest.mark.slow
 def test_the_line_names_who_rewound_also_after_a_repair(anna, sue, desk):
     history = builders.looked_up()
     start = Checkpoint.objects.visible_on(history.branch).earliest("position")
@@ -102,6 +103,7 @@ def twice_undone(anna: Actor, sue: Actor) -> builders.History:
     return history
 
 
+@pytest.mark.slow
 def test_after_two_undos_what_was_paid_is_still_on_the_page(anna, sue, desk):
     session = twice_undone(anna, sue).session
     assert builders.branch_of(session).number == 1
@@ -152,6 +154,7 @@ def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
     assert "No discarded call had a side effect." in plain(client, session, "undo/")
 
 
+@pytest.mark.slow
 def test_a_branch_left_below_an_earlier_rewind_is_found(anna, sue, desk):
     """The second rewind goes further back than the first: neither branch touches the current history any more."""
     history = builders.looked_up()

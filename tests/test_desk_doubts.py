@@ -49,6 +49,7 @@ def test_a_paused_session_is_resumed_with_the_outcome_of_its_call(operator):
     assert re.search(rf'href="/sessions/{session.pk}/resume/"[^>]*>Decide and resume…<', page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["waiting", "paused"])
 def test_one_form_decides_all_and_resumes(operator, status):
     session, (letter, refund) = two_in_doubt(status)
@@ -145,6 +146,7 @@ def test_nothing_is_decided_where_nothing_is_in_doubt():
         decide_all(builders.paused(), {})
 
 
+@pytest.mark.slow
 def test_a_tool_that_returns_nothing_is_a_choice_of_its_own(operator):
     session = builders.in_doubt()
     call = ToolCall.objects.filter(branch=session.branch).latest("position")
@@ -160,6 +162,7 @@ def test_a_tool_that_returns_nothing_is_a_choice_of_its_own(operator):
     assert (call.status, call.result) == ("done", None)
 
 
+@pytest.mark.slow
 def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hidden(operator, settings):
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     other = builders.refunding()

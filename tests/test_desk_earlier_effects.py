@@ -72,6 +72,7 @@ def refund_of_120(history: History) -> ToolCall:
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["/sessions/{0}/", "/inbox/", "/sessions/{0}/approve/?call={1}"])
 def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_undone(
     desk: Client, address: str
@@ -91,6 +92,7 @@ def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_un
     assert "This call already ran" not in text
 
 
+@pytest.mark.slow
 def test_an_effect_of_another_session_names_it(desk: Client) -> None:
     source = builders.asked(title="Windscreen of POL-7")
     fork = builders.asked(title="Second try")
@@ -103,6 +105,7 @@ def test_an_effect_of_another_session_names_it(desk: Client) -> None:
     assert desk.get(f"/sessions/{source.session.pk}/calls/{call.pk}/").status_code == 200
 
 
+@pytest.mark.slow
 def test_earlier_effects_of_the_visible_history_are_listed_apart(desk: Client) -> None:
     history = builders.asked()
     paid(history, 5)
@@ -119,6 +122,7 @@ def test_earlier_effects_of_the_visible_history_are_listed_apart(desk: Client) -
     assert "does not show" not in text
 
 
+@pytest.mark.slow
 def test_the_list_is_limited_and_says_how_many_more_there_are(desk: Client) -> None:
     history = builders.asked()
     calls = [paid(history, number) for number in range(23)]
@@ -134,6 +138,7 @@ def test_the_list_is_limited_and_says_how_many_more_there_are(desk: Client) -> N
     assert "3 more, older." in text_of(desk, "/inbox/")
 
 
+@pytest.mark.slow
 def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
     history = builders.asked()
     same, other = paid(history, 80), paid(history, 120)
@@ -145,6 +150,7 @@ def test_the_call_that_is_repeated_is_said_by_itself(desk: Client) -> None:
     assert "Claim CLM-1, Amount 120" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "result", ["x" * 9_000, {"rows": ["y" * 100] * 100}, {"refund": "RF-1"}, "", None, 0]
 )
@@ -160,6 +166,7 @@ def test_any_result_is_shown_in_short(desk: Client, result: Any) -> None:
     assert desk.get("/inbox/").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_call_that_did_not_report_back_says_so(desk: Client) -> None:
     history = builders.asked()
     history.reply(calls=[REFUND])
@@ -180,6 +187,7 @@ def test_an_effect_that_is_gone_is_left_out(desk: Client) -> None:
     assert len(earlier.discarded.effects) == 1
 
 
+@pytest.mark.slow
 def test_what_is_hidden_is_hidden_in_earlier_effects(desk: Client, settings: LazySettings) -> None:
     settings.AGENTSTATE_MASK_PATTERNS = ["SECRET"]
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
@@ -223,6 +231,7 @@ def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
     assert (approval.decision, approval.edited) == ("approved", {"claim": "CLM-1", "amount": 90})
 
 
+@pytest.mark.slow
 def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries: Any) -> None:
     requests = []
     for _ in range(3):

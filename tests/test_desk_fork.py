@@ -18,6 +18,7 @@ def operator(client: Client) -> Client:
     return client
 
 
+@pytest.mark.slow
 def test_the_fork_page_offers_to_say_the_last_message_differently(operator):
     session = builders.done()
     address = f"/sessions/{session.pk}/fork/"

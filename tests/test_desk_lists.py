@@ -41,6 +41,7 @@ def counts(desk: Client) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 def test_each_session_is_in_the_queues_of_its_state(desk):
     for state, build in builders.STATES.items():
         build(title=state)
@@ -73,6 +74,7 @@ def test_each_session_is_in_the_queues_of_its_state(desk):
     assert not {"done", "paused", "running", "cancelled", "retrying"} & set(listed(desk))
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_lists(desk):
     for build in builders.STATES.values():
         build()
@@ -113,6 +115,7 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
     assert queues.read_page("paused", now=now, after="nonsense", limit=3).sessions
 
 
+@pytest.mark.slow
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for _ in range(3):
         builders.failed(tags=["glass"])
@@ -124,6 +127,7 @@ def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num
         desk.get("/?queue=all")
 
 
+@pytest.mark.slow
 def test_a_stuck_session_needs_attention_and_says_why_until_it_moves(desk):
     session = builders.lost(title="Stuck")
     text = desk.get("/inbox/").content.decode()
@@ -136,6 +140,7 @@ def test_a_stuck_session_needs_attention_and_says_why_until_it_moves(desk):
     assert "It runs, but nothing has been recorded for 40 min." in desk.get("/inbox/").content.decode()
 
 
+@pytest.mark.slow
 def test_filters_narrow_a_list_and_stay_in_its_links(desk):
     builders.agent("letters", title="Letters desk")
     builders.failed(title="One", tags=["glass"], customer="Keller")
@@ -168,6 +173,7 @@ def test_only_fields_that_can_be_filled_in_have_a_label(desk):
     assert labels == ["q", "agent", "status", "phase", "assignee", "tag", "customer", "since"]
 
 
+@pytest.mark.slow
 def test_sessions_are_found_by_title_customer_and_id(desk):
     session = builders.done(title="Windscreen", customer="Keller")
     builders.done(title="Other", customer="Hopper")
@@ -176,6 +182,7 @@ def test_sessions_are_found_by_title_customer_and_id(desk):
     assert listed(desk, "queue=all&q=%25") == []
 
 
+@pytest.mark.slow
 def test_a_live_list_gets_204_while_nothing_has_changed(desk):
     builders.failed()
     text = desk.get("/?queue=all").content.decode()
@@ -228,6 +235,7 @@ def test_counts_are_exact_up_to_99_and_follow_the_filter(desk):
     assert "99+" not in words
 
 
+@pytest.mark.slow
 def test_empty_queues_say_so(desk):
     for queue in queues.QUEUES:
         assert queue.empty in desk.get(f"/?queue={queue.key}").content.decode().replace("&#x27;", "'")
@@ -332,6 +340,7 @@ def test_workers_are_shown_with_their_running_sessions(desk):
     assert "Held" in text
 
 
+@pytest.mark.slow
 def test_every_page_warns_when_sessions_are_due_and_no_worker_is_online(desk):
     session = builders.queued()
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=2))
@@ -343,6 +352,7 @@ def test_every_page_warns_when_sessions_are_due_and_no_worker_is_online(desk):
     assert "No worker is running." in desk.get("/inbox/").content.decode()
 
 
+@pytest.mark.slow
 def test_a_searched_list_says_how_many_results_there_are_and_can_be_cleared(desk):
     for number in range(3):
         builders.done(title=f"Roof {number}")
@@ -400,6 +410,7 @@ def test_the_order_of_a_list_is_said_and_can_be_turned(desk):
     assert turned.index(">Old</a>") < turned.index(">New</a>")
 
 
+@pytest.mark.slow
 def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     session = builders.done(title="Free")
     text = desk.get("/?queue=all").content.decode()

@@ -65,6 +65,7 @@ def test_nothing_new_is_204_and_one_small_query(desk, django_assert_num_queries)
     assert "totals" not in queries.captured_queries[0]["sql"]
 
 
+@pytest.mark.slow
 def test_a_new_step_is_appended_and_the_present_one_is_drawn_again_in_place(desk):
     history = builders.refunding()
     history.begin(history.calls[-1])
@@ -86,6 +87,7 @@ def test_a_new_step_is_appended_and_the_present_one_is_drawn_again_in_place(desk
     assert ask(desk, poll_of(text)).status_code == 204
 
 
+@pytest.mark.slow
 def test_a_new_step_does_not_bring_the_steps_before_it_again(desk):
     history = builders.asked()
     for number in range(30):
@@ -96,6 +98,7 @@ def test_a_new_step_does_not_bring_the_steps_before_it_again(desk):
     assert re.findall(r"<b>Step (\d+)</b>", text) == ["32", "31"]
 
 
+@pytest.mark.slow
 def test_what_happened_before_a_step_began_moves_above_it_on_an_open_page(desk):
     history = builders.looked_up()
     paused = history.event("paused")
@@ -123,6 +126,7 @@ def test_the_last_answer_ends_the_polling(desk):
     assert "sentinel" not in text
 
 
+@pytest.mark.slow
 def test_after_a_rewind_the_whole_timeline_is_replaced(desk):
     session = builders.waiting_for_approval()
     address = watched(desk, session)
@@ -134,6 +138,7 @@ def test_after_a_rewind_the_whole_timeline_is_replaced(desk):
     assert 'id="t1"' in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_without_a_valid_key_a_login_is_needed_even_to_hear_that_nothing_is_new(desk):
     address = watched(desk, builders.running())
     stranger = Client()
@@ -192,6 +197,7 @@ def test_a_key_is_worth_nothing_once_the_login_it_was_made_for_has_ended(desk, h
     assert answer["HX-Redirect"].startswith("/login/")
 
 
+@pytest.mark.slow
 def test_a_key_is_worth_nothing_with_another_login(desk):
     address = watched(desk, builders.running())
     assert ask(Client(), address)["HX-Redirect"].startswith("/login/")
@@ -206,12 +212,14 @@ def test_a_key_is_worth_nothing_with_another_login(desk):
     assert ask(again, address)["HX-Redirect"].startswith("/login/")
 
 
+@pytest.mark.slow
 def test_a_key_runs_out(desk, monkeypatch):
     address = watched(desk, builders.running())
     monkeypatch.setattr("sessions_app.desk.live_key.SECONDS", -1)
     assert ask(desk, address).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_first_step_takes_the_place_of_the_note_that_nothing_has_happened(desk):
     history = builders.History()
     session = history.rest("running")
@@ -227,6 +235,7 @@ def test_the_first_step_takes_the_place_of_the_note_that_nothing_has_happened(de
     assert "no-items" not in ask(desk, poll_of(text)).content.decode()
 
 
+@pytest.mark.slow
 def test_the_counts_on_the_filters_follow(desk):
     history = builders.looked_up()
     address = watched(desk, history.rest("running"))

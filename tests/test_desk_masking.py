@@ -158,6 +158,7 @@ def test_no_page_shows_what_is_hidden(client, role):
     assert hidden > 40
 
 
+@pytest.mark.slow
 def test_a_result_of_json_is_hidden_in_the_message_to_the_model_too(supervisor):
     history = builders.History()
     history.user("Hello")
@@ -188,6 +189,7 @@ QUICK = {"arguments", "data", "outcome", "plan"}
 FIELDS = sorted({name for fields in _MASKED_FIELDS.values() for name in fields} | STRUCTURED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -220,6 +222,7 @@ def test_a_hidden_column_of_json_hides_its_values_and_keeps_its_form():
     assert Mask.of(["result"], []).row(ToolCall(result={"a": 1})).result == HIDDEN
 
 
+@pytest.mark.slow
 def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
     history = builders.looked_up(title="Open")
     history.reply(calls=[("send_letter", {"text": SECRET})])
@@ -233,6 +236,7 @@ def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
         assert SECRET not in supervisor.get(address).content.decode()
 
 
+@pytest.mark.slow
 def test_without_configuration_nothing_is_hidden_and_revealing_is_not_offered(supervisor, settings):
     settings.AGENTSTATE_MASK_PATTERNS = settings.AGENTSTATE_MASK_KEYS = []
     text = supervisor.get(f"/sessions/{confidential().pk}/").content.decode()
@@ -249,6 +253,7 @@ def buttons(page: str) -> list[str]:
     return re.findall(r'form="reveal" name="value" value="([^"]+)"', page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tab", ["", "conversation/", "state/", "audit/", "calls/{call}/", "branches/1/"])
 def test_each_hidden_value_is_revealed_by_itself_and_the_look_says_which_it_was(supervisor, tab):
     session = confidential()
@@ -273,6 +278,7 @@ def test_each_hidden_value_is_revealed_by_itself_and_the_look_says_which_it_was(
     assert "looked at hidden values" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
 
 
+@pytest.mark.slow
 def test_the_audit_trail_names_the_value_that_was_seen(supervisor):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
@@ -292,6 +298,7 @@ def test_the_audit_trail_names_the_value_that_was_seen(supervisor):
         assert event.data == {"what": what}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     [
@@ -347,6 +354,7 @@ def test_a_fork_reveals_what_it_was_forked_with(supervisor):
     assert Event.objects.get(kind="revealed").session_id == fork.pk
 
 
+@pytest.mark.slow
 def test_no_other_role_can_reveal_it(client):
     session = confidential()
     call = ToolCall.objects.filter(branch__session=session, tool="lookup_policy").get()
@@ -383,6 +391,7 @@ def test_an_unknown_session_is_not_found(supervisor):
     assert supervisor.post("/sessions/00000000-0000-7000-8000-000000000000/reveal/").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
     session = confidential()
     approval = Approval.objects.get(session=session)
@@ -459,6 +468,7 @@ def approve(client: Client, session: Session, **fields: str):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "requested, typed",
     [
@@ -533,6 +543,7 @@ def latest(session: Session, key: str) -> Any:
     return StateValue.objects.get(branch=branch, key=key).value
 
 
+@pytest.mark.slow
 def test_repairs_keep_what_was_left_hidden(supervisor):
     session = confidential()
     answer = edit(
@@ -565,6 +576,7 @@ def test_repairs_keep_what_was_left_hidden(supervisor):
     assert latest(session, "pin") == 1234
 
 
+@pytest.mark.slow
 def test_a_fork_with_another_message_does_not_send_the_placeholder(supervisor):
     session = confidential()
     start = Checkpoint.objects.filter(branch__session=session).earliest("position")

@@ -52,6 +52,7 @@ def test_a_fork_is_compared_with_its_source(supervisor):
     assert supervisor.get(f"/sessions/{source.pk}/source/").status_code == 404
 
 
+@pytest.mark.slow
 def test_the_page_says_where_the_session_stands_in_its_queue(supervisor, monkeypatch):
     three = [builders.paused(title=str(n)) for n in range(3)]
     order = [row.pk for row in queues.read_page("paused", now=three[0].created_at).sessions]

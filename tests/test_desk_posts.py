@@ -237,6 +237,7 @@ def test_it_needs_the_permission(client, name):
     assert rows(session) == before
 
 
+@pytest.mark.slow
 @each_post
 def test_other_methods_are_refused_and_forgeries_too(client, name):
     session = POSTS[name].possible()
@@ -249,6 +250,7 @@ def test_other_methods_are_refused_and_forgeries_too(client, name):
     assert rows(session) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, post in POSTS.items() if post.reason])
 @pytest.mark.parametrize("reason", ["", "  \n"])
 def test_it_needs_a_reason(client, name, reason):
@@ -260,6 +262,7 @@ def test_it_needs_a_reason(client, name, reason):
     assert rows(session) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, post in POSTS.items() if post.version])
 def test_a_session_that_moved_meanwhile_is_a_conflict_and_sending_it_again_holds(client, name):
     session = POSTS[name].possible()

@@ -110,6 +110,7 @@ def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     assert StateValue.objects.get(branch=session.branch, key="limit").value == 250
 
 
+@pytest.mark.slow
 def test_a_message_is_replaced_for_the_model(supervisor):
     session = remembering()
     message = builders.branch_of(session).messages.get(role="user")
@@ -124,6 +125,7 @@ def test_a_message_is_replaced_for_the_model(supervisor):
     assert "Is POL-8 covered?" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
 
 
+@pytest.mark.slow
 def test_a_correction_that_rewinds_says_what_it_discards_and_is_compared_and_undone_from_there(supervisor):
     history = builders.looked_up()
     told = Message.objects.get(branch=history.branch, role="tool")
@@ -238,6 +240,7 @@ def test_notes_of_several_lines_stay_as_they_are(supervisor):
     assert "VIP\nsince 2019\n\nPays late</textarea>" in text
 
 
+@pytest.mark.slow
 def test_what_the_model_reads_instead_is_shown_where_it_was_said(supervisor):
     session = remembering()
     message = builders.branch_of(session).messages.get(role="user")
@@ -254,6 +257,7 @@ def test_what_the_model_reads_instead_is_shown_where_it_was_said(supervisor):
     assert "Is POL-8 covered?</textarea>" in text
 
 
+@pytest.mark.slow
 def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(supervisor):
     session = remembering()
     call = ToolCall.objects.get(branch=session.branch)
@@ -288,6 +292,7 @@ def test_the_end_of_a_turn_that_was_repaired_is_shown_once(supervisor):
     assert re.search(r"Yes, POL-7 covers.*?The model reads instead.*?No\.", page, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_a_step_is_done_by_hand(supervisor):
     history = builders.looked_up()
     history.reply(calls=[("send_letter", {"text": "Dear Ada"}), ("send_letter", {"text": "Dear Bob"})])
@@ -350,6 +355,7 @@ def in_the_middle(status: str = "paused") -> Session:
     return history.rest(status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 def test_a_repair_is_done_audited_and_can_be_undone(supervisor, name):
     session = in_the_middle()
@@ -377,6 +383,7 @@ def test_a_repair_needs_a_login_and_refuses_other_methods(client, name):
     assert Branch.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 @pytest.mark.parametrize("status, why", [("running", "pause it first"), ("cancelled", "It was cancelled")])
 def test_what_runs_or_is_over_is_not_repaired_and_the_page_says_why(supervisor, name, status, why):
@@ -395,6 +402,7 @@ def test_what_runs_or_is_over_is_not_repaired_and_the_page_says_why(supervisor, 
     assert Branch.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 def test_repairs_need_the_permission_a_reason_and_the_present_version(client, name):
     session = in_the_middle()
@@ -423,6 +431,7 @@ def test_a_tool_is_allowed_for_the_rest_of_the_session(client):
     ]
 
 
+@pytest.mark.slow
 def test_a_call_that_ran_on_a_discarded_tail_can_be_answered_with_its_result(client):
     client.force_login(builders.user("operator"))
     history = builders.refunding()
@@ -528,6 +537,7 @@ def test_a_held_repetition_is_decided(client, name, decision):
     assert session.status == "queued"
 
 
+@pytest.mark.slow
 def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(client):
     session = held()
     call = Approval.objects.get(session=session).call_id
@@ -547,6 +557,7 @@ def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(c
     assert "answered with the result on record by anna" in late.content.decode()
 
 
+@pytest.mark.slow
 def test_allowances_are_listed_and_withdrawn(client):
     client.force_login(builders.user("operator", "anna"))
     session = builders.waiting_for_approval()
@@ -580,6 +591,7 @@ def test_the_same_call_three_times_is_told(supervisor):
     )
 
 
+@pytest.mark.slow
 def test_a_tool_that_keeps_failing_is_told_until_it_works_again(supervisor):
     history = builders.asked()
     for number in range(3):
@@ -594,6 +606,7 @@ def test_a_tool_that_keeps_failing_is_told_until_it_works_again(supervisor):
     assert "failing tool" not in hints(supervisor, history.session)
 
 
+@pytest.mark.slow
 def test_lost_workers_old_approvals_slow_calls_and_forgotten_sessions_are_told(supervisor):
     assert "stale heartbeat" in hints(supervisor, builders.lost())
     old = builders.waiting_for_approval()

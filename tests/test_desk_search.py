@@ -42,6 +42,7 @@ def page(desk: Client, address: str, **query: str) -> str:
     return re.sub(r"\s+", " ", answer.content.decode())
 
 
+@pytest.mark.slow
 def test_a_search_shows_the_matches_and_links_to_them(desk):
     session = letters(title="Roof")
     builders.done(title="Other")
@@ -55,12 +56,14 @@ def test_a_search_shows_the_matches_and_links_to_them(desk):
     assert f'id="c{call.position}"' in page(desk, link.partition("#")[0].replace("&amp;", "&"))
 
 
+@pytest.mark.slow
 def test_titles_customers_and_ids_are_still_found(desk):
     session = letters(title="Hail damage", customer="Grace Hopper")
     for text in ("hail", "grace", str(session.pk)[:20]):
         assert ">Hail damage</a>" in page(desk, "/", q=text)
 
 
+@pytest.mark.slow
 def test_a_search_in_a_queue_stays_in_it(desk):
     letters(title="Roof")
     assert ">Roof</a>" in page(desk, "/", q="roof", queue="paused")

@@ -52,7 +52,13 @@ def steps_of(page: timeline.TimelinePage) -> list[StepItem]:
     return [item for item in page.items if isinstance(item, StepItem)]
 
 
-@pytest.mark.parametrize("state", builders.STATES)
+@pytest.mark.parametrize(
+    "state",
+    [
+        state if state == "rewound" else pytest.param(state, marks=pytest.mark.slow)
+        for state in builders.STATES
+    ],
+)
 @pytest.mark.parametrize("tab", TABS)
 def test_every_tab_shows_every_state(desk, state, tab):
     assert "AgentState" in page_of(builders.STATES[state](), desk, tab)
@@ -174,6 +180,7 @@ def test_a_big_result_is_not_on_the_timeline_but_on_its_own_page(desk):
     assert "x" * 300_000 in page_of(history.session, desk, f"calls/{call.pk}/")
 
 
+@pytest.mark.slow
 def test_what_a_customer_or_a_tool_wrote_is_never_markup(desk):
     history = builders.asked(title="<script>alert(1)</script>")
     history.user("<script>alert(2)</script>")
@@ -286,6 +293,7 @@ def test_the_former_address_of_discarded_steps_still_leads_to_them(desk):
     assert answer["Location"] == f"/sessions/{session.pk}/branches/1/?queue=paused"
 
 
+@pytest.mark.slow
 def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
     operator = builders.actor()
     history = builders.looked_up()
@@ -323,6 +331,7 @@ def test_idle_time_is_folded_into_a_line(desk):
     assert "idle 2 h 14 min</li>" not in page_of(history.session, desk, "?gaps=hide")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query, steps",
     [

@@ -39,6 +39,7 @@ def decisions():
     return list(Approval.objects.order_by("pk").values_list("decision", flat=True))
 
 
+@pytest.mark.slow
 def test_like_calls_can_be_ticked(operator, three):
     assert 'form="batch"' not in operator.get("/inbox/").content.decode()
     text = operator.get("/inbox/?tool=issue_refund").content.decode()
@@ -46,6 +47,7 @@ def test_like_calls_can_be_ticked(operator, three):
     assert "Approve the ticked ones" in text
 
 
+@pytest.mark.slow
 def test_the_ticked_ones_are_approved_and_no_other(operator, three):
     answer = operator.post(ADDRESS, ticks(three[:2], text="All three are known"), follow=True)
     assert decisions() == ["approved", "approved", ""]
@@ -64,6 +66,7 @@ def test_the_ticked_ones_are_rejected_with_a_message(operator, three):
     assert set(Approval.objects.values_list("decision", "message")) == {("rejected", "Not today")}
 
 
+@pytest.mark.slow
 def test_one_that_somebody_else_has_decided_does_not_hold_up_the_others(operator, three):
     Approval.objects.filter(pk=three[1].pk).update(
         decision="rejected", decided_by="berta", decided_at=timezone.now()
@@ -85,6 +88,7 @@ def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):
     assert decisions()[0] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed, ticked, said",
     [
@@ -109,6 +113,7 @@ def test_what_was_typed_is_kept_where_no_call_of_the_tool_is_open(operator):
     assert 'value="The policy has lapsed"' in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_only_calls_of_one_tool_are_decided_together(operator, three):
     history = builders.looked_up()
     history.reply(calls=[("send_letter", {"text": "Dear"})])
@@ -120,6 +125,7 @@ def test_only_calls_of_one_tool_are_decided_together(operator, three):
     assert decisions() == ["", "", "", ""]
 
 
+@pytest.mark.slow
 def test_it_needs_a_login_the_permission_and_the_right_method(client, three):
     assert client.post(ADDRESS, ticks(three))["Location"].startswith("/login/")
     client.force_login(builders.user("viewer"))

@@ -232,6 +232,7 @@ def test_a_damaged_state_is_refused_with_its_place(found: dict[str, Any], text: 
         decode_state(json.dumps(found))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_damage_is_an_unreadable_state_or_none_at_all(data: st.DataObject) -> None:
     text = encode_state(full())

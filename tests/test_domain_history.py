@@ -242,6 +242,7 @@ def cost(messages: list[dict[str, Any]]) -> int:
     return total
 
 
+@pytest.mark.slow
 @given(histories, st.integers(0, 400), st.integers(0, 8))
 def test_truncation_keeps_its_promises_for_any_history(
     history: list[Message], budget: int, turns: int
@@ -275,6 +276,7 @@ def test_truncation_keeps_its_promises_for_any_history(
     assert replies + waiting_users >= min(turns, all_replies), "the last turns are kept"
 
 
+@pytest.mark.slow
 @given(histories, st.integers(0, 300), st.integers(0, 100))
 def test_a_greater_budget_never_keeps_less(history: list[Message], budget: int, more: int) -> None:
     messages = history_to_messages(history)

@@ -89,6 +89,7 @@ def test_a_phase_may_be_named_by_its_text() -> None:
         check("asleep", "done")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_python_without_asserts_refuses_just_the_same() -> None:
     program = """
 assert False, "asserts are on: this run proves nothing"
@@ -121,6 +122,7 @@ print(refused)
     assert (run.stdout, run.stderr) == ("8\n", "")
 
 
+@pytest.mark.slow
 def test_importing_the_domain_imports_no_framework() -> None:
     program = """
 import sys
@@ -183,4 +185,4 @@ class Walk(RuleBasedStateMachine):
         self.state = state
 
 
-TestWalk = Walk.TestCase
+TestWalk = pytest.mark.slow(Walk.TestCase)

@@ -183,6 +183,7 @@ def test_a_state_is_written_back_into_a_session_of_the_desk_as_a_repair() -> Non
         assert desk.texts(session)[0] == ("user", "Plan it.")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_another_conversation_takes_the_place_of_the_one_that_the_model_saw() -> None:
     with driving.desk() as desk:

@@ -106,6 +106,7 @@ def test_a_durable_agent_gives_the_same_result_and_effects_as_a_plain_one(kind):
     assert Counter(sample_agents.effects) == plain.effects
 
 
+@pytest.mark.slow
 def test_a_run_in_slices_of_one_step_gives_the_same(kind):
     plain = kind.plainly()
     durable = make_durable(kind.build())

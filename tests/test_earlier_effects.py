@@ -204,6 +204,7 @@ def refunding() -> Agent:
     return Agent(chat_generator=MockChatGenerator(response_fn=read_the_claim), tools=[look_up, refund])
 
 
+@pytest.mark.slow
 def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Desk) -> None:
     policy = ToolPolicy(approval=True, effect="moves money", identity=("claim_number",))
     desk.agent(refunding, policies={"look_up": ToolPolicy(idempotent=True), "refund": policy})
@@ -249,6 +250,7 @@ def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Des
 # Which calls need approval
 
 
+@pytest.mark.slow
 def test_a_call_of_a_tool_with_an_effect_is_held_whatever_its_arguments(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     assert paid() == ["A 100"]
@@ -258,6 +260,7 @@ def test_a_call_of_a_tool_with_an_effect_is_held_whatever_its_arguments(desk: De
     assert paid() == ["A 100", "B 80"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [
@@ -287,6 +290,7 @@ def test_a_tool_without_a_policy_is_held_for_the_arguments_that_ran_only(desk: D
     assert [approval.repeats_id] == approval.earlier
 
 
+@pytest.mark.slow
 def test_an_idempotent_tool_without_an_effect_is_never_held(desk: Desk) -> None:
     session = told(desk, begun(desk, look=ToolPolicy(idempotent=True)), ("look", {"claim": "A"}))
     assert told(desk, back(session), ("look", {"claim": "A"})).status == "idle"
@@ -299,6 +303,7 @@ def test_calls_that_differ_in_their_identity_are_not_held(desk: Desk) -> None:
     assert held(told(desk, session, paying("B", 100))) == [("B", 7)]
 
 
+@pytest.mark.slow
 def test_an_argument_that_a_call_leaves_out_does_not_tell_it_apart(desk: Desk) -> None:
     policy = ToolPolicy(effect="moves money", identity=("claim", "note"))
     session = told(desk, begun(desk, pay=policy), paying("A", 100))
@@ -321,6 +326,7 @@ def test_what_the_history_shows_holds_nothing(desk: Desk) -> None:
 # What is an effect
 
 
+@pytest.mark.slow
 def test_calls_that_failed_were_rejected_or_skipped_hold_nothing(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100, "fail"))
     session = told(desk, back(session), paying("B", 1))
@@ -338,6 +344,7 @@ def test_calls_that_failed_were_rejected_or_skipped_hold_nothing(desk: Desk) -> 
     assert held(told(desk, back(session), paying("E", 1))) == [("B", 1)]
 
 
+@pytest.mark.slow
 def test_a_call_in_doubt_holds_the_next_one(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     lose(desk, session, paying("A", 100, "die"))
@@ -346,6 +353,7 @@ def test_a_call_in_doubt_holds_the_next_one(desk: Desk) -> None:
     assert held(told(desk, back(session), paying("A", 80))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_a_call_that_was_to_run_again_holds_the_next_one(desk: Desk) -> None:
     """It was in doubt, and was discarded before it ran again."""
     session = begun(desk, pay=MONEY)
@@ -370,6 +378,7 @@ def lose(desk: Desk, session: Session, *calls: tuple[str, dict[str, Any]]) -> No
     actions.release(actor=SYSTEM, session_id=session.pk, reason="its worker died")
 
 
+@pytest.mark.slow
 def test_a_result_from_the_cache_is_no_effect(desk: Desk) -> None:
     policy = ToolPolicy(effect="asks a paid service", cache_ttl=60)
     session = told(desk, begun(desk, look=policy), ("look", {"claim": "A"}))
@@ -379,6 +388,7 @@ def test_a_result_from_the_cache_is_no_effect(desk: Desk) -> None:
     assert held(told(desk, back(session), ("look", {"claim": "B"}))) == [("A", 0)]
 
 
+@pytest.mark.slow
 def test_a_reused_result_is_no_effect_of_its_own(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = told(desk, back(session), paying("A", 100))
@@ -409,6 +419,7 @@ def test_what_was_entered_by_hand_is_an_effect(desk: Desk) -> None:
 # What a person has seen
 
 
+@pytest.mark.slow
 def test_what_a_person_has_seen_holds_no_later_call_with_other_arguments(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = approve(desk, told(desk, back(session), paying("B", 80)))
@@ -419,6 +430,7 @@ def test_what_a_person_has_seen_holds_no_later_call_with_other_arguments(desk: D
     assert requests(session)[0].repeats is not None
 
 
+@pytest.mark.slow
 def test_what_is_discarded_later_has_not_been_seen(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = approve(desk, told(desk, back(session), paying("B", 80)))
@@ -428,6 +440,7 @@ def test_what_is_discarded_later_has_not_been_seen(desk: Desk) -> None:
     assert told(desk, session, paying("D", 1)).status == "idle"
 
 
+@pytest.mark.slow
 def test_what_was_rejected_has_not_been_seen(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = told(desk, back(session), paying("B", 80))
@@ -437,12 +450,14 @@ def test_what_was_rejected_has_not_been_seen(desk: Desk) -> None:
     assert (held(session), paid()) == ([("A", 100)], ["A 100"])
 
 
+@pytest.mark.slow
 def test_an_equal_identity_holds_a_call_also_when_it_has_been_seen(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY_PER_CLAIM), paying("A", 100))
     session = approve(desk, told(desk, back(session), paying("A", 80)))
     assert held(told(desk, session, paying("A", 5))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_what_was_seen_in_one_session_counts_for_its_line(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     fork, other = forked(session), forked(session)
@@ -455,6 +470,7 @@ def test_what_was_seen_in_one_session_counts_for_its_line(desk: Desk) -> None:
     assert paid() == ["A 100", "B 1", "D 1", "E 1"]
 
 
+@pytest.mark.slow
 def test_a_request_that_need_not_hold_shows_what_has_been_seen_too(desk: Desk) -> None:
     session = approve(desk, told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100)))
     session = approve(desk, told(desk, back(session), paying("B", 80)))
@@ -472,12 +488,14 @@ def test_a_fork_is_held_for_what_its_source_did_also_after_the_fork(desk: Desk) 
     assert held(told(desk, fork, paying("B", 1))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_a_source_is_held_for_what_its_fork_did(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     told(desk, forked(session), paying("A", 100))
     assert held(told(desk, session, paying("B", 1))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_the_line_goes_on_to_forks_of_forks_and_to_siblings(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     fork = forked(session)
@@ -487,6 +505,7 @@ def test_the_line_goes_on_to_forks_of_forks_and_to_siblings(desk: Desk) -> None:
         assert held(told(desk, other, paying("B", 1))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_what_was_paid_before_the_fork_is_shown_by_both(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     last = Checkpoint.objects.visible_on(branch_of(session)).filter(kind="end").latest("position")
@@ -494,6 +513,7 @@ def test_what_was_paid_before_the_fork_is_shown_by_both(desk: Desk) -> None:
     assert told(desk, fork, paying("B", 1)).status == "idle"
 
 
+@pytest.mark.slow
 def test_another_session_of_the_agent_is_no_matter(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     forked(session)
@@ -519,6 +539,7 @@ def test_a_fork_that_is_made_while_the_session_runs_is_seen(desk: Desk) -> None:
 SLOWLY = ("look", {"claim": "slowly"})
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("policy", [MONEY, ToolPolicy(), MONEY_PER_CLAIM], ids=["tool", "none", "id"])
 def test_a_fork_that_pays_while_an_earlier_call_of_the_step_runs_is_seen(
@@ -540,6 +561,7 @@ def test_a_fork_that_pays_while_an_earlier_call_of_the_step_runs_is_seen(
     assert (session.status, effects) == ("idle", ["look slowly", "A 100", "look A", "A 100"])
 
 
+@pytest.mark.slow
 def test_an_interrupted_idempotent_call_runs_again_whatever_other_sessions_did(desk: Desk) -> None:
     """It is the same call, with the same key."""
     session = begun(desk, pay=ToolPolicy(idempotent=True, effect="moves money"))
@@ -555,6 +577,7 @@ def test_an_interrupted_idempotent_call_runs_again_whatever_other_sessions_did(d
 # What changes between the request and the call
 
 
+@pytest.mark.slow
 def test_a_call_that_was_approved_before_another_branch_paid_is_asked_about_again(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100))
     [approval] = requests(session)
@@ -571,6 +594,7 @@ def test_a_call_that_was_approved_before_another_branch_paid_is_asked_about_agai
     assert paid() == ["B 80", "A 100"]
 
 
+@pytest.mark.slow
 def test_a_payment_of_the_line_after_the_request_is_shown_before_the_approved_call_runs(desk: Desk) -> None:
     session = begun(desk, pay=ToolPolicy(approval=True))
     fork = forked(session)
@@ -583,6 +607,7 @@ def test_a_payment_of_the_line_after_the_request_is_shown_before_the_approved_ca
     assert paid() == ["B 80", "A 100"]
 
 
+@pytest.mark.slow
 def test_arguments_that_a_person_changed_to_those_of_another_effect_are_asked_about_again(desk: Desk) -> None:
     policy = ToolPolicy(approval=True, identity=("claim",))
     session = approve(desk, told(desk, begun(desk, pay=policy), paying("A", 100)))
@@ -599,6 +624,7 @@ def test_arguments_that_a_person_changed_to_those_of_another_effect_are_asked_ab
     assert desk.calls(session)[-1].ran_with == edited
 
 
+@pytest.mark.slow
 def test_arguments_that_are_asked_about_again_can_be_changed_back(desk: Desk) -> None:
     policy = ToolPolicy(approval=True, identity=("claim",))
     session = approve(desk, told(desk, begun(desk, pay=policy), paying("A", 100)))
@@ -608,6 +634,7 @@ def test_arguments_that_are_asked_about_again_can_be_changed_back(desk: Desk) ->
     assert (session.status, paid()) == ("idle", ["A 100", "B 80"])
 
 
+@pytest.mark.slow
 def test_a_call_in_doubt_that_runs_again_is_asked_about_if_another_branch_paid_meanwhile(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     lose(desk, session, paying("A", 100, "die"))
@@ -619,6 +646,7 @@ def test_a_call_in_doubt_that_runs_again_is_asked_about_if_another_branch_paid_m
     assert held(desk.run(session)) == [("B", 80)]
 
 
+@pytest.mark.slow
 def test_a_request_that_is_open_when_the_session_returns_shows_what_happened_since(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100), paying("B", 1))
     first, _ = requests(session)
@@ -648,6 +676,7 @@ def repaired(desk: Desk, **policies: ToolPolicy) -> Session:
     return desk.run(desk.resume(session))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policies", [{}, {"pay": MONEY}, {"pay": MONEY_PER_CLAIM}], ids=["none", "tool", "id"]
 )
@@ -662,11 +691,13 @@ def test_a_call_that_a_repair_carried_over_does_not_hold_the_same_call(
     actions.undo(actor=SYSTEM, session_id=session.pk, reason="x")
 
 
+@pytest.mark.slow
 def test_a_call_and_its_copy_are_shown_as_one_effect(desk: Desk) -> None:
     session = repaired(desk, pay=MONEY)
     assert held(told(desk, back(session), paying("C", 1))) == [("B", 7), ("A", 100)]
 
 
+@pytest.mark.slow
 def test_after_a_repair_is_undone_its_copies_hold_nothing(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     lose(desk, session, paying("A", 100), paying("B", 7, "die"))
@@ -680,6 +711,7 @@ def test_after_a_repair_is_undone_its_copies_hold_nothing(desk: Desk) -> None:
     assert session.status == "idle"
 
 
+@pytest.mark.slow
 def test_a_copy_that_a_person_skipped_does_not_show_that_the_original_ran(desk: Desk) -> None:
     session = begun(desk, pay=MONEY)
     lose(desk, session, paying("A", 100), paying("B", 7, "die"))
@@ -694,6 +726,7 @@ def test_a_copy_that_a_person_skipped_does_not_show_that_the_original_ran(desk: 
     assert held(told(desk, session, paying("C", 1))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_a_repair_keeps_what_an_approved_request_has_shown(desk: Desk) -> None:
     session = approve(desk, told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100)))
     session = told(desk, back(session), paying("A", 80), paying("B", 1))
@@ -706,6 +739,7 @@ def test_a_repair_keeps_what_an_approved_request_has_shown(desk: Desk) -> None:
     assert (session.status, paid()) == ("idle", ["A 100", "A 80"])
 
 
+@pytest.mark.slow
 def test_a_call_whose_copy_ran_is_held_when_the_repair_is_undone(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100), paying("B", 7))
     first, second = requests(session)
@@ -728,6 +762,7 @@ def test_a_call_whose_copy_ran_is_held_when_the_repair_is_undone(desk: Desk) -> 
 # Interplay
 
 
+@pytest.mark.slow
 def test_an_allowance_does_not_let_a_call_follow_an_effect_unseen(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100))
     session = approve(desk, session, for_session=True)
@@ -736,6 +771,7 @@ def test_an_allowance_does_not_let_a_call_follow_an_effect_unseen(desk: Desk) ->
     assert (held(session), paid()) == ([("B", 1), ("A", 100)], ["A 100", "B 1"])
 
 
+@pytest.mark.slow
 def test_undo_shows_the_payment_again_and_holds_for_the_other_branch_only(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = approve(desk, told(desk, back(session), paying("B", 80)))
@@ -743,6 +779,7 @@ def test_undo_shows_the_payment_again_and_holds_for_the_other_branch_only(desk: 
     assert held(told(desk, session, paying("C", 1))) == [("B", 80)]
 
 
+@pytest.mark.slow
 def test_of_several_calls_of_a_step_each_is_held(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY, look=ToolPolicy(idempotent=True)), paying("A", 100))
     session = told(desk, back(session), paying("B", 1), ("look", {"claim": "B"}), paying("C", 2))
@@ -755,6 +792,7 @@ def test_of_several_calls_of_a_step_each_is_held(desk: Desk) -> None:
     assert sorted(paid()) == ["A 100", "B 1", "C 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_sessions_of_a_line_never_start_at_the_same_time(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
@@ -822,6 +860,7 @@ def test_a_session_that_discarded_nothing_and_has_no_forks_costs_no_query(desk: 
     assert queries_of(asked_of(desk, session)) == []
 
 
+@pytest.mark.slow
 def test_the_queries_do_not_grow_with_branches_and_forks(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))
     session = approve(desk, told(desk, back(session), paying("B", 1)))
@@ -864,6 +903,7 @@ def test_a_run_asks_once_for_each_call_that_may_be_held(desk: Desk, monkeypatch:
     assert asked == ["pay", "pay"]
 
 
+@pytest.mark.slow
 def test_a_branch_is_not_read_for_each_effect(desk: Desk) -> None:
     """Many effects are one query, and the request keeps them all."""
     session = begun(desk, pay=MONEY)

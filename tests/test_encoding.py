@@ -95,11 +95,13 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.slow
 @given(values)
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(decode(through_a_database(encode(value))), value)
 
 
+@pytest.mark.slow
 @given(values)
 def test_nothing_is_lost_of_what_can_be_stored(value: Any) -> None:
     assert encode_lossy(value) == (encode(value), False)
@@ -176,6 +178,7 @@ results = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(results)
 def test_a_result_comes_back_in_the_order_of_its_keys(value: Any) -> None:
     data, lossy = encode_result(value)

@@ -94,6 +94,7 @@ def test_a_parked_session_has_a_cause_too(build):
     assert builders.waiting_for_approval().failure is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
 def test_sessions_of_earlier_versions_get_their_causes_by_0016():
     apps = migrate("0015_long_term_memory")

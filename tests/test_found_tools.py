@@ -92,6 +92,7 @@ def test_each_step_in_a_slice_of_its_own_has_the_tools_that_were_found(build: Ca
     assert comparable(outcome.result) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_a_run_that_was_killed_at_any_write_has_them_too(build: Callable[[], Agent], committed: bool) -> None:
     plain = plainly(build)

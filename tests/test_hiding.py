@@ -245,6 +245,7 @@ def test_after_50_matches_only_those_of_4096_bytes_are_found():
     assert mask.text("<a> " * 50 + after) == f"{HIDDEN} " * 50 + f"{HIDDEN} seen <{'y' * 9000}> seen"
 
 
+@pytest.mark.slow
 def test_what_matches_too_often_for_linear_time_is_hidden_from_there():
     mask = Mask.of([], ["a"])
     assert mask.text("a b " * 2_000) == f"{HIDDEN} b " * 2_000
@@ -383,6 +384,7 @@ FORMATS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 @settings(max_examples=40)
 @given(name=NAMES, secret=SECRET, plain=PLAIN)
@@ -398,6 +400,7 @@ def test_no_value_of_a_hidden_name_shows_in_any_format(form, name, secret, plain
         rest = rest[rest.index(piece) + len(piece) :]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(OPENINGS) | PLAIN, max_size=40).map("".join))
 def test_no_text_makes_it_fail(text):
     assert isinstance(MASK._hider.text(text), str)
@@ -413,6 +416,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, JSON)
 def test_a_form_gives_back_what_was_typed_or_is_refused(typed, original):
     assert json.dumps(MASK.restore(MASK.json(original), original)) == json.dumps(original)
@@ -483,6 +487,7 @@ def test_150_kb_of_json_are_masked_at_once(first, unit, last):
     assert time.process_time() - started < 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     ["iban: ", 'iban: "', 'iban: \\"', "iban: [", "iban=", '{"name": "iban", ', "iban:\n", "a,iban\n"],
@@ -507,6 +512,7 @@ def test_a_megabyte_takes_seconds_at_most(unit, closing):
     assert time.process_time() - started < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern", [r"(a+)+$", "(?s)a.*b|a", r"(\w+\s?)+x", r"[\w.]+@[\w.]+\w", r"\d{3}", "(a|b)*a(a|b){12}"]
 )

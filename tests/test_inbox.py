@@ -54,6 +54,7 @@ def all_kinds() -> None:
         build(title="S9")
 
 
+@pytest.mark.slow
 def test_every_kind_is_in_one_list_the_oldest_first_with_counts(desk):
     all_kinds()
     assert titles(desk) == ["S1approval", "S2doubt", "S3failed", "S4stuck"]
@@ -63,6 +64,7 @@ def test_every_kind_is_in_one_list_the_oldest_first_with_counts(desk):
     assert "Inbox 4 Sessions" in text_of(desk, "/workers/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, title",
     [("approval", "S1approval"), ("doubt", "S2doubt"), ("failed", "S3failed"), ("stuck", "S4stuck")],
@@ -73,11 +75,13 @@ def test_a_chip_leaves_one_kind(desk, kind, title):
     assert "1 to decide, the oldest " in text_of(desk, f"/inbox/?kind={kind}")
 
 
+@pytest.mark.slow
 def test_of_one_tool_it_is_not_said_how_many_calls_wait(desk):
     all_kinds()
     assert "to decide, the oldest" not in text_of(desk, "/inbox/?tool=issue_refund")
 
 
+@pytest.mark.slow
 def test_the_chips_of_the_kinds_say_that_they_lead_out_of_one_tool(desk):
     all_kinds()
     page = desk.get("/inbox/?kind=approval&tool=issue_refund").content.decode()
@@ -88,6 +92,7 @@ def test_the_chips_of_the_kinds_say_that_they_lead_out_of_one_tool(desk):
     assert "tool=" not in chips
 
 
+@pytest.mark.slow
 def test_an_empty_inbox_says_so(desk):
     assert "Nothing needs attention." in text_of(desk)
     assert "Nothing matches. Show the whole inbox" in text_of(desk, "/inbox/?kind=doubt")
@@ -107,6 +112,7 @@ def test_the_former_addresses_lead_to_it(desk, old, new):
     assert desk.get(old)["Location"] == new
 
 
+@pytest.mark.slow
 def test_filters_and_mine_narrow_all_kinds_and_the_counts(desk):
     all_kinds()
     mine = Session.objects.get(title="S2doubt")
@@ -120,6 +126,7 @@ def test_filters_and_mine_narrow_all_kinds_and_the_counts(desk):
     assert titles(desk, "customer=nobody") == []
 
 
+@pytest.mark.slow
 def test_saved_views_are_chips_of_the_inbox_and_one_of_it_opens_there(desk):
     all_kinds()
     owner = User.objects.get(username="anna")
@@ -138,6 +145,7 @@ def test_the_inbox_of_the_demo_says_what_to_type(desk):
     assert "Demo data." not in text_of(desk)
 
 
+@pytest.mark.slow
 def test_pages_follow_each_other_without_loss_or_repetition():
     all_kinds()
     same = minutes_ago(10)
@@ -164,6 +172,7 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
     assert desk.get("/inbox/", {"after": after}).status_code == 400
 
 
+@pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
     with django_assert_num_queries(27):
@@ -174,6 +183,7 @@ def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django
         desk.get("/inbox/")
 
 
+@pytest.mark.slow
 def test_counts_are_exact_up_to_99():
     now = timezone.now()
     for _ in range(100):
@@ -185,6 +195,7 @@ def test_counts_are_exact_up_to_99():
     assert str(inbox.counts(now)["stuck"]) == "99"
 
 
+@pytest.mark.slow
 def test_sessions_that_failed_for_one_reason_are_one_line_that_opens_into_all_of_them(desk):
     for number in range(10):
         builders.failed(title=f"S{number}", created_at=minutes_ago(60 - number))
@@ -213,6 +224,7 @@ def test_causes_are_found_without_reading_their_members():
     assert causes.read_causes(Q(pk__in=[])) == []
 
 
+@pytest.mark.slow
 def test_a_card_says_what_will_happen_why_and_until_when(desk):
     history = builders.refunding(customer="Maria Santos")
     history.ask(history.calls[-1], expires_at=timezone.now() + timedelta(minutes=53, seconds=30))
@@ -229,6 +241,7 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     )
 
 
+@pytest.mark.slow
 def test_what_the_agent_noted_for_itself_is_no_finding(desk):
     history = builders.looked_up()
     ToolCall.objects.update(result={"policy": "POL-7", "active": True, "limit": 500.0, "claims": ["CLM-1"]})
@@ -266,6 +279,7 @@ def correct(session: Session, role: str, text: str, **how) -> Session:
     )
 
 
+@pytest.mark.slow
 def test_a_finding_that_a_person_corrected_is_the_one_that_the_model_read(desk):
     history = builders.looked_up()
     session = refunding_after(history)
@@ -279,6 +293,7 @@ def test_a_finding_that_a_person_corrected_is_the_one_that_the_model_read(desk):
     assert "lookup_policy It is in arrears. (corrected by sue) Claim" in text_of(desk)
 
 
+@pytest.mark.slow
 def test_words_that_a_person_corrected_are_those_that_the_model_read(desk):
     session = refunding_after(builders.looked_up())
     correct(session, "user", "Is my windscreen covered by POL-8?", rewind=True)
@@ -290,6 +305,7 @@ def test_words_that_a_person_corrected_are_those_that_the_model_read(desk):
     assert "covered by POL-7" not in text
 
 
+@pytest.mark.slow
 def test_a_correction_after_the_call_was_asked_for_says_that_the_model_had_asked_before(desk):
     session = refunding_after(builders.looked_up())
     correct(session, "tool", "It has lapsed.")
@@ -308,6 +324,7 @@ def test_what_is_hidden_stays_hidden_in_a_corrected_finding(desk, settings):
     assert "d7" not in re.sub(r"[0-9a-f-]{36,}", "", text)
 
 
+@pytest.mark.slow
 def test_findings_are_about_what_the_call_is_about(desk):
     history = builders.looked_up()
     for policy in ("POL-8", "POL-9"):
@@ -346,6 +363,7 @@ def test_an_approval_decided_in_the_inbox_returns_to_it_as_it_was_filtered(desk)
     assert answer["Location"] == "/inbox/?kind=approval&agent=claims"
 
 
+@pytest.mark.slow
 def test_rejecting_from_the_inbox_stays_in_the_inbox(desk):
     session = builders.waiting_for_approval()
     page = desk.get("/inbox/?kind=approval").content.decode()
@@ -373,6 +391,7 @@ def test_no_other_page_can_be_named_to_return_to(desk, back):
     assert answer["Location"] == f"/sessions/{session.pk}/"
 
 
+@pytest.mark.slow
 def test_like_approvals_are_edited_one_by_one_and_decided_together(desk):
     approvals = [
         Approval.objects.get(session=builders.waiting_for_approval(title=f"S{number}")) for number in range(3)
@@ -410,6 +429,7 @@ def test_a_wrong_argument_stops_only_its_own_call(desk):
     assert list(Approval.objects.order_by("pk").values_list("decision", flat=True)) == ["", "approved"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "worker, sentence",
     [
@@ -439,6 +459,7 @@ def test_a_call_in_doubt_says_all_that_is_known_of_it(desk, worker, sentence):
     assert warns is (worker is None or "stopped_at" not in worker)
 
 
+@pytest.mark.slow
 def test_the_three_outcomes_open_the_same_dialog_with_one_chosen(desk):
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, status="doubt")
@@ -455,6 +476,7 @@ def test_the_three_outcomes_open_the_same_dialog_with_one_chosen(desk):
         assert f'value="{decision}"' in chosen
 
 
+@pytest.mark.slow
 def test_an_open_inbox_is_sent_again_only_when_it_has_changed(desk):
     session = builders.waiting_for_approval()
     page = desk.get("/inbox/").content.decode()
@@ -468,6 +490,7 @@ def test_an_open_inbox_is_sent_again_only_when_it_has_changed(desk):
     assert "<html" not in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_a_viewer_sees_the_inbox_and_decides_nothing(client):
     all_kinds()
     client.force_login(builders.user("viewer"))

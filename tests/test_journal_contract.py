@@ -728,6 +728,7 @@ def test_a_result_is_shown_to_the_model_as_the_same_text_when_it_is_replayed(ada
     assert repr(decode(record.result)) == repr(ODD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     ["", "x" * 10_000_000, None, False, 0, [], {}, encode(math.nan), "null", '"', "\\"],

@@ -79,6 +79,7 @@ def stored(adapter: Adapter) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_run_in_slices_of_one_step_gives_what_the_plain_agent_gives(kind: Kind, make: Make) -> None:
     plain = kind.plainly()
     durable = make_durable(kind.build())

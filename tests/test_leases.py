@@ -131,6 +131,7 @@ def test_of_many_that_claim_at_once_one_wins() -> None:
     assert (fresh(session).worker, fresh(session).epoch) == (won[0].worker, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_of_many_people_who_answer_at_once_one_decides() -> None:
     session = builders.waiting_for_approval()
@@ -277,6 +278,7 @@ def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:
     assert recovery.sweep(later.next_run_at)[-1] == later.pk
 
 
+@pytest.mark.slow
 def test_the_sweep_changes_nothing_where_all_is_well() -> None:
     for build in builders.STATES.values():
         if build is not builders.lost:
@@ -381,6 +383,7 @@ def lost_and_expired(number: int) -> list[Session]:
     return [*lost, *worn_out, *waiting]
 
 
+@pytest.mark.slow
 def test_a_sweep_makes_as_many_queries_for_many_sessions_as_for_few() -> None:
     # Three that look for what there is to do; for the requests that have expired a lock, a read and three writes; for
     # the lost sessions a lock, a write for each of two kinds, and their events.

@@ -308,6 +308,7 @@ def test_a_script_of_keyed_messages_that_is_killed_anywhere_and_run_again_is_exa
     assert killed >= 36
 
 
+@pytest.mark.slow
 def test_without_keys_a_killed_turn_is_resumed_by_equal_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +321,7 @@ def test_without_keys_a_killed_turn_is_resumed_by_equal_messages(
     assert killed >= 20
 
 
+@pytest.mark.slow
 def test_other_messages_after_a_kill_are_the_turn_behind_the_unfinished_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

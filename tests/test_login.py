@@ -117,6 +117,7 @@ def test_a_name_that_is_too_long_to_be_stored_is_answered_and_counted_like_a_wro
     assert attempt("x" * 300, door=door).status_code == 429
 
 
+@pytest.mark.slow
 def test_one_address_that_tries_many_names_is_kept_out():
     builders.user("viewer", "vera")
     fail(50, *(f"name{number}" for number in range(25)))
@@ -124,6 +125,7 @@ def test_one_address_that_tries_many_names_is_kept_out():
     assert signed_in(attempt("vera", PASSWORD, address="192.0.2.2"))
 
 
+@pytest.mark.slow
 def test_an_account_of_ones_own_does_not_clear_the_address():
     builders.user("viewer", "mallory")
     fail(40, *(f"name{number}" for number in range(20)))
@@ -132,6 +134,7 @@ def test_an_account_of_ones_own_does_not_clear_the_address():
     assert attempt("mallory", PASSWORD).status_code == 429
 
 
+@pytest.mark.slow
 def test_one_name_that_is_tried_from_many_addresses_is_closed():
     for number in range(50):
         attempt(address=f"198.51.100.{number // 4}")

@@ -90,6 +90,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @example(["\x1f@00"], None, True)
 @given(JSON, st.sampled_from([None, 2]), st.booleans())
 def test_no_shape_of_json_lets_a_hidden_value_through(value, indent, as_text):
@@ -99,6 +100,7 @@ def test_no_shape_of_json_lets_a_hidden_value_through(value, indent, as_text):
     assert "seen" in shown
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_without_anything_to_hide_everything_is_shown(value):
     assert Mask.none().json(value) is value
@@ -183,6 +185,7 @@ def test_an_edit_shows_nothing_that_was_hidden(value, name):
     assert "S3CRET" not in json.dumps(MASK.json(restored))
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_an_untouched_form_changes_nothing(value):
     secret = {"iban": value, "list": [value, {"iban": value}], "to": "ada@example.org"}

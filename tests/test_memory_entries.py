@@ -64,6 +64,7 @@ def rewind_to_start(session: Session) -> Session:
     )
 
 
+@pytest.mark.slow
 def test_what_a_session_learned_a_later_one_of_the_same_customer_recalls(desk: driving.Desk) -> None:
     session = learned(desk)
     entry = MemoryEntry.objects.get()
@@ -72,6 +73,7 @@ def test_what_a_session_learned_a_later_one_of_the_same_customer_recalls(desk: d
     assert recalled(desk).endswith(f": {MAIL}")
 
 
+@pytest.mark.slow
 def test_nothing_of_another_customer_or_another_agent_is_recalled(desk: driving.Desk) -> None:
     learned(desk)
     assert recalled(desk, customer="Bob") == "Nothing is remembered about this."
@@ -79,6 +81,7 @@ def test_nothing_of_another_customer_or_another_agent_is_recalled(desk: driving.
     assert recalled(desk) == "Nothing is remembered about this."
 
 
+@pytest.mark.slow
 def test_a_session_without_a_customer_remembers_and_recalls_nothing(desk: driving.Desk) -> None:
     why = "Nothing is remembered across sessions here: this session names no customer."
     [call] = desk.calls(learned(desk, customer=""))
@@ -109,6 +112,7 @@ def test_a_call_that_runs_again_after_a_kill_stores_nothing_twice(
     assert [(call.status, call.attempt) for call in desk.calls(session)] == [("done", 2)]
 
 
+@pytest.mark.slow
 def test_what_was_remembered_on_a_discarded_branch_is_an_effect_and_is_not_recalled_until_an_undo(
     desk: driving.Desk,
 ) -> None:
@@ -120,6 +124,7 @@ def test_what_was_remembered_on_a_discarded_branch_is_an_effect_and_is_not_recal
     assert recalled(desk).endswith(f": {MAIL}")
 
 
+@pytest.mark.slow
 def test_a_rewind_says_that_what_was_remembered_is_not_undone(desk: driving.Desk) -> None:
     session = learned(desk)
     start = Checkpoint.objects.filter(branch__session=session, kind="start").get()
@@ -129,6 +134,7 @@ def test_a_rewind_says_that_what_was_remembered_is_not_undone(desk: driving.Desk
     assert consequences.of_rewind(builders.context_of(session), start).effects == []
 
 
+@pytest.mark.slow
 def test_a_fork_recalls_what_its_own_history_shows_though_its_source_has_discarded_it(
     desk: driving.Desk,
 ) -> None:
@@ -159,6 +165,7 @@ def test_a_repair_of_the_step_that_remembered_discards_nothing(desk: driving.Des
     assert not item.discarded
 
 
+@pytest.mark.slow
 def test_with_an_embedder_entries_are_found_by_meaning_also_those_that_a_person_edited(
     desk: driving.Desk,
 ) -> None:
@@ -182,6 +189,7 @@ def test_with_an_embedder_entries_are_found_by_meaning_also_those_that_a_person_
     assert entry.embedder.startswith("Topics:")
 
 
+@pytest.mark.slow
 def test_an_erased_entry_is_in_no_table_and_the_audit_trail_does_not_say_what_it_was(
     desk: driving.Desk,
 ) -> None:
@@ -197,6 +205,7 @@ def test_an_erased_entry_is_in_no_table_and_the_audit_trail_does_not_say_what_it
     assert event.description == "erased an entry of the long-term memory"
 
 
+@pytest.mark.slow
 def test_deleting_a_session_deletes_what_was_learned_from_it(desk: driving.Desk) -> None:
     session = learned(desk)
     Session.objects.filter(pk=session.pk).update(branch=None)
@@ -237,6 +246,7 @@ def supervisor(client: Client) -> Client:
     return client
 
 
+@pytest.mark.slow
 def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_learned(
     supervisor: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -292,6 +302,7 @@ def test_an_entry_is_edited_and_erased_from_its_page(supervisor: Client) -> None
     assert "Calls are fine" not in trail
 
 
+@pytest.mark.slow
 def test_what_is_hidden_in_an_entry_is_shown_searched_and_edited_by_the_same_rules(
     client: Client, supervisor: Client, settings: LazySettings
 ) -> None:

@@ -66,6 +66,7 @@ def ttls(mirror: MirrorSessions, session: Session) -> set[int]:
     return {mirror.client.ttl(f"agent:{kind}:{session.pk}") for kind in ("state", "messages", "log")}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_session_of_the_desk_and_one_in_the_journal_have_the_same_structures(
     mirror: MirrorSessions, redis_url: str
@@ -124,6 +125,7 @@ def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessio
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("state_name", builders.STATES)
 def test_what_was_mirrored_commit_by_commit_is_what_a_rebuild_makes(
@@ -166,6 +168,7 @@ def test_after_a_rewind_the_mirror_follows_the_present_branch_and_after_undoing_
     assert (facts["branch"], facts["status"], talk) == ("1", "complete", before[1])
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_time_begins_when_a_session_has_ended_and_stops_when_it_continues(
     mirror: MirrorSessions,
@@ -252,6 +255,7 @@ def mirror_url(mirror: MirrorSessions) -> str:
     return f"redis://{server['host']}:{server['port']}/0"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_sweep_finds_what_the_mirror_lacks_and_then_looks_at_them_in_turn(
     mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
@@ -377,6 +381,7 @@ def is_mirrored(mirror: MirrorSessions, session: Session) -> Callable[[], bool]:
     return lambda: mirror.client.hget(f"agent:state:{session.pk}", "change") == change
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_each_commit_is_mirrored_and_so_is_what_people_do_and_delete(
     mirror: MirrorSessions, redis_url: str
@@ -393,6 +398,7 @@ def test_each_commit_is_mirrored_and_so_is_what_people_do_and_delete(
         wait_for(lambda: not mirror.client.exists(f"agent:state:{session.pk}"), "the mirror to forget it")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failure", ["absent", "stalled"])
 def test_a_server_that_is_absent_or_stalled_delays_and_fails_no_step_and_is_written_afterwards(

@@ -39,6 +39,7 @@ def spoken(message: ChatMessage) -> str:
     return str(results[0].result) if results else message.text or ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each_step_alone", [False, True])
 @pytest.mark.parametrize(
     "build",
@@ -67,6 +68,7 @@ def test_the_input_is_what_the_model_was_given(build: Callable[[], Agent], each_
     sample_agents.effects.clear()
 
 
+@pytest.mark.slow
 def test_the_page_shows_output_tokens_tools_and_cost_and_is_linked_from_the_timeline(
     operator: Client, settings: Any
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_call_that_failed_and_one_of_a_hook_say_so(operator: Client) -> None:
     assert "What the hook gave its generator is not on record." in text
 
 
+@pytest.mark.slow
 def test_the_page_costs_the_same_for_a_long_history(operator: Client, django_assert_num_queries: Any) -> None:
     for steps in (2, 80):
         history = builders.asked()

@@ -161,6 +161,7 @@ def test_a_server_may_name_the_time_of_the_next_try() -> None:
 # Transient ones
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", TRANSIENT, ids=name)
 def test_a_passing_failure_is_tried_again_later_and_the_session_ends(desk: Desk, error: Exception) -> None:
     desk.agent(failing(error))
@@ -223,6 +224,7 @@ def test_after_too_many_failures_a_person_is_asked_and_told_why(desk: Desk) -> N
     assert effects() == ALL
 
 
+@pytest.mark.slow
 def test_resuming_begins_to_count_anew(desk: Desk) -> None:
     desk.agent(failing(*[TimeoutError("slow")] * 5))
     session = desk.start()
@@ -243,6 +245,7 @@ def test_whoever_does_not_want_to_wait_resumes_it_at_once(desk: Desk) -> None:
     assert desk.run(session).phase == Phase.DONE
 
 
+@pytest.mark.slow
 def test_failures_with_progress_between_them_do_not_add_up(desk: Desk) -> None:
     """Each reply that arrived counts as progress, however often the model fails in between."""
     slow = TimeoutError("slow")
@@ -304,6 +307,7 @@ def test_a_pause_that_was_asked_for_comes_before_the_next_try(desk: Desk) -> Non
 # Permanent ones
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", PERMANENT, ids=name)
 def test_a_lasting_failure_is_told_at_once_and_goes_on_when_it_is_mended(
     desk: Desk, error: Exception
@@ -404,6 +408,7 @@ def test_a_summariser_that_fails_is_the_hooks_business_and_stops_the_run_clearly
     assert effects() == [f"fast(q{n})" for n in range(7)]
 
 
+@pytest.mark.slow
 def test_a_followup_turn_may_fail_and_the_turn_before_it_stays(desk: Desk) -> None:
     desk.agent(failing(None, None, APIStatusError(400)))
     session = desk.run(desk.start())

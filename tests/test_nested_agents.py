@@ -173,6 +173,7 @@ def test_an_agent_that_would_run_past_an_approval_is_published_with_that_problem
     assert "runs an agent with the tool 'pay', which needs approval" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_card_of_a_call_in_doubt_names_the_tools_of_the_agent_inside(client: Client) -> None:
     session = builders.in_doubt()

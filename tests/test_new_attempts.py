@@ -71,6 +71,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     adapter.close()
 
 
+@pytest.mark.slow
 def test_a_journals_resume_lets_the_call_be_tried_again_with_the_same_key(
     reopen: Callable[..., MemoryJournal],
 ) -> None:
@@ -140,6 +141,7 @@ def test_resume_starts_a_new_attempt_each_time_and_the_history_shows_them_all(de
     assert names().count("model(0)") == 1
 
 
+@pytest.mark.slow
 def test_a_resumed_call_that_is_not_idempotent_waits_for_approval_and_can_be_rejected(desk: Desk) -> None:
     desk.agent(paying(1))
     session = desk.run(desk.resume(failed(desk, desk.start())))
@@ -152,6 +154,7 @@ def test_a_resumed_call_that_is_not_idempotent_waits_for_approval_and_can_be_rej
     assert len(payments()) == 1
 
 
+@pytest.mark.slow
 def test_an_approved_attempt_runs_once(desk: Desk) -> None:
     desk.agent(paying(1))
     session = desk.run(desk.resume(failed(desk, desk.start())))
@@ -255,6 +258,7 @@ def test_a_journals_resume_lets_the_model_be_asked_again_that_named_an_unknown_t
     ]
 
 
+@pytest.mark.slow
 def test_a_hook_that_prepares_the_context_runs_again_with_the_step(desk: Desk) -> None:
     @hook
     def remind(state: State) -> None:
@@ -276,6 +280,7 @@ def test_a_hook_that_prepares_the_context_runs_again_with_the_step(desk: Desk) -
     ]
 
 
+@pytest.mark.slow
 def test_resume_asks_the_model_again_that_named_an_unknown_tool_and_undo_returns(
     desk: Desk, client: Client
 ) -> None:

@@ -70,6 +70,7 @@ def test_odd_messages_come_back_whole(message: ChatMessage) -> None:
     assert message_from(unpack(row(message))) == message
 
 
+@pytest.mark.slow
 @given(messages)
 def test_the_text_is_stored_in_its_column_and_nowhere_else(message: ChatMessage) -> None:
     marked = "\u2603 the words"

@@ -64,6 +64,7 @@ def writing(session: Session, text: str, **fields: Any) -> None:
     partial_replies.write(session.pk, replace(written, **fields))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [SlowModel, SlowAwaitedModel])
 def test_an_open_page_shows_the_reply_while_it_is_written_and_then_the_one_that_is_stored(
     desk: Desk, anna: Client, model: type
@@ -175,6 +176,7 @@ def test_a_poll_brings_only_the_reply_and_then_204(
         assert ask(anna, f"{address}&reply=1.2.1").status_code == 204
 
 
+@pytest.mark.slow
 def test_what_is_committed_takes_the_place_of_what_was_being_written(anna: Client) -> None:
     history = builders.looked_up()
     session = history.rest("running")
@@ -194,6 +196,7 @@ def test_what_another_run_or_call_has_left_is_not_shown(anna: Client, other: dic
     assert "Left behind" not in page_of(anna, session)
 
 
+@pytest.mark.slow
 def test_the_text_of_a_lost_run_disappears_when_the_session_is_queued_again(anna: Client) -> None:
     session = builders.lost()
     writing(session, "Left behind")

@@ -205,6 +205,7 @@ def test_a_pause_that_was_requested_while_the_model_was_asked_lets_no_call_start
     assert "fast(a)" not in sample_agents.effects
 
 
+@pytest.mark.slow
 def test_after_a_rewind_a_call_that_ran_before_is_held_and_not_started(desk: Desk) -> None:
     desk.agent(lambda: asking(REFUND))
     session = desk.run(desk.start())

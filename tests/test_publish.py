@@ -156,6 +156,7 @@ LAZY = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tools", ["[Remote()]", "SearchableToolset([Remote()])"], ids=["remote", "searched"])
 def test_tools_that_are_listed_later_are_published_by_the_run_that_warms_them_up(
     write: Write, tools: str

@@ -170,6 +170,7 @@ def test_a_call_that_ended_before_the_hooks_ran_is_in_doubt_unless_it_is_idempot
     assert effects == ["model(0)", "card(Ann)", "card(Bob)"]
 
 
+@pytest.mark.slow
 def test_the_text_of_a_failure_that_ends_the_turn_is_not_stored(desk: Desk) -> None:
     desk.agent(
         lambda: Agent(

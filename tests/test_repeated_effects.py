@@ -103,6 +103,7 @@ def test_a_refund_that_was_given_before_a_rewind_is_held_and_not_given_again() -
     ]
 
 
+@pytest.mark.slow
 def test_the_recorded_results_are_used_and_the_agent_goes_on() -> None:
     after = run(rewound(run(started())))
     replies = asked()
@@ -153,6 +154,7 @@ def test_nothing_is_held_where_nothing_was_left_behind() -> None:
     assert not Approval.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_call_that_a_person_skips_after_a_rewind_leaves_the_first_ones_effect_alone() -> None:
     """A repair of a held session: the call is answered by hand, and does not run."""
     after = run(rewound(run(started())))
@@ -218,6 +220,7 @@ def test_a_message_that_was_replaced_is_what_the_model_reads() -> None:
     assert "refunded 7 for B2" not in read[: read.index("And now?")]
 
 
+@pytest.mark.slow
 def test_an_allowed_tool_runs_without_being_asked_for_until_the_session_ends() -> None:
     session = run(started("sample-refunds"))
     first, second = open_approvals(session)
@@ -233,6 +236,7 @@ def test_an_allowed_tool_runs_without_being_asked_for_until_the_session_ends() -
     assert Allowance.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.slow
 def test_an_allowance_does_not_let_a_repetition_through() -> None:
     """It says that the tool may run; not that it may do again what a discarded branch has done."""
     session = run(started("sample-refunds"))

@@ -108,6 +108,7 @@ def test_the_command_line_acts_in_the_name_of_whoever_uses_it() -> None:
     assert all(actor.may(permission) for permission in StaffPermission)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["failed", "in_doubt", "waiting_for_approval", "rewound", "done", "lost"])
 def test_a_viewer_is_offered_no_dialog_that_their_role_refuses(client: Client, state: str) -> None:
     session = builders.STATES[state]()
@@ -123,6 +124,7 @@ def test_a_viewer_is_offered_no_dialog_that_their_role_refuses(client: Client, s
         assert re.findall(r'hx-get="(/sessions/[^"]*)"[^>]*dialog-body', answer.content.decode()) == [], page
 
 
+@pytest.mark.slow
 def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow_it(client: Client) -> None:
     builders.failed()
     client.force_login(builders.user("viewer"))

@@ -180,6 +180,7 @@ TURNS: dict[str, tuple[dict[str, Any], list[Turn]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "in_file, is_async", [(False, False), (True, False), (True, True)], ids=["memory", "file", "async"]
 )
@@ -279,6 +280,7 @@ class Died(BaseException):
     """Stands for SIGKILL."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [True, False], ids=["after", "before"])
 def test_the_inputs_of_a_later_turn_survive_a_kill_at_any_write(
     committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,7 @@ def test_a_view_is_its_owners_until_it_is_shared(actor, django_assert_num_querie
     assert views_for(other.user) == ([theirs], [shared])
 
 
+@pytest.mark.slow
 def test_a_chip_counts_what_its_view_shows_to_this_person(actor, client, django_assert_num_queries):
     for _ in range(2):
         builders.paused(assignee=actor.user)
@@ -73,6 +74,7 @@ def test_a_chip_counts_what_its_view_shows_to_this_person(actor, client, django_
         assert count_views([], actor.user, now) == {}
 
 
+@pytest.mark.slow
 def test_the_count_of_a_view_ends_at_99(actor):
     for _ in range(100):
         builders.History().rest("paused")

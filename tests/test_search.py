@@ -166,6 +166,7 @@ def test_no_text_is_an_error(text):
     found(text)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40))
 @example("ﬁ ß İ Å")
@@ -288,6 +289,7 @@ def test_the_list_finds_histories_as_well_as_titles(index):
     assert set(Session.objects.filter(session_filter.where())) == {history, titled}
 
 
+@pytest.mark.slow
 def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
     small_batches(monkeypatch, 3)
     sessions = {builders.done() for _ in range(4)} | {builders.running()}
@@ -336,6 +338,7 @@ if connection.vendor == "postgresql":
         assert found("roof") == {history.session}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_may_add_at_the_same_time(monkeypatch):
     small_batches(monkeypatch, 2)
@@ -361,6 +364,7 @@ def _update_in_thread():
         connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_after_a_flush_the_old_index_does_not_match_new_rows():
     builders.done()

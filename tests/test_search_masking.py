@@ -91,6 +91,7 @@ def test_a_call_with_hidden_arguments_is_found_by_them_also_after_it_has_ended(v
     assert found(viewer, q=SECRET) == set()
 
 
+@pytest.mark.slow
 def test_within_a_session_only_who_may_reveal_it_finds_it_and_nobody_is_shown_it(client):
     session = confidential()
     session.refresh_from_db()

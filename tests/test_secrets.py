@@ -260,6 +260,7 @@ def guess(client: Client, chosen: list[Session], guesses: list[tuple[str, str]],
     return tried
 
 
+@pytest.mark.slow
 def test_the_secrets_are_there_to_be_found_where_nothing_is_masked(client, sessions, olga, settings):
     settings.AGENTSTATE_MASK_KEYS = settings.AGENTSTATE_MASK_PATTERNS = []
     client.force_login(olga)
@@ -275,6 +276,7 @@ def test_the_secrets_are_there_to_be_found_where_nothing_is_masked(client, sessi
     assert [value for value in secrets.VALUES if value not in everything] == []
 
 
+@pytest.mark.slow
 def test_every_field_that_may_hold_a_text_is_planted(sessions):
     for model, field in planting.fields():
         rows = model._default_manager.values_list(field.name, flat=True)
@@ -351,6 +353,7 @@ def test_whatever_is_typed_into_the_repair_of_a_hidden_value_it_is_not_shown(cli
         check(answer, (key, typed[:80]))
 
 
+@pytest.mark.slow
 def test_a_state_key_with_a_hidden_name_is_changed_by_nobody_who_guesses_it(client, sessions):
     client.force_login(builders.user("supervisor"))
     session = sessions["rich"]
@@ -433,6 +436,7 @@ def test_a_title_that_is_cut_off_within_a_hidden_value_shows_no_part_of_it(setti
     assert actions.start(actor=builders.SYSTEM, agent="claims", message="My card").title == "My card"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [700, 30_000])
 @pytest.mark.parametrize("kind", ["record", "pairs", "table", "text"])
 def test_a_long_result_shows_nothing_whose_name_stands_far_from_it(client, settings, kind, length):
@@ -473,6 +477,7 @@ def test_a_title_shows_nothing_that_the_lines_of_its_message_hide(settings, mess
     assert "XY1234" not in Mask.configured().text(session.title)
 
 
+@pytest.mark.slow
 def test_the_beginning_of_a_long_result_shows_no_part_of_a_hidden_value(client, settings):
     """The desk reads the first 600 characters of it, and ends within a value there."""
     settings.AGENTSTATE_MASK_PATTERNS = [r"\b\d{32}\b"]

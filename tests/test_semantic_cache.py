@@ -99,6 +99,7 @@ def test_it_is_off_by_default_and_then_nothing_is_embedded_or_stored(desk: drivi
     assert not desk.model_calls(session)[0].cached
 
 
+@pytest.mark.slow
 def test_a_question_that_means_the_same_is_answered_without_asking_the_model_and_costs_nothing(
     desk: driving.Desk,
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_question_that_means_the_same_is_answered_without_asking_the_model_and
     assert ReusableReply.objects.count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "question, customer",
     [
@@ -142,6 +144,7 @@ def test_the_model_is_asked_for_another_customer_meaning_or_number(
     assert answers(desk, asked(desk, question, customer)) == ["Answer 2"]
 
 
+@pytest.mark.slow
 def test_nothing_is_shared_with_another_agent_an_earlier_definition_or_without_a_customer(
     desk: driving.Desk,
 ) -> None:
@@ -161,6 +164,7 @@ def test_nothing_is_shared_with_another_agent_an_earlier_definition_or_without_a
     assert answers(desk, asked(desk, "Is hail covered?")) == ["Answer 5"]
 
 
+@pytest.mark.slow
 def test_a_later_question_is_answered_only_after_an_equal_conversation(desk: driving.Desk) -> None:
     register(desk)
     first = asked(desk, "Is hail covered?")
@@ -195,6 +199,7 @@ def test_a_reply_that_was_cut_off_is_not_stored(desk: driving.Desk) -> None:
     assert not ReusableReply.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_after_a_hit_ends_with_the_same_reply_though_the_source_is_erased(
     desk: driving.Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +225,7 @@ def test_a_run_that_was_killed_after_a_hit_ends_with_the_same_reply_though_the_s
     assert (hit.cached, hit.source) == (True, first.pk)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_hit_was_stored_pays_nothing_when_it_continues(
     desk: driving.Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def test_a_run_that_was_killed_before_its_hit_was_stored_pays_nothing_when_it_co
     assert sample_agents.effects == ["model"]
 
 
+@pytest.mark.slow
 def test_a_reply_of_a_discarded_branch_is_not_served_until_an_undo(desk: driving.Desk) -> None:
     register(desk)
     first = rewind_to_start(asked(desk, "Is hail covered?"))
@@ -248,6 +255,7 @@ def test_a_reply_of_a_discarded_branch_is_not_served_until_an_undo(desk: driving
     assert answers(desk, asked(desk, "Are storms?", customer="Ada")) == ["Answer 1"]
 
 
+@pytest.mark.slow
 def test_a_session_that_was_rewound_or_forked_asks_the_model(desk: driving.Desk) -> None:
     register(desk)
     first = asked(desk, "Is hail covered?")
@@ -260,6 +268,7 @@ def test_a_session_that_was_rewound_or_forked_asks_the_model(desk: driving.Desk)
     assert answers(desk, fork) == ["Answer 3"]
 
 
+@pytest.mark.slow
 def test_a_reply_is_used_for_its_time_and_then_deleted_by_the_sweep(desk: driving.Desk) -> None:
     register(desk)
     asked(desk, "Is hail covered?")
@@ -274,6 +283,7 @@ def test_a_reply_is_used_for_its_time_and_then_deleted_by_the_sweep(desk: drivin
     assert not ReusableReply.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_question_with_a_hidden_value_is_neither_embedded_nor_answered_from_the_cache(
     desk: driving.Desk, settings: Any
 ) -> None:
@@ -289,6 +299,7 @@ def test_a_question_with_a_hidden_value_is_neither_embedded_nor_answered_from_th
     assert not ReusableReply.objects.exists()
 
 
+@pytest.mark.slow
 def test_an_embedder_or_a_store_that_fails_is_a_miss_and_said_in_the_log(
     desk: driving.Desk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,6 +322,7 @@ def test_an_embedder_or_a_store_that_fails_is_a_miss_and_said_in_the_log(
     assert "A reply cannot be stored in the semantic cache." in caplog.text
 
 
+@pytest.mark.slow
 def test_an_asynchronous_agent_is_answered_from_it_too(desk: driving.Desk) -> None:
     register(desk, run_async=True)
     asked(desk, "Is hail covered?")
@@ -319,6 +331,7 @@ def test_an_asynchronous_agent_is_answered_from_it_too(desk: driving.Desk) -> No
     assert sample_agents.effects == ["model"]
 
 
+@pytest.mark.slow
 def test_the_desk_shows_a_hit_as_a_hit_and_where_it_comes_from(desk: driving.Desk, client: Client) -> None:
     register(desk)
     first = asked(desk, "Is hail covered?")

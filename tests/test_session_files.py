@@ -76,6 +76,7 @@ def test_what_is_no_session_is_said_in_a_line(
     assert error in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_shows_a_file_without_importing_haystack_or_django(path: Path) -> None:
     waiting(path)
     code = (

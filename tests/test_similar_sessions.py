@@ -35,6 +35,7 @@ def embedding_agent() -> Iterator[str]:
         yield driving.KEY
 
 
+@pytest.mark.slow
 def test_sessions_are_compared_by_their_words_and_the_nearest_ten_are_stored() -> None:
     for number in range(12):
         similar.compare(session("my windscreen is broken", f"glass {number}").pk)
@@ -82,6 +83,7 @@ def test_the_page_shows_them_masked_in_one_query_and_none_of_another_masking(
     assert "DE123" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_compares_a_session_that_has_come_to_rest(
     embedding_agent: str, monkeypatch: pytest.MonkeyPatch

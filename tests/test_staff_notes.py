@@ -52,6 +52,7 @@ def plain(client: Client, address: str) -> str:
     return re.sub(r" +([,.:])", r"\1", " ".join(text.split()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [BEFORE, NOW])
 def test_a_change_is_one_note_on_the_call(desk, text):
     session, call = edited(text)
@@ -66,6 +67,7 @@ def test_a_change_is_one_note_on_the_call(desk, text):
     assert own.index("120.00") < own.index("Requested")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [BEFORE, NOW])
 def test_the_conversation_compare_and_the_export_say_that_staff_changed_it(desk, text):
     session, _ = edited(text)
@@ -84,6 +86,7 @@ def test_the_conversation_compare_and_the_export_say_that_staff_changed_it(desk,
     assert "user" not in [m["role"] for m in exported if "changed" in (m["text"] or "")]
 
 
+@pytest.mark.slow
 def test_what_a_customer_writes_is_never_taken_for_a_note(desk):
     session, _ = edited(NOW)
     history = builders.asked(title="Another")
@@ -121,6 +124,7 @@ def test_an_agent_that_says_the_same_twice_is_shown_twice(desk):
     assert text.count("I look that up.") == 2
 
 
+@pytest.mark.slow
 def test_wherever_a_call_is_shown_what_ran_comes_first(desk):
     """120 was paid where 100 had been asked for: in the dialogs, in the audit trail and among the hits of a search."""
     session, call = edited(NOW)
@@ -144,6 +148,7 @@ def test_wherever_a_call_is_shown_what_ran_comes_first(desk):
     assert (exported["arguments"], exported["requested"]) == (RAN, ASKED)
 
 
+@pytest.mark.slow
 def test_a_call_that_was_approved_with_changes_and_has_not_run_is_shown_with_them(desk):
     history = builders.looked_up()
     history.reply("I refund it now.", [("issue_refund", ASKED)])
@@ -154,6 +159,7 @@ def test_a_call_that_was_approved_with_changes_and_has_not_run_is_shown_with_the
         assert text.index('amount="120.00"') < text.index(CHANGE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["", "conversation/", "json/?raw=1", "find/?q=CLM-1042"])
 def test_a_change_of_a_hidden_argument_is_told_although_its_values_are_not(desk, settings, page):
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
@@ -168,6 +174,7 @@ def test_a_change_of_a_hidden_argument_is_told_although_its_values_are_not(desk,
         assert "amount •••• -> another value" in plain(desk, f"/sessions/{session.pk}/{page}")
 
 
+@pytest.mark.slow
 def test_who_changed_a_hidden_argument_stands_on_the_call(desk, settings):
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
     session, call = edited(NOW)

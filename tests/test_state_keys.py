@@ -26,6 +26,7 @@ def exact(value: Json) -> str:
     return repr(value)
 
 
+@pytest.mark.slow
 @given(plain, plain)
 def test_applying_the_difference_gives_what_came_after(before: Json, after: Json) -> None:
     change = difference(before, after)
@@ -67,6 +68,7 @@ class Checkpoints:
         return changes
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), plain, max_size=2), min_size=1, max_size=6))
 def test_after_each_commit_the_journal_holds_the_live_values(states: list[dict[str, Any]]) -> None:
     checkpoints = Checkpoints()
@@ -82,6 +84,7 @@ changes_in_place = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(changes_in_place, max_size=12))
 def test_a_list_that_is_changed_in_place_is_stored_as_it_is_then(operations: list[str]) -> None:
     checkpoints = Checkpoints()

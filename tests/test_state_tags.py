@@ -20,12 +20,14 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PLAIN)
 def test_what_is_typed_as_plain_json_is_decoded_as_it_was_typed(value):
     assert decode(as_plain_data(value)) == value
     assert without_tags(as_plain_data(value)) == value
 
 
+@pytest.mark.slow
 @given(values)
 def test_each_value_that_can_be_stored_is_well_formed(value):
     tagged = list(tagged_values(encode(value)))

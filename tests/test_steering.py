@@ -62,6 +62,7 @@ def steered(*steps: str, words: str = "a") -> tuple[Steering, Session]:
     return machine, steering.fresh(pk)
 
 
+@pytest.mark.slow
 def test_an_effect_on_a_branch_that_an_undo_discarded_is_not_repeated_without_approval() -> None:
     """The first branch has no lineage; what the undo discarded counts all the same."""
     machine, session = steered("slice", "rewind", "drive", "answer_all", "drive", "undo", "resume", "drive")

@@ -103,6 +103,7 @@ def test_the_file_grows_by_what_is_new_in_each_step(tmp_path: Path) -> None:
     assert set(steps[2:-1]) == {steps[2]}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("action", [actions.rewind, actions.fork])
 def test_going_back_adds_the_same_few_rows_to_any_history(action: Callable[..., Any]) -> None:

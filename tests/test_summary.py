@@ -127,6 +127,7 @@ def test_the_card_lists_the_arguments_by_their_titles_and_formats_and_its_button
     assert button_of(page) == "Approve €120.00"
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_dialog_that_pays_says_what_was_typed_to_be_paid_and_looks_like_one(client: Client) -> None:
     session = refund(**REFUND)

@@ -140,6 +140,7 @@ def test_the_same_seed_makes_the_same_sessions():
     assert len({title for _, _, title, *_ in first}) > 6
 
 
+@pytest.mark.slow
 def test_the_longest_session_has_as_many_steps_as_asked_for_and_a_tenth_of_them_has_the_next():
     write(sessions=3, steps=1_000)
     steps = sorted(

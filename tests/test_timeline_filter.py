@@ -60,6 +60,7 @@ def branched() -> Session:
     return worked_on(leave(session, 5), 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_in_a_step", [False, True])
 def test_each_filter_finds_the_steps_that_reading_all_of_them_finds(
     branched: Session, left_in_a_step: bool

@@ -146,6 +146,7 @@ def test_the_model_and_the_state_get_the_same_of_a_result_as_in_a_plain_run(case
     assert comparable(outcome.result) == comparable(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_they_get_the_same_after_a_kill_at_any_write(case: str, committed: bool) -> None:

@@ -85,6 +85,7 @@ def test_an_idempotent_call_that_lost_its_worker_runs_again_with_the_same_key(de
     assert len(desk.model_calls(session)) == 2
 
 
+@pytest.mark.slow
 def test_the_worker_that_ran_a_call_is_recorded_and_shown(desk: Desk, client: Client) -> None:
     desk.agent(lambda: sample_agents.one_tool(dying_once()), policies={"it": ToolPolicy(idempotent=True)})
     session = lost(desk, desk.start())
@@ -214,6 +215,7 @@ def test_a_call_that_needs_approval_suspends_the_session_without_a_worker(desk: 
         assert timedelta(minutes=59) < approval.expires_at - timezone.now() <= timedelta(hours=1)
 
 
+@pytest.mark.slow
 def test_approved_calls_run_with_exactly_those_arguments_and_the_model_is_not_asked_again(desk: Desk) -> None:
     session = asking(desk)
     for approval in open_approvals(session):
@@ -247,6 +249,7 @@ def test_changed_arguments_reach_the_tool_and_the_conversation(desk: Desk) -> No
     assert f'{STAFF_NOTE} {note}{{"order": "A1", "amount": 55}}' in conversation
 
 
+@pytest.mark.slow
 def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:
     session = asking(desk)
     first, second = open_approvals(session)
@@ -261,6 +264,7 @@ def test_a_rejection_reaches_the_model_in_place_of_a_result(desk: Desk) -> None:
     assert "Not this customer." in call.error
 
 
+@pytest.mark.slow
 def test_an_approval_that_is_not_given_in_time_expires_and_the_model_is_told(desk: Desk) -> None:
     session = asking(desk)
     assert recovery.sweep(timezone.now() + timedelta(hours=2)) == [session.pk]
@@ -271,6 +275,7 @@ def test_an_approval_that_is_not_given_in_time_expires_and_the_model_is_told(des
     assert {call.status for call in desk.calls(session) if call.tool == "refund"} == {CallStatus.REJECTED}
 
 
+@pytest.mark.slow
 def test_a_worker_lost_while_an_approved_call_runs_leaves_it_in_doubt_not_unapproved(desk: Desk) -> None:
     desk.agent(lambda: sample_agents.one_tool(dying_once()), policies={"it": ToolPolicy(approval=True)})
     session = desk.run(desk.start())
@@ -310,6 +315,7 @@ def test_a_call_that_both_want_confirmed_is_requested_once(desk: Desk) -> None:
     assert did() == ["fast(look)", "refund(A1,100)", "refund(B2,7)"]
 
 
+@pytest.mark.slow
 def test_an_approval_for_the_whole_session_is_not_asked_for_again(desk: Desk) -> None:
     session = asking(desk)
     first, second = open_approvals(session)
@@ -322,6 +328,7 @@ def test_an_approval_for_the_whole_session_is_not_asked_for_again(desk: Desk) ->
     assert did().count("refund(A1,100)") == 2
 
 
+@pytest.mark.slow
 def test_an_approval_for_the_session_does_not_count_in_another(desk: Desk) -> None:
     session = asking(desk)
     for approval in open_approvals(session):
@@ -463,6 +470,7 @@ def test_a_hit_is_recorded_as_a_hit_and_costs_nothing(desk: Desk) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_cache_is_shared_by_sessions_and_lasts_as_long_as_its_policy_says(desk: Desk) -> None:
     desk.agent(looking(("look", "a")), policies=CACHED)
     desk.run(desk.start())
@@ -523,6 +531,7 @@ def test_of_a_tool_that_takes_too_long_the_limit_is_said_in_words(
     assert desk.run(desk.start()).why.startswith(f"it did not answer within {limit}. It may or may not")
 
 
+@pytest.mark.slow
 def test_an_idempotent_tool_that_takes_too_long_is_an_error_for_the_model(
     desk: Desk, release: threading.Event
 ) -> None:
@@ -534,6 +543,7 @@ def test_an_idempotent_tool_that_takes_too_long_is_an_error_for_the_model(
     assert "did not answer within 0.05 seconds" in tool_messages(desk, session)[0]
 
 
+@pytest.mark.slow
 def test_one_that_is_not_is_in_doubt_and_its_late_result_changes_nothing(
     desk: Desk, release: threading.Event
 ) -> None:
@@ -571,6 +581,7 @@ def test_a_tool_that_is_quick_enough_gives_its_result_its_error_and_its_key(desk
     assert "no money" in call.error
 
 
+@pytest.mark.slow
 def test_calls_beside_one_that_takes_too_long_keep_their_results(
     desk: Desk, release: threading.Event
 ) -> None:
