@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from functools import wraps
 from hashlib import sha256
 from itertools import count
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
@@ -58,8 +58,7 @@ from sessions_app.models import (
 SYSTEM = Actor.system("tests")
 DEFINITION = "d" * 64
 _names = count(1)
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def user(role: str | None = "operator", name: str = "") -> User:
@@ -140,15 +139,13 @@ def page_context(*, now: datetime | None = None, mask: Mask | None = None) -> Pa
     )
 
 
-def _in_one_write(
-    method: Callable[Concatenate["History", Given], Made],
-) -> Callable[Concatenate["History", Given], Made]:
+def _in_one_write(method: Method) -> Method:
     @wraps(method)
-    def within(history: "History", *values: Given.args, **fields: Given.kwargs) -> Made:
+    def within(history: "History", *values: Any, **fields: Any) -> Any:
         with history.in_one_write():
             return method(history, *values, **fields)
 
-    return within
+    return cast("Method", within)
 
 
 class History:

@@ -5,8 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.apps import apps
-from django.db import connection
+from django.db import connection, transaction
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound, Refused
@@ -14,6 +13,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import Approval, Checkpoint, Session, ToolCall
 from tests import builders
+from tests.databases import everything
 from tests.refusals import PERMISSIONS, refusal
 
 pytestmark = pytest.mark.django_db
@@ -42,13 +42,6 @@ REPAIRS: dict[str, tuple[Callable[..., Session], dict[str, Any]]] = {
 # long-term memory.
 ELSEWHERE = {"note", "reuse", "withdraw", "remove-breakpoint", "arguments", "edit-entry", "erase-entry"}
 WITHOUT_REASON = {"message", "approve", "reject", "assign", "breakpoint"}
-
-
-def everything() -> dict[str, list[dict[str, Any]]]:
-    return {
-        model.__name__: list(model._default_manager.order_by("pk").values())
-        for model in apps.get_app_config("sessions_app").get_models()
-    }
 
 
 def has_row(session: Session, action: str) -> bool:
@@ -186,7 +179,6 @@ def test_the_version_that_was_seen_is_accepted_and_then_over(action: str) -> Non
     assert session.version == seen + 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reason", ["", "  \n"])
 @pytest.mark.parametrize("action", sorted(set(VERBS) - WITHOUT_REASON))
 def test_a_missing_reason_is_refused(action: str, reason: str) -> None:
@@ -265,7 +257,6 @@ def test_every_action_leaves_one_event_that_says_who_and_why(action: str) -> Non
 
 
 def test_an_action_inside_another_transaction_is_a_mistake_of_the_programmer(transactional_db: None) -> None:
-    from django.db import transaction
 
     session = builders.paused()
     with pytest.raises(RuntimeError, match="durable"), transaction.atomic():

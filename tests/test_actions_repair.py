@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.forms.models import model_to_dict
@@ -34,6 +33,7 @@ from sessions_app.models import (
 )
 from tests import builders
 from tests.builders import SYSTEM, History, branch_of
+from tests.databases import everything
 
 pytestmark = pytest.mark.django_db
 
@@ -121,13 +121,6 @@ def calls(session: Session) -> list[ToolCall]:
     """The calls of the unfinished step."""
     branch, checkpoint = present(session)
     return list(ToolCall.objects.visible_on(branch, after=checkpoint.position).order_by("position"))
-
-
-def everything() -> dict[str, list[dict[str, Any]]]:
-    return {
-        model.__name__: list(model._default_manager.order_by("pk").values())
-        for model in apps.get_app_config("sessions_app").get_models()
-    }
 
 
 def edit_state(session: Session, **how: Any) -> Session:
