@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --progress-bar off --require-hashes
 # Compiled modules are kept, also where the machine's environment forbids it: else each process of the tests compiles them again.
 export PYTHONDONTWRITEBYTECODE :=
-# What needs no browser, no server and no patience; `make test` runs the rest too.
+# What needs no browser, no server and no patience (CONTRIBUTING.md says what that is); `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
 AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and (slow or long)))

@@ -110,6 +110,7 @@ def test_it_needs_a_login(client, action):
     _unchanged(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", POSSIBLE)
 def test_it_needs_the_permission(client, action):
     client.force_login(builders.user("viewer", "anna"))
@@ -138,6 +139,7 @@ def test_it_is_protected_against_forgery(action):
     _unchanged(session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", sorted(NEEDS_REASON))
 @pytest.mark.parametrize("reason", [None, "", "   "])
 def test_it_needs_a_reason(operator, action, reason):

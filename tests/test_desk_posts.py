@@ -227,6 +227,7 @@ def test_it_needs_a_login(client, name):
     assert rows(session) == before
 
 
+@pytest.mark.slow
 @each_post
 def test_it_needs_the_permission(client, name):
     session = POSTS[name].possible()
@@ -280,6 +281,7 @@ def test_a_session_that_moved_meanwhile_is_a_conflict_and_sending_it_again_holds
     assert client.post(address(session, name), fields | {"version": again["version"]}).status_code == 302
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, post in POSTS.items() if post.impossible])
 def test_an_impossible_act_is_refused_and_says_why(client, name):
     impossible = POSTS[name].impossible
