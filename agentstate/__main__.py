@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from agentstate.pipes import ends_with_its_reader
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
@@ -32,10 +34,12 @@ def _show(file: str) -> int:
     from agentstate.journals.file import JournalFileError
 
     try:
-        sys.stdout.write(show(load(file)))
+        text = show(load(file))
     except JournalFileError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    with ends_with_its_reader():
+        sys.stdout.write(text)
     return 0
 
 

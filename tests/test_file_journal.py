@@ -16,7 +16,7 @@ from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.run import Options, run
 from agentstate.durable.run_end import NothingToDo
 from agentstate.journals import FileJournal
-from agentstate.journals.file import JournalFileError
+from agentstate.journals.file import JournalFileError, load
 from tests import sample_agents
 from tests.sample_agents import effects
 from tools import processes
@@ -189,6 +189,47 @@ def test_an_incomplete_last_line_is_removed(path: Path) -> None:
     with opened(path):
         pass
     assert path.read_bytes().startswith(whole + b'{"op":"open"')
+
+
+def test_a_file_in_which_a_line_is_missing_twice_or_moved_is_refused_and_left_as_it_is(path: Path) -> None:
+    run_turn(path)
+    run_turn(path, "again")
+    lines = path.read_bytes().splitlines(keepends=True)
+    # From the line after the format's on, and not the last, whose end is that of an earlier moment.
+    for place in range(1, len(lines) - 1):
+        number = place + 1
+        for changed, error in (
+            (lines[:place] + lines[place + 1 :], f"line {number}: line {number} is missing"),
+            (
+                lines[: place + 1] + lines[place:],
+                f"line {number + 1}: what was written as line {number} stands here again",
+            ),
+        ):
+            path.write_bytes(b"".join(changed))
+            with pytest.raises(JournalFileError, match=f"{error}.*Restore the file from a copy"):
+                opened(path)
+            with pytest.raises(JournalFileError, match=error):
+                load(path)
+            assert path.read_bytes() == b"".join(changed)
+    path.write_bytes(b"".join(lines[:2] + lines[5:]))
+    with pytest.raises(JournalFileError, match="line 3: the lines 3 to 5 are missing"):
+        opened(path)
+    path.write_bytes(b"".join(lines))
+    assert run_turn(path, "once more") == "idle"
+
+
+def test_a_file_of_a_version_that_did_not_name_the_lines_is_read_and_continued(path: Path) -> None:
+    run_turn(path)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        record.pop("line", None)
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    assert run_turn(path, "again") == "idle"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[len(records)])["line"] == len(records) + 1
+    path.write_bytes(b"".join(lines[: len(records)] + lines[len(records) + 1 :]))
+    with pytest.raises(JournalFileError, match=f"line {len(records) + 1} is missing"):
+        opened(path)
 
 
 def test_an_incomplete_first_line_is_a_new_session(path: Path) -> None:

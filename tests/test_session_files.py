@@ -1,9 +1,15 @@
 """Session files are read without running them: in code, by `agentstate show`, and many of them in one folder."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from haystack.components.agents import Agent
+from haystack.components.agents.state import State
+from haystack.hooks import hook
 
 from agentstate import DurableAgent, ToolPolicy
 from agentstate.__main__ import main
@@ -86,6 +92,32 @@ def test_the_command_shows_a_file_without_importing_haystack_or_django(path: Pat
     )
     done = processes.run((sys.executable, "-c", code, "show", str(path)), processes.environment())
     assert done.stdout == show(load(path)) + "0 []\n", done.stderr
+
+
+def test_the_command_ends_quietly_with_the_program_that_reads_it(path: Path) -> None:
+    waiting(path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        (sys.executable, "-m", "agentstate", "show", str(path)),
+        env=processes.environment(), stdout=writer, stderr=subprocess.PIPE, timeout=50, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_session_names_the_state_keys_in_whose_place_a_text_is_stored(path: Path) -> None:
+    @hook
+    def sets(state: State) -> None:
+        state.set("when", {"made by": Path})
+
+    agent = Agent(
+        chat_generator=sample_agents.scripted("Hello."),
+        hooks={"before_run": [sets]},
+        state_schema={"when": {"type": Any}},
+    )
+    assert DurableAgent(agent, path).run("hi").finished
+    assert show(load(path)).splitlines()[-1] == "  state       when: stored in place of builtins.type"
 
 
 def test_a_folder_holds_many_sessions_and_none_outside_of_it(tmp_path: Path) -> None:

@@ -119,11 +119,18 @@ def test_a_session_that_has_ended_expires_and_an_unfinished_one_does_not(session
     assert (state(sessions)["status"], ttls(sessions)) == ("waiting", {-1})
     for call in outcome.pending:
         paying.decide(call.call_id, approve=False)
+    assert state(sessions)["status"] == "waiting"
     assert isinstance(paying.resume(), Answered)
     [ttl] = ttls(sessions)
     assert 86390 < ttl <= 86400
     sessions.open("anna", say="and now?")
     assert ttls(sessions) == {-1}
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.0001, float("nan"), float("inf"), "60"])
+def test_a_time_to_keep_that_is_none_is_refused_before_a_session_could_vanish(ttl: Any) -> None:
+    with pytest.raises(ValueError, match="a number of seconds above 0, or None"):
+        ValkeySessions("redis://localhost", ttl=ttl)
 
 
 def test_an_unfinished_session_can_be_marked_complete(sessions: ValkeySessions) -> None:

@@ -3,6 +3,7 @@
 The file has one JSON record per line, appended and flushed to disk before the call returns, so that a step
 costs what it adds. A missing file is a new session; an incomplete last line was never committed and is removed.
 One process at a time may have the file open: a second one gets an error. A file that is not a journal is never changed.
+Each record names its line, so that a file in which a line is missing or stands twice is refused.
 `agentstate.journals.store` describes the records.
 """
 
@@ -31,13 +32,14 @@ class FileStore(Store):
         super().__init__(path.stem)
         self.path = path
         self._file = file
+        self._lines = 0
         self._operations["format"] = partial(_check_format, path)
 
     def write(self, record: Record) -> None:
         """:raises JournalUnavailable: if the file cannot be written; it is left without the record."""
         end = self._file.seek(0, os.SEEK_END)
         try:
-            unwritten = memoryview(_line(record))
+            unwritten = memoryview(_line({**record, "line": self._lines + 1} if self._lines else record))
             while unwritten:
                 unwritten = unwritten[self._file.write(unwritten) :]
             os.fsync(self._file.fileno())
@@ -46,6 +48,7 @@ class FileStore(Store):
             with suppress(OSError):
                 self._file.truncate(end)
             raise JournalUnavailable(f"{self.path} cannot be written: {error}") from error
+        self._lines += 1
         self._apply(record)
 
     def close(self) -> None:
@@ -122,6 +125,7 @@ def _read(path: Path, file: FileIO) -> FileStore:
     store = FileStore(path, file)
     data = path.read_bytes()
     complete = _apply_lines(path, data, store)
+    store._lines = data[:complete].count(b"\n")
     if complete < len(data):
         file.truncate(complete)
     if complete == 0:
@@ -140,11 +144,28 @@ def _apply_lines(path: Path, data: bytes, store: Store) -> int:
         record = _record(path, number, line)
         if number == 1 and record.get("op") != "format":
             raise _not_a_journal(path)
+        _check_place(path, number, record)
         try:
             store._apply(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(path, number) from error
     return complete
+
+
+def _check_place(path: Path, number: int, record: Record) -> None:
+    """:raises JournalFileError: for a record that stands on another line than the one that it was written to."""
+    written = record.get("line", number)  # versions before this one wrote none
+    if written == number:
+        return
+    if isinstance(written, int) and written > number:
+        missing = f"line {number} is" if written == number + 1 else f"the lines {number} to {written - 1} are"
+        why = f"{missing} missing: what stands there now was written as line {written}"
+    else:
+        why = f"what was written as line {written} stands here again, or was moved"
+    raise JournalFileError(
+        f"{path}, line {number}: {why}. Restore the file from a copy, or begin another session in another file: "
+        "with other records the session would have another history, and calls could run again."
+    )
 
 
 def _check_format(path: Path, record: Record) -> None:

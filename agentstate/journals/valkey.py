@@ -67,11 +67,17 @@ class ValkeySessions:
 
     :param server: Its URL, or a client of the package redis.
     :param ttl: Seconds for which a session that has ended is kept; None for ever.
+    :raises ValueError: for a `ttl` that is not above 0.
 
     Warns where the server may lose what it has confirmed: a journal needs `appendonly yes` and `appendfsync always`.
     """
 
     def __init__(self, server: "str | redis.Redis", *, ttl: float | None = layout.KEPT_SECONDS) -> None:
+        if ttl is not None and not (_is_number(ttl) and 0.001 <= ttl < math.inf):
+            raise ValueError(
+                f"The ttl is not {ttl!r}: it is for how long a session that has ended is kept, a number of seconds "
+                "above 0, or None to keep it for ever."
+            )
         if isinstance(server, str):
             server = redis.Redis.from_url(server, socket_connect_timeout=5, socket_timeout=30)
         self.client = server
@@ -264,6 +270,10 @@ class ValkeyJournal(MemoryJournal):
             self.store.check_epoch()
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
     if sessions.client.hexists(layout.key("state", session_id), layout.MIRROR):
         raise ValueError(f"The session {session_id} is one of a desk, and this server has only its mirror.")
@@ -295,6 +305,8 @@ def _status(record: Record) -> str:
     end = record.get("stop")
     if end:
         return layout.status_at_rest(end["status"], failed=end["event"] == RunEvent.FAILED)
+    if record["op"] == "call" and "at" not in record:
+        return ""  # a person's decision: the session waits until it is resumed
     return "running" if record["op"] in ("ask", "reply", "plan", "call", "checkpoint") else ""
 
 

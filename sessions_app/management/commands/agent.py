@@ -8,7 +8,6 @@ is exit code 2. Ctrl-C ends `tail` with exit code 130.
 import getpass
 import json
 import os
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
 
+from agentstate.pipes import ends_with_its_reader
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
@@ -155,7 +155,8 @@ class Command(BaseCommand):
 
     def handle(self, *, do: Callable[[Options], None], **options: Any) -> None:
         try:
-            do(options)
+            with ends_with_its_reader():
+                do(options)
         except ActionError as error:
             raise CommandError(_one_line(error)) from error
         except DatabaseError as error:
@@ -194,9 +195,6 @@ class Command(BaseCommand):
                 self.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
-        except BrokenPipeError:  # who reads it, such as `head`, has ended
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(0) from None
         except Session.DoesNotExist:
             raise CommandError(f"The session {session.pk} was deleted.") from None
         if not options["as_json"]:
