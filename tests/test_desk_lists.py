@@ -333,10 +333,14 @@ def test_agents_are_shown_with_tools_policies_and_the_phases_of_all_their_sessio
 def test_workers_are_shown_with_their_running_sessions(desk):
     Worker.objects.create(name="host:1")
     Worker.objects.create(name="host:2", beat_at=timezone.now() - timedelta(hours=1))
+    Worker.objects.create(name="host:3", stopped_at=timezone.now())
+    Worker.objects.create(name="host:4", beat_at=timezone.now() - timedelta(days=8))
     builders.running(title="Held")
     text = desk.get("/workers/").content.decode()
     assert re.search(r"host:1</td>\s*<td data-label=\"State\">\s*<span class=\"pill done\">Online", text)
     assert re.search(r"host:2</td>\s*<td data-label=\"State\">\s*<span class=\"pill error\">Offline", text)
+    assert re.search(r"host:3</td>\s*<td data-label=\"State\">\s*<span class=\"pill idle\">Stopped", text)
+    assert "host:4" not in text
     assert "Held" in text
 
 

@@ -738,10 +738,17 @@ def test_the_time_between_the_steps_is_said_too():
 def test_numbers_by_name_are_rows_of_the_counters(desk):
     session = builders.done()
     Checkpoint.objects.filter(branch__session=session).update(
-        counters={"step_count": 2, "tool_call_counts": {"issue_refund": 3}}
+        counters={
+            "step_count": 2,
+            "context_tokens": 0,
+            "token_usage": {"total_tokens": 10437},
+            "tool_call_counts": {"send_letter": 0, "issue_refund": 3},
+            "other": {"none": 0},
+        }
     )
     page = " ".join(re.sub("<[^>]*>", " ", page_of(session, desk, "state/")).split())
-    assert "Counters step count 2 tool call counts · issue_refund 3" in page
+    counters = "Step count 2 Token usage · total_tokens 10,437 Tool call counts · issue_refund 3"
+    assert f"Counters {counters} Available tools" in page
 
 
 def test_a_failed_session_says_so_in_its_facts_and_its_error_once_where_it_happened_and_once_on_top(desk):

@@ -112,6 +112,16 @@
     if (sum) sum.textContent = money(event.target.value, sum.dataset);
   });
 
+  // On a phone the open tab may lie beyond the edge of its row.
+  const showOpenTab = (within) => within.querySelectorAll(".tabs, .bar nav").forEach((row) => {
+    const open = $("[aria-current]", row);
+    if (!open) return;
+    const [place, of] = [open.getBoundingClientRect(), row.getBoundingClientRect()];
+    row.scrollLeft += place.left - of.left - (of.width - place.width) / 2;
+  });
+  showOpenTab(document);
+  document.addEventListener("htmx:load", (event) => showOpenTab(event.detail.elt));
+
   // Copying needs JavaScript: without it the button stays hidden, and the text can be selected.
   const offerCopies = (within) => within.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = !navigator.clipboard; });
   offerCopies(document);

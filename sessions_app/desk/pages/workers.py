@@ -11,6 +11,8 @@ from sessions_app.models import Session, Status, Worker
 # A session that has been due for so long should have been taken.
 LATE = timedelta(seconds=15)
 MOST_SESSIONS = 1000
+# Each start of a process is a worker of its own. One that ended so long ago is of no interest any more.
+LISTED = timedelta(days=7)
 
 
 def online_since(now: datetime) -> datetime:
@@ -35,8 +37,8 @@ class WorkerRow:
 
 
 def workers(context: PageContext, *, limit: int = 200) -> list[WorkerRow]:
-    """The workers with the latest heartbeats. Two queries."""
-    rows = list(Worker.objects.order_by("-beat_at")[:limit])
+    """The workers of the last week, the latest heartbeats first. Two queries."""
+    rows = list(Worker.objects.filter(beat_at__gte=context.now - LISTED).order_by("-beat_at")[:limit])
     leased: dict[str, list[Session]] = {}
     running = Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")
     for session in context.mask.rows(running[:MOST_SESSIONS]):

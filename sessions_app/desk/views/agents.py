@@ -22,11 +22,13 @@ def agents_page(request: Request) -> HttpResponse:
 @require_GET
 def agent_page(request: Request, key: str) -> HttpResponse:
     """One agent: its tools with policies and schemas, and the phases of its newest sessions together."""
-    mask = page_context(request).mask
+    context = page_context(request)
+    mask = context.mask
     agent = mask.row(get_object_or_404(RegisteredAgent, key=key))
     summed = agents.totals(agent)
     values = {
         "agent": agent,
+        "why_not": context.why_not,
         "summed": summed,
         "breakpoints": breakpoints_of_agent(agent),
         "lossy": agents.lossy_results(key),

@@ -66,7 +66,7 @@ def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) ->
         counters=[
             row
             for key, value in shown.counters.items()
-            if key != PROMPT_PLACES and value not in (None, {}, [])
+            if key != PROMPT_PLACES
             for row in _counter_rows(key, value)
         ],
         tools=restore.tools_of(branch, checkpoint),
@@ -105,8 +105,17 @@ def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) 
 
 
 def _counter_rows(key: str, value: Any) -> list[tuple[str, str]]:
-    """A number is one row; numbers by name are a row each, below the name of them all."""
-    name = key.replace("_", " ")
+    """A number is one row; numbers by name are a row each, below the name of them all. What is zero has none."""
+    name = key.replace("_", " ").capitalize()
+    if not value:
+        return []
     if not isinstance(value, dict):
-        return [(name, json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value))]
-    return [(name, ""), *((f"· {part}", str(number)) for part, number in value.items())]
+        return [(name, _count_text(value))]
+    rows = [(f"· {part}", _count_text(number)) for part, number in value.items() if number]
+    return [(name, ""), *rows] if rows else []
+
+
+def _count_text(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
