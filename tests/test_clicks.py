@@ -1,4 +1,8 @@
-"""How many clicks the stories of staff take in a browser, from the page on which each begins. Typing is no click."""
+"""How many clicks the stories of staff take in a browser, from the inbox or the list of sessions.
+
+Keys are no clicks. But a field into which somebody types has to have the focus, or be the next one or the one after that:
+otherwise they click on it, and that is counted.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -39,7 +43,16 @@ class Story:
         self.page.locator(within).get_by_role(role, name=name, exact=True).first.click()
 
     def type(self, label: str, text: str) -> None:
-        self.page.get_by_label(label, exact=True).fill(text)
+        field = self.page.get_by_label(label, exact=True)
+        expect(field).to_be_visible()
+        for _ in range(3):
+            if field.evaluate("field => field === document.activeElement"):
+                break
+            self.page.keyboard.press("Tab")
+        else:
+            field.click()
+        self.page.keyboard.press("ControlOrMeta+A")
+        self.page.keyboard.type(text)
 
 
 @pytest.fixture
@@ -102,9 +115,10 @@ def test_deciding_a_call_in_doubt_takes_three_clicks_with_a_look_at_its_session(
     assert story.clicks == 3
 
 
-def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks(story):
-    session = builders.done()
-    story.begin_at(f"/sessions/{session.pk}/")
+def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks_in_the_session_that_one_opens(story):
+    session = builders.done(title="Windscreen")
+    story.begin_at("/?queue=all")
+    story.press("link", "Windscreen")
     story.page.locator(".call details.more > summary").click()
     story.press("link", "Correct its result")
     story.type("What the model reads instead", '{"policy": "POL-7", "status": "lapsed"}')
@@ -118,7 +132,7 @@ def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks(story):
     story.press("button", "Undo the repair", within="dialog")
     expect(story.page.locator("#session-head .pill")).to_have_text("Done")
     assert Session.objects.get(pk=session.pk).final_answer == "Yes, POL-7 covers your windscreen."
-    assert story.clicks == 6
+    assert story.clicks == 1 + 6
 
 
 def test_pausing_many_sessions_takes_four_clicks_and_resuming_them_two(story):

@@ -112,6 +112,12 @@
     if (sum) sum.textContent = money(event.target.value, sum.dataset);
   });
 
+  // Who opens the fields of a card goes on in the first of them, as with the key.
+  document.addEventListener("click", (event) => {
+    const edit = event.target.closest("details.edit > summary")?.parentElement;
+    if (edit && !edit.open) requestAnimationFrame(() => $("[data-asked]", edit)?.focus());
+  });
+
   // On a phone the open tab may lie beyond the edge of its row.
   const showOpenTab = (within) => within.querySelectorAll(".tabs, .bar nav").forEach((row) => {
     const open = $("[aria-current]", row);

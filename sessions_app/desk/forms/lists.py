@@ -27,6 +27,8 @@ class BulkForm(forms.Form):
         self.action = action
         for name in {"assignee"}.difference(action.bulk_fields):
             del self.fields[name]
+        # The page is this form: who opens it can type at once.
+        self.visible_fields()[0].field.widget.attrs["autofocus"] = True
 
     def run(self, actor: Actor, sessions: QuerySet[Session], query: str) -> BulkAction:
         assignee: User | None = self.cleaned_data.get("assignee")
