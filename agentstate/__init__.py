@@ -15,6 +15,7 @@ from agentstate.library import (
     Failed,
     PendingCall,
     RetryAt,
+    SessionInUse,
     TurnUnfinished,
     Waiting,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "PendingCall",
     "RetryAt",
     "SemanticCache",
+    "SessionInUse",
     "ToolPolicy",
     "TurnUnfinished",
     "Waiting",

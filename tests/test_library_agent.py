@@ -128,7 +128,9 @@ def test_a_run_without_a_message_is_refused(journal: Any) -> None:
 
 
 def test_a_journal_that_is_none_is_refused() -> None:
-    with pytest.raises(TypeError, match="needs a journal or the path of its file, not a int"):
+    with pytest.raises(
+        TypeError, match="needs a journal, or the path of its file as a text or Path, not an int"
+    ):
         DurableAgent(sample_agents.plain_talk(), 7)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.hooks.human_in_the_loop import ConfirmationHook
 
-from agentstate.durable.agent_checks import check_policies, check_ways_to_run, why_never_stopping
+from agentstate.durable.agent_checks import check_agent, check_policies, check_ways_to_run, why_never_stopping
 from agentstate.durable.approvals import ApprovalHook, without_blocking
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.definition import (
@@ -36,7 +36,7 @@ from agentstate.durable.hooks import (
 )
 from agentstate.durable.model import ReplayChatGenerator
 from agentstate.durable.nested_agents import tools_inside
-from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy
+from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, checked_policies
 from agentstate.durable.registry import (
     AgentBuildFailed,
     Registration,
@@ -164,14 +164,16 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
     The agent given is not changed, except that a generator inside its hooks is wrapped, which does nothing
     outside a durable run.
 
+    :raises TypeError: for what is no Haystack agent, or policies that are none.
     :raises AgentBuildFailed: for a policy or a breakpoint that names a tool the agent lacks, for a policy that names
         an argument the tool lacks; for a tool that would run an agent past the approval that a policy asks for; and for
         an agent that neither way of running it can use.
     """
+    check_agent(agent)
     registered = registration_of(agent)
     has_own_key = bool(key or registered)
     key = key or (registered.key if registered else "agent")
-    policies = {**(registered.policies if registered else {}), **(policies or {})}
+    policies = {**(registered.policies if registered else {}), **checked_policies(policies)}
     breakpoints = registered.breakpoints if registered else ()
     check_policies(agent, key, policies)
     if why := why_never_stopping(agent, breakpoints):

@@ -22,6 +22,26 @@ if TYPE_CHECKING:
 _OF_OUR_RUN = ("key", "break_point")
 
 
+def check_agent(agent: object) -> None:
+    """:raises TypeError: for what is no Haystack agent, with what to give instead."""
+    if isinstance(agent, Agent):
+        return
+    if isinstance(agent, type):
+        what, cure = (
+            f"the class {agent.__name__}",
+            " Give an instance of it." if issubclass(agent, Agent) else "",
+        )
+    elif isinstance(agent, str):
+        what, cure = (
+            f"the text {agent!r}",
+            f" An agent that is registered: DurableAgent.of({agent!r}, journal).",
+        )
+    else:
+        what = "None" if agent is None else f"a {type(agent).__name__}"
+        cure = " Give the agent that it returns." if inspect.isroutine(agent) else ""
+    raise TypeError(f"A durable agent is made of a Haystack Agent, not of {what}.{cure}")
+
+
 def check_ways_to_run(agent: Agent, key: str, async_only: Sequence[str], wishes_async: bool | None) -> None:
     """:raises AgentBuildFailed: if the agent cannot be run in the way that its parts or its registration need."""
     if async_only and wishes_async is False:

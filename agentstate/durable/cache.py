@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Json = Any
 
 
+@runtime_checkable
 class ToolCache(Protocol):
     def get(self, key: str) -> Json | None:
         """The value that was given to `set` for the key; None if there is none, or it has expired."""

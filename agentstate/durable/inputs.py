@@ -74,6 +74,10 @@ def tool_names(agent: Agent, tools: Tool | Toolset | Iterable[Any] | None) -> li
     """
     if tools is None:
         return None
+    if not isinstance(tools, Iterable | Tool):
+        raise TypeError(
+            f"The tools of a run are a list of names or of the agent's own tools, not a {type(tools).__name__}."
+        )
     items = list(tools) if not isinstance(tools, Tool | Toolset | str) else [tools]
     toolsets = [item for item in tool_items(agent) if isinstance(item, Toolset)]
     own_toolsets = [toolset for toolset in toolsets if any(item is toolset for item in items)]

@@ -68,6 +68,7 @@ class ToolPolicy:
         tool's arguments. Without one, the tool's name is shown.
     :param formats: How arguments are shown in the summary: ``{"amount": "money:EUR", "due": "date"}``. The tool's
         schema, which the model reads, does not change.
+    :raises TypeError: for a value of another type than that of its field.
     :raises ValueError: for a time that is not positive, a cache for redacted results, an identity that is not a tuple
         of names, a summary with anything but names in its braces, or an unknown format.
 
@@ -87,6 +88,11 @@ class ToolPolicy:
     formats: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
+        for (kind, what), names in _FIELDS.items():
+            for name in names:
+                value = getattr(self, name)
+                if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                    raise TypeError(f"ToolPolicy: {name} must be {what}, not {value!r}.")
         for name in ("approval_ttl", "cache_ttl", "timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -133,6 +139,15 @@ class ToolPolicy:
         return {**asdict(self), "identity": identity, "formats": dict(self.formats or {})}
 
 
+# A text such as "no" would count as true.
+_FIELDS: dict[tuple[Any, str], tuple[str, ...]] = {
+    (bool, "True or False"): ("idempotent", "approval", "redacted"),
+    (int | float | None, "a number of seconds"): ("approval_ttl", "cache_ttl", "timeout"),
+    (str, "a text"): ("effect", "summary"),
+    (Mapping | None, "a dict of formats by the argument's name"): ("formats",),
+}
+
+
 def _names_in(summary: str) -> list[str]:
     """The names in the braces of a summary.
 
@@ -156,6 +171,28 @@ def _is_tuple_of_names(value: Any) -> bool:
 
 
 Policies = Mapping[str, ToolPolicy]
+
+
+def checked_policies(policies: Any) -> Policies:
+    """The policies, by the names of the tools; {} for None.
+
+    :raises TypeError: for anything else, with what to give.
+    """
+    if policies is None:
+        return {}
+    if not isinstance(policies, Mapping):
+        raise TypeError(
+            "The policies are a dict by the name of the tool, such as {'pay_back': ToolPolicy(approval=True)}, not a "
+            f"{type(policies).__name__}."
+        )
+    for name, policy in policies.items():
+        if not isinstance(name, str):
+            raise TypeError(f"The policies are named by the tools' names, which are texts, not by {name!r}.")
+        if not isinstance(policy, ToolPolicy):
+            raise TypeError(f"The policy of the tool {name!r} is a ToolPolicy(...), not {policy!r}.")
+    return policies
+
+
 DEFAULT = ToolPolicy()
 
 

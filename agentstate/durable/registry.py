@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from agentstate.durable.breakpoints import Breakpoint
-from agentstate.durable.policy import DEFAULT, ToolPolicy
+from agentstate.durable.policy import DEFAULT, ToolPolicy, checked_policies
 from agentstate.durable.semantic_cache import SemanticCache
 
 Factory = TypeVar("Factory", bound=Callable[[], Any])
@@ -210,7 +210,7 @@ def agent(
             key=key,
             title=title or key,
             factory=build,
-            policies=dict(policies or {}),
+            policies=dict(checked_policies(policies)),
             description=description or (factory.__doc__ or "").strip(),
             run_async=run_async,
             embedder=embedder,

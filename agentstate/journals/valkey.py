@@ -17,7 +17,7 @@ ended expires after the `ttl`; one that is unfinished does not.
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self, cast
@@ -140,6 +140,10 @@ class ValkeySession:
         self.cache = sessions.cache
         self._sessions = sessions
         self._labels = dict(labels)
+
+    @property
+    def identity(self) -> Hashable:
+        return "valkey", self.session_id
 
     def begin(self, say: str = "", inputs: Record | None = None) -> "ValkeyJournal":
         while True:

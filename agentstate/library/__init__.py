@@ -1,6 +1,7 @@
 """Durable agents without the desk: one class with which a script runs a session, and what its runs return."""
 
 from agentstate.library.agent import DurableAgent
+from agentstate.library.nesting import SessionInUse
 from agentstate.library.outcomes import (
     Answered,
     AtBreakpoint,
@@ -18,6 +19,7 @@ __all__ = [
     "Failed",
     "PendingCall",
     "RetryAt",
+    "SessionInUse",
     "TurnUnfinished",
     "Waiting",
 ]

@@ -7,7 +7,8 @@ The script may be killed at any moment and run again. Importing this needs no Ha
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from agentstate.durable.breakpoints import Breakpoint
@@ -17,6 +18,8 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
 from agentstate.journals.decisions import NOT_GIVEN
+from agentstate.library.given import an, live_inputs
+from agentstate.library.nesting import check_outside, run_of
 from agentstate.library.outcomes import Outcome, PendingCall
 from agentstate.library.turn_rules import TurnRules
 from agentstate.library.unfinished import pending_calls
@@ -101,27 +104,13 @@ class DurableAgent:
         check_names(wrapped)
         self._wrapped = wrapped
         self._place = place_of(journal)
+        if not isinstance(cache, ToolCache | None):
+            raise TypeError(
+                f"{an(cache)} is no cache for a DurableAgent: it needs get and set, as MemoryToolCache."
+            )
         self._memory = memory
         self._cache: ToolCache = cache or getattr(self._place, "cache", None) or MemoryToolCache()
         self._rules = TurnRules(wrapped, self._place, memory)
-
-    def _live(
-        self, streaming_callback: Any, hook_context: Any, break_point: "Breakpoint | Sequence[Breakpoint]"
-    ) -> dict[str, Any]:
-        """What a run is given that is not stored.
-
-        :raises ValueError: for a breakpoint that could never stop: the agent lacks its tool, or the tool its argument.
-        """
-        from agentstate.durable.agent_checks import why_never_stopping
-
-        breakpoints = (break_point,) if isinstance(break_point, Breakpoint) else tuple(break_point)
-        if why := why_never_stopping(self._wrapped.agent, breakpoints):
-            raise ValueError(f"The run has breakpoints {why}")
-        return {
-            "streaming_callback": streaming_callback,
-            "hook_context": hook_context,
-            "breakpoints": breakpoints,
-        }
 
     @property
     def session_id(self) -> str:
@@ -162,13 +151,14 @@ class DurableAgent:
         :param break_point: Where this call stops, with the outcome `AtBreakpoint`. It continues by `resume` only.
         :param state: Values of the agent's state and of its prompts' variables, as for `Agent.run`. In a later turn
             they replace those that the session has.
+        :raises TypeError: for messages, or anything else, of a type that a run cannot be given.
         :raises ValueError: without a message that the agent needs, without a variable that its prompts need, for a
             tool that it lacks, or if `key` stands for other messages.
         :raises NotStorable: for a value that cannot be stored.
         :raises AsyncOnly: for an agent that only `run_async` can run.
         """
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
-        live = self._live(streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
         return self._complete(self._rules.asked(messages, key, given), live)
 
     async def run_async(
@@ -185,7 +175,7 @@ class DurableAgent:
     ) -> Outcome:
         """As `run`, by the agent's `run_async`. The journal does not block the event loop."""
         given = {"state": state, "generation_kwargs": generation_kwargs, "tools": tools}
-        live = self._live(streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
         return await self._complete_async(self._rules.asked(messages, key, given), live)
 
     def resume(
@@ -211,7 +201,7 @@ class DurableAgent:
         :raises AsyncOnly: for an agent that only `resume_async` can run.
         :raises ValueError: for a change of what the agent's state does not have.
         """
-        live = self._live(streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
         return self._complete(self._rules.resumed(at, changes or {}), live)
 
     async def resume_async(
@@ -224,7 +214,7 @@ class DurableAgent:
         changes: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """As `resume`, by the agent's `run_async`."""
-        live = self._live(streaming_callback, hook_context, break_point)
+        live = live_inputs(self._wrapped.agent, streaming_callback, hook_context, break_point)
         return await self._complete_async(self._rules.resumed(at, changes or {}), live)
 
     def _complete(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
@@ -235,7 +225,7 @@ class DurableAgent:
 
         if self._wrapped.async_only:  # before anything is written
             raise AsyncOnly(self._wrapped.key, self._wrapped.async_only)
-        with using(self._memory):
+        with self._running(), using(self._memory):
             return complete(turns, lambda journal: run(self._wrapped, journal, self._options(journal, live)))
 
     async def _complete_async(self, turns: "TurnRule", live: dict[str, Any]) -> Outcome:
@@ -249,9 +239,18 @@ class DurableAgent:
                 return await run_async(self._wrapped, journal, options, journal_thread=thread)
 
         try:
-            return await complete_async(turns, answer, thread)
+            with self._running():
+                return await complete_async(turns, answer, thread)
         finally:
             thread.close()
+
+    def _names(self) -> tuple[Hashable, ...]:
+        from agentstate.library.places import identity_of
+
+        return id(self._rules.lock), identity_of(self._place)
+
+    def _running(self) -> AbstractContextManager[None]:
+        return run_of(self.session_id, *self._names())
 
     def _options(self, journal: "MemoryJournal", live: dict[str, Any]) -> "running.Options":
         from agentstate.durable.run import Options
@@ -279,6 +278,7 @@ class DurableAgent:
         :raises LookupError: if no call of that id waits for such a decision, with what it waits for.
         :raises ValueError: for arguments that do not fit the tool.
         """
+        check_outside(self.session_id, *self._names())
         with self._rules.lock, self._place.open() as journal:
             if arguments is not None and approve is not False:
                 self._check_arguments(journal.store.step_calls_by_id().get(call_id), arguments)

@@ -1,14 +1,15 @@
 """Where one session is kept: opened at its next epoch for a run or a decision, and read without changing it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from agentstate.journals import FileJournal, MemoryJournal
-from agentstate.journals.file import load
+from agentstate.journals.file import FileStore, load
 from agentstate.journals.store import Store
+from agentstate.library.given import an
 
 
 class Place(Protocol):
@@ -33,6 +34,10 @@ class FilePlace:
     def session_id(self) -> str:
         return self._path.stem
 
+    @property
+    def identity(self) -> Hashable:
+        return self._path.resolve()
+
     def open(self) -> AbstractContextManager[MemoryJournal]:
         return FileJournal.open(self._path)
 
@@ -50,6 +55,11 @@ class OpenedPlace:
     def session_id(self) -> str:
         return self._journal.session_id
 
+    @property
+    def identity(self) -> Hashable:
+        store = self._journal.store
+        return store.path.resolve() if isinstance(store, FileStore) else id(store)
+
     @contextmanager
     def open(self) -> Iterator[MemoryJournal]:
         self._journal = self._journal.next_epoch()
@@ -57,6 +67,11 @@ class OpenedPlace:
 
     def read(self) -> Store:
         return self._journal.store
+
+
+def identity_of(place: Place) -> Hashable:
+    """What two places of one session have in common, as far as that is known in this process."""
+    return getattr(place, "identity", id(place))
 
 
 def place_of(journal: str | os.PathLike[str] | MemoryJournal | Place) -> Place:
@@ -67,6 +82,9 @@ def place_of(journal: str | os.PathLike[str] | MemoryJournal | Place) -> Place:
         return OpenedPlace(journal)
     if all(hasattr(journal, name) for name in ("session_id", "open", "read")):
         return journal
+    many = hasattr(journal, "path") or hasattr(journal, "session")
+    cure = " Give one session of it: folder.path(id), or sessions.session(id)." if many else ""
     raise TypeError(
-        f"A DurableAgent needs a journal or the path of its file, not a {type(journal).__name__}."
+        "A DurableAgent needs a journal, or the path of its file as a text or Path, not "
+        f"{an(journal, start=False)}.{cure}"
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentstate.durable.long_term import SharedMemory
 from agentstate.durable.steps import Rule
+from agentstate.library.given import an, check_key, check_mapping, messages_of
 from agentstate.library.outcomes import Answered, Outcome
 from agentstate.library.unfinished import unfinished_outcome
 from agentstate.names import RunEvent
@@ -45,6 +46,8 @@ class TurnRules:
 
         :param given: The `state`, `generation_kwargs` and `tools` of the turn.
         """
+        check_key(key or "")
+        check_mapping("generation_kwargs", given["generation_kwargs"])
         bodies, inputs = _checked(self.wrapped.agent, messages, given)
         with self.lock, self.place.open() as journal:
             store = journal.store
@@ -70,6 +73,7 @@ class TurnRules:
         """As `DurableAgent.resume`."""
         from agentstate.durable.inputs import encoded_changes
 
+        check_mapping("changes", changes)
         state, messages = encoded_changes(self.wrapped.agent, changes)
         with self.lock, self.place.open() as journal:
             store = journal.store
@@ -154,23 +158,23 @@ def _checked(
 
 
 def _bodies(messages: "str | ChatMessage | Sequence[ChatMessage] | None", may_be_empty: bool) -> list[Record]:
-    from haystack.dataclasses import ChatMessage
-
     from agentstate.durable.state.chat_messages import message_body
 
-    if isinstance(messages, str):
-        messages = [ChatMessage.from_user(messages)] if messages else []
-    elif isinstance(messages, ChatMessage):
-        messages = [messages]
-    if not messages and not may_be_empty:
+    chat_messages = messages_of(messages)
+    if not chat_messages and not may_be_empty:
         raise ValueError("There is no message to run the agent with.")
-    return [message_body(message) for message in messages or ()]
+    return [message_body(message) for message in chat_messages]
 
 
 def _position(store: "Store", checkpoint: "SessionCheckpoint") -> int:
-    """:raises LookupError: for a checkpoint of another session."""
-    from agentstate.journals.going_back import checkpoints
+    """
+    :raises LookupError: for a checkpoint of another session.
+    :raises TypeError: for what is no checkpoint.
+    """
+    from agentstate.journals.going_back import SessionCheckpoint, checkpoints
 
+    if not isinstance(checkpoint, SessionCheckpoint):
+        raise TypeError(f"{an(checkpoint)} is no checkpoint to go back to. Give one of checkpoints().")
     same = [row for row in checkpoints(store) if row.position == checkpoint.position]
     if same and same != [checkpoint]:
         raise LookupError(

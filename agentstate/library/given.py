@@ -1,0 +1,113 @@
+"""Checks what a script gives to a `DurableAgent`, so that what cannot be used is refused with what to give instead."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentstate.durable.breakpoints import Breakpoint
+
+if TYPE_CHECKING:
+    from haystack.components.agents import Agent
+    from haystack.dataclasses import ChatMessage
+
+_AS_WHAT = "Give a text, a ChatMessage, or a list of ChatMessage"
+
+
+def messages_of(given: Any) -> "list[ChatMessage]":
+    """The messages of a turn. A text is one of the user.
+
+    :raises TypeError: for anything else.
+    """
+    from haystack.dataclasses import ChatMessage
+
+    if isinstance(given, str):
+        return [ChatMessage.from_user(given)] if given else []
+    if isinstance(given, ChatMessage):
+        return [given]
+    if given is None:
+        return []
+    if isinstance(given, Mapping | bytes | bytearray) or not isinstance(given, Iterable):
+        raise TypeError(f"{an(given)} is no message for an agent. {_AS_WHAT}.{_cure(given)}")
+    messages = list(given)
+    for message in messages:
+        if not isinstance(message, ChatMessage):
+            raise TypeError(f"The messages contain {an(message, start=False)}. {_AS_WHAT}.{_cure(message)}")
+    return messages
+
+
+def check_key(key: Any) -> None:
+    """:raises TypeError: for the key of a turn that is no text."""
+    if not isinstance(key, str):
+        raise TypeError(f"The key of a turn is a text, not {an(key, start=False)}.")
+
+
+def breakpoints_of(given: Any) -> tuple[Breakpoint, ...]:
+    """The breakpoints of a run; none for None.
+
+    :raises TypeError: for what is no breakpoint.
+    """
+    if given is None:
+        return ()
+    items = (given,) if isinstance(given, Breakpoint | str) or not isinstance(given, Iterable) else given
+    breakpoints = tuple(items)
+    for wrong in breakpoints:
+        if not isinstance(wrong, Breakpoint):
+            tool = repr(wrong if isinstance(wrong, str) else "the name of a tool")
+            raise TypeError(
+                f"{an(wrong)} is no break_point. Give a Breakpoint: Breakpoint({tool}) stops before that tool, and "
+                "Breakpoint() before the model."
+            )
+    return breakpoints
+
+
+def live_inputs(
+    agent: "Agent", streaming_callback: Any, hook_context: Any, break_point: Any
+) -> dict[str, Any]:
+    """What a run is given that is not stored, as `agentstate.durable.run.Options` has it.
+
+    :raises TypeError: for a callback that cannot be called, a context that is no dict, or what is no breakpoint.
+    :raises ValueError: for a breakpoint that could never stop: the agent lacks its tool, or the tool its argument.
+    """
+    from agentstate.durable.agent_checks import why_never_stopping
+
+    if streaming_callback is not None and not callable(streaming_callback):
+        raise TypeError(
+            f"{an(streaming_callback)} is no streaming_callback. Give a function that takes a StreamingChunk."
+        )
+    if hook_context is not None and not isinstance(hook_context, dict):
+        raise TypeError(f"The hook_context is a dict, not {an(hook_context, start=False)}.")
+    breakpoints = breakpoints_of(break_point)
+    if why := why_never_stopping(agent, breakpoints):
+        raise ValueError(f"The run has breakpoints {why}")
+    return {
+        "streaming_callback": streaming_callback,
+        "hook_context": hook_context,
+        "breakpoints": breakpoints,
+    }
+
+
+def check_mapping(what: str, given: Any) -> None:
+    """:raises TypeError: for what is not named values."""
+    if given is not None and not (
+        isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+    ):
+        raise TypeError(f"The {what} are a dict of values by name, not {an(given, start=False)}.")
+
+
+def an(value: Any, *, start: bool = True) -> str:
+    """The type of the value in words, as the beginning of a sentence or within one."""
+    if isinstance(value, type):
+        return f"{'The' if start else 'the'} class {value.__name__}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return f"{article.capitalize() if start else article} {name}"
+
+
+def _cure(value: Any) -> str:
+    """How to make a message of the value, where that can be known."""
+    if isinstance(value, str):
+        return f" For a message of the user: ChatMessage.from_user({value[:40]!r})."
+    if isinstance(value, Mapping):
+        return " Of a dict in the form of OpenAI's messages ChatMessage.from_openai_dict_format makes one."
+    return ""

@@ -1,0 +1,146 @@
+"""What a script hands over by mistake is refused at once, with what to give instead, and nothing is stored."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+
+from agentstate import DurableAgent, ToolPolicy, agent
+from agentstate.durable.registry import registry
+from agentstate.journals import MemoryJournal, SessionFolder
+from tests import sample_agents
+
+pytestmark = pytest.mark.usefixtures("no_effects")
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> DurableAgent:
+    return DurableAgent(sample_agents.long_run(1), tmp_path / "anna.jsonl")
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ("shop", r"not of the text 'shop'. An agent that is registered: DurableAgent.of\('shop', journal\)"),
+        (Agent, "not of the class Agent. Give an instance of it."),
+        (sample_agents.long_run, "not of a function. Give the agent that it returns."),
+        (None, "not of None."),
+        ({"tools": []}, "not of a dict."),
+    ],
+    ids=["a key", "its class", "its factory", "None", "a dict"],
+)
+def test_what_is_no_agent(tmp_path: Path, given: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=f"A durable agent is made of a Haystack Agent, {said}"):
+        DurableAgent(given, tmp_path / "anna.jsonl")
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (5, "not an int"),
+        (None, "not None"),
+        (MemoryJournal, "not the class MemoryJournal"),
+        (SessionFolder("sessions"), r"not a SessionFolder. Give one session of it: folder.path\(id\)"),
+    ],
+    ids=["a number", "None", "a class", "a folder"],
+)
+def test_what_is_no_journal(given: Any, said: str) -> None:
+    with pytest.raises(
+        TypeError, match=f"needs a journal, or the path of its file as a text or Path, {said}"
+    ):
+        DurableAgent(sample_agents.plain_talk(), given)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ([ToolPolicy()], "The policies are a dict by the name of the tool.*not a list"),
+        (
+            {"fast": {"approval": True}},
+            r"The policy of the tool 'fast' is a ToolPolicy\(...\), not {'approval'",
+        ),
+        ({"fast": ToolPolicy}, r"The policy of the tool 'fast' is a ToolPolicy\(...\)"),
+        ({sample_agents.long_run: ToolPolicy()}, "named by the tools' names, which are texts"),
+    ],
+    ids=["a list", "a dict", "the class", "by an object"],
+)
+def test_what_are_no_policies(tmp_path: Path, given: Any, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        DurableAgent(sample_agents.long_run(1), tmp_path / "anna.jsonl", policies=given)
+    with pytest.raises(TypeError, match=said):
+        agent("mistaken", policies=given)(sample_agents.plain_talk)
+    assert "mistaken" not in [registration.key for registration in registry.all()]
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"idempotent": "no"}, "idempotent must be True or False, not 'no'"),
+        ({"approval": 1}, "approval must be True or False, not 1"),
+        ({"redacted": None}, "redacted must be True or False, not None"),
+        ({"timeout": "5"}, "timeout must be a number of seconds, not '5'"),
+        ({"cache_ttl": True}, "cache_ttl must be a number of seconds, not True"),
+        ({"effect": 5}, "effect must be a text, not 5"),
+        ({"summary": None}, "summary must be a text, not None"),
+        ({"formats": "date"}, "formats must be a dict of formats by the argument's name, not 'date'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_no_policy_can_say(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        ToolPolicy(**given)
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "texts": (lambda it: it.run(["hello"]), r"contain a str\. Give .* ChatMessage\.from_user\('hello'\)"),
+    "nothing in a list": (
+        lambda it: it.run([None]),
+        "contain None. Give a text, a ChatMessage, or a list of",
+    ),
+    "a dict": (lambda it: it.run({"role": "user"}), "A dict is no message.*from_openai_dict_format"),
+    "dicts": (lambda it: it.run([{"role": "user"}]), "contain a dict.*from_openai_dict_format"),
+    "a number": (
+        lambda it: it.run(5),
+        "An int is no message for an agent. Give a text, a ChatMessage, or a list",
+    ),
+    "bytes": (lambda it: it.run(b"hi"), "A bytes is no message"),
+    "a key": (lambda it: it.run("hi", key=5), "The key of a turn is a text, not an int"),
+    "tools": (lambda it: it.run("hi", tools=5), "a list of names or of the agent's own tools, not a int"),
+    "a breakpoint": (
+        lambda it: it.run("hi", break_point="fast"),
+        r"Give a Breakpoint: Breakpoint\('fast'\) stops",
+    ),
+    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "An int is no break_point"),
+    "a callback": (lambda it: it.run("hi", "loud"), "A str is no streaming_callback"),
+    "a context": (lambda it: it.run("hi", hook_context=[1]), "The hook_context is a dict, not a list"),
+    "options": (
+        lambda it: it.run("hi", generation_kwargs=[1]),
+        "The generation_kwargs are a dict of values by name",
+    ),
+    "a checkpoint": (lambda it: it.resume(at=3), r"An int is no checkpoint.*Give one of checkpoints\(\)"),
+    "changes": (lambda it: it.resume(changes="x"), "The changes are a dict of values by name, not a str"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_no_run_can_be_given(durable: DurableAgent, what: str) -> None:
+    call, said = WRONG[what]
+    with pytest.raises(TypeError, match=said):
+        call(durable)
+    assert not durable.journal().store.turns.all
+    assert durable.run("hi").text == "Long done."
+
+
+def test_the_same_is_said_of_an_asynchronous_run(durable: DurableAgent) -> None:
+    wrong: Any = ["hello"]
+    with pytest.raises(TypeError, match="The messages contain a str"):
+        asyncio.run(durable.run_async(wrong))
+
+
+def test_what_is_no_cache(tmp_path: Path) -> None:
+    url: Any = "redis://localhost"
+    with pytest.raises(TypeError, match="A str is no cache for a DurableAgent: it needs get and set"):
+        DurableAgent(sample_agents.plain_talk(), tmp_path / "anna.jsonl", cache=url)
