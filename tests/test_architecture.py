@@ -96,6 +96,7 @@ def test_only_the_engine_and_the_demo_agents_import_haystack() -> None:
         "agentstate.durable",
         "agentstate.demo",
         "agentstate.library.agent",
+        "agentstate.library.given",
         "agentstate.library.turn_rules",
     )
     importing = [name for name in MODULES if "haystack" in packages(name)]
