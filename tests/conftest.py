@@ -147,9 +147,9 @@ def django_db_modify_db_settings(
     migrated_database: Path | None,
 ) -> None:
     """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven."""
-    if migrated_database is not None:
+    if "sqlite" in settings.DATABASES["default"]["ENGINE"]:
         path = tmp_path_factory.mktemp("database") / "test.sqlite3"
-        if migrated_database.exists():
+        if migrated_database is not None and migrated_database.exists():
             shutil.copyfile(migrated_database, path)
         settings.DATABASES["default"]["TEST"]["NAME"] = str(path)
 
@@ -170,8 +170,8 @@ def django_db_setup(
     draft = migrated_database.with_suffix(f".of-{os.getpid()}")
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("VACUUM INTO %s", [str(draft)])
-    for outdated in migrated_database.parent.glob("*.sqlite3"):
-        outdated.unlink(missing_ok=True)
+    for other in set(migrated_database.parent.glob("*.sqlite3")) - {migrated_database}:
+        other.unlink(missing_ok=True)
     draft.replace(migrated_database)
 
 
