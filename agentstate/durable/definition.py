@@ -175,6 +175,11 @@ def finds_tools_at_run_time(item: Tool | Toolset) -> bool:
     return isinstance(item, Toolset) and type(item) is not Toolset
 
 
+def output_names(agent: Agent) -> set[str]:
+    """The outputs that the agent declares: an `LLM` does without the counters of steps and tool calls."""
+    return set(getattr(getattr(agent, "__haystack_output__", None), "_sockets_dict", {}))
+
+
 def tools_of(agent: Agent, *, at_run_time: bool = True) -> Iterable[Tool]:
     """The agent's tools, with or without those of toolsets that find their tools at run time."""
     for item in tool_items(agent):

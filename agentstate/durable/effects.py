@@ -4,6 +4,8 @@ The journal is asked once about each call that may need approval, before the cal
 approval shows the effects. The journal looks again when it records the start of the call.
 """
 
+from dataclasses import replace
+
 from agentstate.durable.records import CallRecord, EarlierEffects
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import NeedsApproval
@@ -33,7 +35,7 @@ def suspend_for_approvals(run: RunContext, pending: list[CallRecord]) -> None:
             # An open request stands: the call must not run because another call of its step was decided.
             run.request_approval(record, record.tool, record.run_arguments)
         if earlier is not None:
-            run.show_earlier_effects(record, earlier)
+            _show(run, record, earlier)
     if run.approval_requests:
         raise Suspended(_needs_approval(run, decisions, failed_before=failed_before))
 
@@ -45,8 +47,18 @@ def suspended_for(run: RunContext, record: CallRecord, earlier: EarlierEffects) 
     """
     with run.lock:
         run.request_approval(record, record.tool, record.run_arguments)
-        run.show_earlier_effects(record, earlier)
+        _show(run, record, earlier)
         return Suspended(_needs_approval(run, [earlier]))
+
+
+def _show(run: RunContext, record: CallRecord, earlier: EarlierEffects) -> None:
+    """Let the request for the call's approval show these effects."""
+    run.approval_requests = [
+        replace(request, earlier=earlier.calls, repeats=earlier.repeats)
+        if request.position == record.position
+        else request
+        for request in run.approval_requests
+    ]
 
 
 def _is_uncertain_attempt(run: RunContext, record: CallRecord) -> bool:

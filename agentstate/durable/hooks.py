@@ -17,7 +17,8 @@
 | after_tool  | the user's            |                                                                       |
 |             | RecordRedactedResults | the calls whose policy is `redacted`, as ended                        |
 | after_run   | the user's, guarded   | run at the end of a turn only                                         |
-|             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run    |
+|             | CommitTurnEnd         | the "end" checkpoint with the final answer, and the end of the run;   |
+|             |                       | later for an agent with a `run` of its own, see `own_answers`         |
 
 The "prepared" checkpoint, if hooks have changed what the model sees, and the model's reply are committed by
 `ReplayChatGenerator`, each tool call by `agentstate.durable.tools`. All hooks do
@@ -49,7 +50,14 @@ from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
 from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
-from agentstate.names import ENDED_CALL_STATES, PROMPT_PLACES, CallState, CheckpointKind, Decision
+from agentstate.names import (
+    AGENT_GENERATOR,
+    ENDED_CALL_STATES,
+    PROMPT_PLACES,
+    CallState,
+    CheckpointKind,
+    Decision,
+)
 
 
 class DurableHook:
@@ -65,8 +73,24 @@ class DurableHook:
         return default_to_dict(self)
 
 
+class LoopRanTwice(Exception):
+    """The agent's own `run` ran its loop a second time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The agent's run runs its loop a second time, of which nothing could be recorded. A hook at on_exit can "
+            "send the model back to work instead: it adds a message and sets continue_run."
+        )
+
+
 class RestoreCheckpoint(DurableHook):
+    """
+    :raises LoopRanTwice: if the agent's own code runs its loop again: what the journal holds is of the first.
+    """
+
     def apply(self, run: RunContext, state: State) -> None:
+        if run.loop_has_begun:
+            raise LoopRanTwice
         run.loop_has_begun = True
         checkpoint = run.checkpoint
         if checkpoint is None or run.begins_turn:
@@ -82,6 +106,8 @@ class RestoreCheckpoint(DurableHook):
         for key, value in decode(counters).items():
             counts = {**state.data[key], **value} if key == "tool_call_counts" else value
             state.set(key, counts, handler_override=replace_values)
+        if run.recorded_reply(AGENT_GENERATOR, 0) is not None:
+            state.set("stop_run", None)  # the model was asked, so that a hook before it had cleared this
         found_tools.find_again(run.tool_items, state, checkpoint.tools)
 
 
@@ -94,9 +120,10 @@ class CommitStepStart(DurableHook):
         self.context_may_change = context_may_change
 
     def apply(self, run: RunContext, state: State) -> None:
-        _begin_turn(run, state)
+        begin_turn(run, state)
         run.prepared_state = state if self.context_may_change else None
-        if state.data.get("stop_run") is not None:
+        is_stopping = state.data.get("stop_run") is not None
+        if is_stopping and not self.context_may_change:
             return
         if run.checkpoint is not None and not run.begins_turn and run.step_is_committed:
             found_tools.check_found(run.tool_items, state, run.checkpoint.tools)
@@ -107,7 +134,7 @@ class CommitStepStart(DurableHook):
             run.commit(CheckpointKind.STEP, state)
         if run.end is None and run.signals.stop_request:
             run.end_run(requested_end(run.signals.stop_request))
-        elif run.end is None and (stopped := breakpoint_check.before_model(run)):
+        elif run.end is None and not is_stopping and (stopped := breakpoint_check.before_model(run)):
             run.end_run(stopped)
         if run.end is not None:
             state.set("stop_run", BOUNDARY)
@@ -174,32 +201,46 @@ class RecordRedactedResults(DurableHook):
 
 
 class CommitTurnEnd(DurableHook):
+    """
+    :raises Suspended: at a step boundary, if code of the agent's own follows: the turn that it would see has not ended.
+    """
+
     def apply(self, run: RunContext, state: State) -> None:
-        _begin_turn(run, state)
-        reason = state.data.get("exit_reason")
-        if reason == BOUNDARY:
-            return
-        # A copy: if the end cannot be committed, the run has not ended.
-        meter = Meter(run.meter.progress(), run.clock)
-        if meter.phase is AgentPhase.EXECUTING:
-            meter.to(AgentPhase.REFLECTING)
-        meter.to(AgentPhase.DONE)
-        if run.has_reply:
-            run.step += 1
-            meter.add("steps", 1)
-        next_turn = Meter(meter.progress(), run.clock)
-        next_turn.to(AgentPhase.PLANNING)
-        run.commit(
-            CheckpointKind.END,
-            state,
-            answered=_answered_calls(run, state),
-            run_end=Finished(
-                final_answer=clean_text(_final_answer(state.data["messages"], str(reason))),
-                exit_reason=clean_text(str(reason)),
-            ),
-            meter=meter,
-            next_turn=next_turn.progress(),
-        )
+        begin_turn(run, state)
+        if state.data.get("exit_reason") == BOUNDARY:
+            if run.ends_after_loop and run.end is not None:
+                raise Suspended(run.end)
+        elif run.ends_after_loop:
+            run.final_state = state
+        else:
+            commit_turn_end(run, state)
+
+
+def commit_turn_end(run: RunContext, state: State) -> None:
+    """Commit the "end" checkpoint, and with it the end of the run."""
+    begin_turn(run, state)
+    reason = str(state.data.get("exit_reason"))
+    # A copy: if the end cannot be committed, the run has not ended.
+    meter = Meter(run.meter.progress(), run.clock)
+    if meter.phase is AgentPhase.EXECUTING:
+        meter.to(AgentPhase.REFLECTING)
+    meter.to(AgentPhase.DONE)
+    if run.has_reply:
+        run.step += 1
+        meter.add("steps", 1)
+    next_turn = Meter(meter.progress(), run.clock)
+    next_turn.to(AgentPhase.PLANNING)
+    run.commit(
+        CheckpointKind.END,
+        state,
+        answered=_answered_calls(run, state),
+        run_end=Finished(
+            final_answer=clean_text(_final_answer(state.data["messages"], reason)),
+            exit_reason=clean_text(reason),
+        ),
+        meter=meter,
+        next_turn=next_turn.progress(),
+    )
 
 
 def own_hook(point: str, *parts: Any) -> Any:
@@ -224,7 +265,7 @@ class _OwnHook:
         return default_to_dict(self)
 
 
-def _begin_turn(run: RunContext, state: State) -> None:
+def begin_turn(run: RunContext, state: State) -> None:
     """Commit the "start" checkpoint of a new turn, unless that is done."""
     if run.begins_turn and not run.turn_is_committed:
         run.commit(CheckpointKind.START, state)

@@ -25,6 +25,7 @@ from agentstate.durable.call_ends import record_unseen_failure
 from agentstate.durable.definition import tool_items
 from agentstate.durable.failures import ModelFailed, describe, retry_delay
 from agentstate.durable.guards import BOUNDARY
+from agentstate.durable.own_answers import has_own_run, record_answer
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock
 from agentstate.durable.records import Snapshot
@@ -189,6 +190,7 @@ def _read_and_run(
         breakpoints=(*durable.breakpoints, *options.breakpoints),
         journal_thread=thread,
         semantic_cache=SemanticLookup(options.replies, durable.definition) if options.replies else None,
+        ends_after_loop=has_own_run(durable.agent),
     )
     end = _end_before_start(context, snapshot, durable)
     if end is not None:
@@ -200,6 +202,8 @@ def _read_and_run(
         del snapshot
         reading.close()
         result = yield _Start(context, arguments)
+        if context.end is None:
+            record_answer(context, durable.agent, arguments["messages"], result)
     except Suspended as suspended:
         return _end_run(context, suspended.end)
     except ModelFailed as failure:

@@ -26,7 +26,6 @@ from agentstate.durable.records import (
     AnsweredCall,
     CallRecord,
     CommittedCheckpoint,
-    EarlierEffects,
     NewCheckpoint,
     Progress,
     ReplyRecord,
@@ -81,6 +80,7 @@ class RunContext:
     :param tool_items: The agent's tools and toolsets, as it was given them.
     :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
     :param journal_thread: Where an asynchronous run has its commits.
+    :param ends_after_loop: The turn ends when the agent's own `run` has returned.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class RunContext:
         breakpoints: Sequence[Breakpoint] = (),
         journal_thread: JournalThread | None = None,
         semantic_cache: "SemanticLookup | None" = None,
+        ends_after_loop: bool = False,
     ) -> None:
         self.journal = journal
         self.cache_scope = cache_scope
@@ -140,6 +141,8 @@ class RunContext:
         self.has_unread = not self.begins_turn and bool(snapshot.unread)
         self.progressed = False
         self.loop_has_begun = False  # Haystack has warmed the hooks up
+        self.ends_after_loop = ends_after_loop
+        self.final_state: State | None = None  # of the loop that has ended, where the turn ends after it
         self.end: RunEnd | None = None
         self.status = "running"  # that of the session, once the run has ended
 
@@ -216,15 +219,6 @@ class RunContext:
             )
         )
 
-    def show_earlier_effects(self, record: CallRecord, earlier: EarlierEffects) -> None:
-        """Let the request for the call's approval show these effects."""
-        self.approval_requests = [
-            replace(request, earlier=earlier.calls, repeats=earlier.repeats)
-            if request.position == record.position
-            else request
-            for request in self.approval_requests
-        ]
-
     # Phases
 
     def to(self, *phases: AgentPhase) -> None:
@@ -287,11 +281,15 @@ class RunContext:
             draft, self._deferred = self._deferred, None
             self._committed(draft, committed)
 
+    def commit_deferred(self) -> None:
+        """Commit the checkpoint of the step whose model has not replied, if it is not committed."""
+        if self._deferred is not None:
+            self.deferred_checkpoint_committed(self.journal.checkpoint(self._deferred.new))
+
     def end_run(self, end: RunEnd) -> None:
         """Record the end of the run, with the progress made; nothing if it is recorded already."""
         if self.end is None:
-            if self._deferred is not None:
-                self.deferred_checkpoint_committed(self.journal.checkpoint(self._deferred.new))
+            self.commit_deferred()
             self.end = end
             self.status = self.journal.end_run(end, self.meter.progress())
 

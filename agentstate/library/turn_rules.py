@@ -122,17 +122,19 @@ class TurnRules:
 
     def _on_record(self, store: "Store", turn: "Turn") -> Outcome:
         """What `Agent.run` returned at the end of this turn, from the journal."""
+        from agentstate.durable.definition import output_names
         from agentstate.durable.state.chat_messages import message_from
         from agentstate.durable.state.encoding import decode
 
         if not turn.finished:
             return self._unfinished(store, turn.end, accepted=True)
         messages = [message_from(store.messages[position]) for position in turn.context]
-        counters = decode(turn.counters)
+        outputs = output_names(self.wrapped.agent)
+        counters = {name: value for name, value in decode(turn.counters).items() if name in outputs}
         return Answered(
             {
                 **decode(turn.state),
-                **{name: counters[name] for name in ("step_count", "token_usage", "tool_call_counts")},
+                **counters,
                 "exit_reason": turn.end["exit_reason"],
                 "messages": messages,
                 **({"last_message": messages[-1]} if messages else {}),
