@@ -24,16 +24,16 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 
 .PHONY: test
 test: .venv/dev.stamp services lint  ## Everything but what takes very long: lint, then the whole suite
-	$(BIN)/python -m pytest -n auto -m 'not long'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not long'
 
 .PHONY: test-long
 test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and the database tests on PostgreSQL
-	$(BIN)/python -m pytest -n auto -m long
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto -m '$(AGAIN_ON_POSTGRES)' --database-only
+	$(BIN)/python -m pytest -n auto --dist worksteal -m long
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto --dist worksteal -m '$(AGAIN_ON_POSTGRES)' --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
-	$(BIN)/python -m pytest -n auto -m '$(FAST)'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m '$(FAST)'
 
 .PHONY: lint
 lint: .venv/dev.stamp  ## Formatting, types, templates, migrations, deployment settings

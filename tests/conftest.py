@@ -81,6 +81,13 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'db.sqlite3'}"
 
 
+@pytest.fixture
+def already_migrated(sqlite_url: str, migrated_database: Path | None) -> None:
+    """The database at `sqlite_url` is there and empty, for processes whose migrating is not what the test is about."""
+    if migrated_database is not None and migrated_database.exists():
+        shutil.copyfile(migrated_database, sqlite_url.removeprefix("sqlite:///"))
+
+
 @pytest.fixture(scope="session")
 def chromium_path() -> str:
     with _or_left_out():
@@ -200,6 +207,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         rest = [item for item in items if not _uses_database(item)]
         items[:] = [item for item in items if _uses_database(item)]
         config.hook.pytest_deselected(items=rest)
+    # What takes longest begins first, or one worker would end long after the others.
+    items.sort(key=lambda item: item.get_closest_marker("chaos") is None)
 
 
 def _uses_database(item: pytest.Item) -> bool:

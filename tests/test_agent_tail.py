@@ -141,6 +141,7 @@ def test_a_session_that_is_deleted_meanwhile_is_a_clear_error(monkeypatch: pytes
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_ctrl_c_ends_it_at_once_without_a_traceback(sqlite_url: str) -> None:
     env = environment(SECRET_KEY="only for this test", DATABASE_URL=sqlite_url)
     assert run((*MANAGE, "migrate", "-v0"), env).returncode == 0
@@ -159,6 +160,7 @@ def test_ctrl_c_ends_it_at_once_without_a_traceback(sqlite_url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_it_ends_quietly_with_the_program_that_reads_it(sqlite_url: str) -> None:
     env = environment(SECRET_KEY="only for this test", DATABASE_URL=sqlite_url)
     assert run((*MANAGE, "migrate", "-v0"), env).returncode == 0

@@ -119,6 +119,7 @@ ENDS = (
 )
 
 
+@pytest.mark.usefixtures("already_migrated")
 def test_everything_in_one_process_killed_and_started_again(sqlite_url, folder, tell, tmp_path):
     plain = {agent: plainly(agent) for agent in ("desk", "long")}
     env = chaos_environment(sqlite_url, folder, STATIC_ROOT=str(tmp_path / "static"))

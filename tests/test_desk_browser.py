@@ -10,6 +10,16 @@ from sessions_app.models import Approval, Checkpoint, ModelCall, Session
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+# Each width and each scheme; `make test-long` tries the other pairs too.
+every_screen = pytest.mark.parametrize(
+    "width, scheme",
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.long),
+        pytest.param(390, "light", marks=pytest.mark.long),
+    ],
+)
 
 
 @pytest.fixture
@@ -208,8 +218,7 @@ def test_keys_move_and_open(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@every_screen
 def test_pages_are_accessible_and_fit_the_screen(browser, live_server, width, scheme):
     from axe_playwright_python.sync_playwright import Axe
 

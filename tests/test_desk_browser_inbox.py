@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from sessions_app.models import Approval, Session
 from tests import builders
-from tests.test_desk_browser import log_in
+from tests.test_desk_browser import every_screen, log_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -144,8 +144,7 @@ def test_a_call_in_doubt_is_decided_in_the_inbox_by_its_evidence(page):
     assert Session.objects.get(pk=session.pk).status == "queued"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@every_screen
 def test_the_inbox_is_accessible_and_fits_the_screen(browser, live_server, width, scheme):
     from axe_playwright_python.sync_playwright import Axe
 

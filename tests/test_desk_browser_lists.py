@@ -8,6 +8,7 @@ from sessions_app.actions import bulk
 from sessions_app.finding import search_index
 from sessions_app.models import BulkAction, SavedView, Session, StateValue, ToolCall
 from tests import builders
+from tests.test_desk_browser import every_screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 both = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
@@ -127,8 +128,7 @@ def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@every_screen
 def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, width, scheme, settings):
     from axe_playwright_python.sync_playwright import Axe
 

@@ -169,7 +169,17 @@ def dies(durable: WrappedAgent, adapter: Adapter, number: int, committed: bool, 
     return False
 
 
+# Valkey and the file hold the same records, and differ in how one record is written.
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        "file",
+        pytest.param("valkey", marks=[pytest.mark.redis, pytest.mark.long]),
+        pytest.param("orm", marks=pytest.mark.django_db),
+    ],
+    indirect=True,
+)
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 def test_killed_at_any_commit_it_ends_the_same_and_no_committed_reply_is_requested_again(
     kind: Kind, make: Make, committed: bool

@@ -73,6 +73,7 @@ def test_the_first_start_prints_a_password_and_the_next_ones_do_not(env):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_the_environment_names_the_password_also_for_users_that_exist(env):
     with running(UP, env) as first:
         first.wait_for_output(ADDRESS)
@@ -84,6 +85,7 @@ def test_the_environment_names_the_password_also_for_users_that_exist(env):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 @pytest.mark.parametrize(
     "arguments, more, why",
     [
@@ -127,6 +129,7 @@ def test_a_weak_demo_password_is_refused_and_nothing_was_begun(env, tmp_path, pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_it_stops_soon_and_without_a_traceback(env, signum):
     with running((*UP, "--no-demo"), env) as up:
@@ -164,6 +167,7 @@ def statuses(env, agent):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
     with running(UP, demo_env) as first:
         first.wait_for_output(ADDRESS)
@@ -178,6 +182,7 @@ def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_a_running_session_is_queued_at_its_next_step_when_stopped(demo_env):
     with running(UP, demo_env) as up:
         up.wait_for_output(ADDRESS)
@@ -189,6 +194,7 @@ def test_a_running_session_is_queued_at_its_next_step_when_stopped(demo_env):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_static_files_are_served_under_names_that_may_be_cached_for_ever(env):
     with running((*UP, "--no-demo"), env) as up:
         address = up.wait_for_output(ADDRESS)[1]
@@ -209,6 +215,7 @@ def test_the_database_is_its_owners_alone_while_it_runs(env, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_one_connection_goes_on_after_head_and_a_large_body_is_not_waited_for(env):
     with running((*UP, "--no-demo"), env) as up:
         address = up.wait_for_output(ADDRESS)[1]
@@ -228,6 +235,7 @@ def test_one_connection_goes_on_after_head_and_a_large_body_is_not_waited_for(en
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
     with running((*UP, "--no-demo"), env | {"HTTPS": "true", "TRUSTED_PROXIES": "1"}) as up:
         login = up.wait_for_output(ADDRESS)[1] + "/login/"
@@ -238,6 +246,7 @@ def test_behind_a_proxy_that_adds_tls_plain_requests_are_sent_to_https(env):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_nobody_says_that_their_request_came_over_tls_where_no_proxy_is_trusted(env):
     with running((*UP, "--no-demo"), env | {"HTTPS": "true"}) as up:
         login = up.wait_for_output(ADDRESS)[1] + "/login/"
@@ -246,6 +255,7 @@ def test_nobody_says_that_their_request_came_over_tls_where_no_proxy_is_trusted(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
 def test_with_redis_it_works_too(env, redis_url):
     with running((*UP, "--no-demo"), env | {"REDIS_URL": redis_url}) as up:
         address = up.wait_for_output(ADDRESS)[1]

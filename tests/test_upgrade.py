@@ -21,10 +21,12 @@ CHECK = (sys.executable, "-m", "tests.upgrade", str(STORED / "expected.json"))
 pytestmark = pytest.mark.slow
 
 
-def checked(database_url: str) -> None:
+def checked(database_url: str, *options: str) -> None:
     env = environment(DATABASE_URL=database_url, DJANGO_SETTINGS_MODULE="tests.settings")
     # Longer than anything takes, and shorter than the time limit of a test, which would hide what was printed.
-    done = subprocess.run(CHECK, cwd=PROJECT, env=env, capture_output=True, text=True, timeout=550)
+    done = subprocess.run(
+        (*CHECK, *options), cwd=PROJECT, env=env, capture_output=True, text=True, timeout=550
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
 
 
@@ -41,4 +43,4 @@ def test_a_database_of_0_1_is_taken_over_on_sqlite(sqlite_url: str, tmp_path: Pa
 def test_a_database_of_0_1_is_taken_over_on_postgresql(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute((STORED / "0.1.postgresql.sql").read_bytes())
-    checked(postgres_url)
+    checked(postgres_url, "--all-tabs")
