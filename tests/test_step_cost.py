@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from haystack.hooks import hook
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
+from sessions_app.runtime import journal
 from tests import sample_agents
 from tests.adapters import OrmAdapter
 from tests.sample_agents import fast, scripted, slow
@@ -124,7 +126,7 @@ def test_a_step_with_one_call_is_two_commits_of_few_statements() -> None:
 def test_the_values_that_a_step_writes_have_this_size() -> None:
     """A number that falls is an improvement: write it here. One that grows is paid by each step of every session."""
     assert written(third_step(calling("fast")))[1] == {
-        "session": 728,
+        "session": 727,
         "checkpoint": 536,
         "message": 523,
         "modelcall": 27,
@@ -154,3 +156,12 @@ def test_a_hook_before_the_tools_costs_one_commit_for_the_start_of_the_call() ->
     step = third_step(calling("fast", hooks={"before_tool": [look]}))
     assert commits(step) == 3
     assert written(step)[0]["UPDATE toolcall"] == 2
+
+
+@pytest.mark.parametrize("seconds, updates", [(5, 0), (0, 1)])
+def test_steps_in_quick_succession_leave_the_indexes_of_the_lists_alone(
+    seconds: int, updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "UPDATED_AGAIN_AFTER", timedelta(seconds=seconds))
+    step = third_step(calling("fast"))
+    assert sum('"updated_at"' in sql for sql, _ in step) == updates

@@ -54,5 +54,5 @@ def check(source: AgentPhase, target: AgentPhase) -> None:
 
     :raises IllegalTransition: if it may not.
     """
-    if target not in allowed(source):
+    if target not in (TRANSITIONS.get(source) or allowed(source)):
         raise IllegalTransition(source, target)

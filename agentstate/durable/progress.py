@@ -33,26 +33,26 @@ class Meter:
         """
         check(self.phase, phase)
         now = self._clock()
-        self._add_in("seconds", self.phase.value, max(0.0, round((now - self.since).total_seconds(), 3)))
-        self._add_in("edges", f"{self.phase.value}>{phase.value}", 1)
-        self._add_in("visits", phase.value, 1)
-        self.previous, self.phase, self.since = self.phase.value, phase, now
+        before, after = self.phase.value, phase.value
+        self._add_in("seconds", before, max(0.0, round((now - self.since).total_seconds(), 3)))
+        self._add_in("edges", f"{before}>{after}", 1)
+        self._add_in("visits", after, 1)
+        self.previous, self.phase, self.since = before, phase, now
 
     def add(self, key: str, amount: float) -> None:
         """Add to the total of that name."""
         total = self._totals.get(key, 0) + amount
-        self._totals[key] = round(total, 3) if isinstance(total, float) else total
+        self._totals[key] = round(total, 3) if type(total) is float else total
 
     def total(self, key: str) -> int:
         """The total of that name."""
         return int(self._totals.get(key, 0))
 
     def progress(self) -> Progress:
-        totals = {
-            key: dict(value) if isinstance(value, dict) else value for key, value in self._totals.items()
-        }
+        totals = {key: {**value} if type(value) is dict else value for key, value in self._totals.items()}
         return Progress(phase=self.phase.value, previous=self.previous, since=self.since, totals=totals)
 
     def _add_in(self, key: str, name: str, amount: float) -> None:
         group = self._totals.setdefault(key, {})
-        group[name] = round(group.get(name, 0) + amount, 3)
+        total = group.get(name, 0) + amount
+        group[name] = round(total, 3) if type(total) is float else total

@@ -52,7 +52,7 @@ class CheckpointRows:
             Checkpoint,
             [
                 {
-                    "branch_id": self._branch.pk,
+                    "branch_id": self._branch.id,
                     "position": position,
                     "kind": new.kind,
                     "step": new.step,
@@ -76,7 +76,7 @@ class CheckpointRows:
             StateValue,
             [
                 {
-                    "branch_id": self._branch.pk,
+                    "branch_id": self._branch.id,
                     "position": position,
                     "key": key,
                     "extends": "extend" in change,

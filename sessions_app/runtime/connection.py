@@ -37,7 +37,7 @@ class RunConnection:
         :raises JournalUnavailable: if the database is unavailable or locked for too long, or has ended the
             transaction, which PostgreSQL does where a process stands still in one; nothing of it is stored then.
         """
-        with self.lock, self._shared():
+        with self.lock if threading.get_ident() == self._thread else self._shared():
             try:
                 with transaction.atomic():
                     yield
@@ -59,18 +59,16 @@ class RunConnection:
 
     @contextmanager
     def _shared(self) -> Iterator[None]:
-        """Use the run's connection in this thread."""
-        if threading.get_ident() == self._thread:
-            yield
-            return
-        own_connection = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
-        self._connection.inc_thread_sharing()
-        connections[DEFAULT_DB_ALIAS] = self._connection
-        try:
-            yield
-        finally:
-            self._connection.dec_thread_sharing()
-            if own_connection is not None:
-                connections[DEFAULT_DB_ALIAS] = own_connection
-            else:
-                del connections[DEFAULT_DB_ALIAS]
+        """Use the run's connection in this thread, which is not the run's. It has the lock."""
+        with self.lock:
+            own_connection = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
+            self._connection.inc_thread_sharing()
+            connections[DEFAULT_DB_ALIAS] = self._connection
+            try:
+                yield
+            finally:
+                self._connection.dec_thread_sharing()
+                if own_connection is not None:
+                    connections[DEFAULT_DB_ALIAS] = own_connection
+                else:
+                    del connections[DEFAULT_DB_ALIAS]

@@ -9,7 +9,7 @@ time.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -45,6 +45,9 @@ from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, progress_fi
 from sessions_app.runtime.leases import Claim
 
 Json = Any
+# While steps are shorter than this, lists are in the order of the changes only to within it. The end of a run, and what
+# people do, set `updated_at` in any case.
+UPDATED_AGAIN_AFTER = timedelta(seconds=5)
 
 
 class OrmJournal:
@@ -56,6 +59,7 @@ class OrmJournal:
         self._session: Session
         self._branch: Branch
         self._guard: EffectGuard
+        self._updated_at: datetime
         self._checkpoints: CheckpointRows
         # Of the unfinished step: the position and result of each call that is done, by its id, and the ids by position.
         self._results: dict[str, tuple[int, Json]] = {}
@@ -65,6 +69,7 @@ class OrmJournal:
         with self._transaction():
             session = self.claim.read_session()
             self._session, self._branch = session, session.current_branch
+            self._updated_at = session.updated_at
             self._guard = EffectGuard(session)
             restored = restore.read(self._branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
@@ -91,7 +96,7 @@ class OrmJournal:
                 new.progress,
                 definition=new.definition,
                 attempt=1,
-                updated_at=timezone.now(),
+                **self._updated(timezone.now()),
             )
             unread: list[InboxMessage] = []
             if fence.unread and new.kind == CheckpointKind.STEP and new.read_unread:
@@ -106,9 +111,8 @@ class OrmJournal:
             own_positions = 1 + len(messages) + len(new.calls)
             before = len(checkpoint.messages) + 1 if checkpoint else 0
             also = {"definition": checkpoint.definition} if checkpoint else {}
-            fence = self._fence(
-                before + own_positions, new.progress, attempt=1, updated_at=new.ended_at, **also
-            )
+            also |= self._updated(new.ended_at)
+            fence = self._fence(before + own_positions, new.progress, attempt=1, **also)
             with statements.together():
                 committed = None
                 if checkpoint is not None:
@@ -156,7 +160,7 @@ class OrmJournal:
                     "started_at": at,
                     "worker": self.claim.worker[:200],
                 },
-                where={"branch_id": self._branch.pk, "position": position},
+                where={"branch_id": self._branch.id, "position": position},
                 raise_by_one="attempt",
             )
         return fence.signals()
@@ -181,7 +185,7 @@ class OrmJournal:
                 "lossy": end.lossy,
                 "cached": end.cached,
             }
-            statements.update(ToolCall, values, where={"branch_id": self._branch.pk, "position": position})
+            statements.update(ToolCall, values, where={"branch_id": self._branch.id, "position": position})
             if end.lossy and (kinds := step_rows.lost_types(end)):
                 tool = ToolCall.objects.values_list("tool", flat=True).get(
                     branch=self._branch, position=position
@@ -210,6 +214,13 @@ class OrmJournal:
         return self.connection.transaction()
 
     # Inside a transaction
+
+    def _updated(self, now: datetime) -> dict[str, Json]:
+        """`updated_at`, which is in the indexes of the lists, unless it was set a moment ago."""
+        if abs(now - self._updated_at) < UPDATED_AGAIN_AFTER:
+            return {}
+        self._updated_at = now
+        return {"updated_at": now}
 
     def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> statements.Fence:
         """:raises LeaseLost: if the claim is over; heartbeats of it end too."""

@@ -29,6 +29,8 @@ Rows = list[tuple[type[Model], tuple[str, ...], list[Values]]]
 # What is stored was encoded before (`agentstate.durable.state.encoding`), so it does not contain itself.
 _json = json.JSONEncoder(check_circular=False).encode
 _pending: ContextVar["Rows | None"] = ContextVar("agentstate_pending_rows", default=None)
+# The characters of "+00:00".
+OFFSET = 6
 # Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
 ROWS_AT_ONCE = 100
 
@@ -101,17 +103,19 @@ def together() -> Iterator[None]:
 
 def _insert_all(inserts: Rows) -> None:
     # Not with executemany: psycopg runs it as a pipeline, after which PostgreSQL no longer ends an idle transaction.
-    batches = [
-        (model, names, rows[start : start + ROWS_AT_ONCE])
-        for model, names, rows in inserts
-        for start in range(0, len(rows), ROWS_AT_ONCE)
-    ]
+    batches = inserts
+    few = sum([len(rows) for _, _, rows in inserts]) <= ROWS_AT_ONCE
+    if not few:
+        batches = [
+            (model, names, rows[start : start + ROWS_AT_ONCE])
+            for model, names, rows in inserts
+            for start in range(0, len(rows), ROWS_AT_ONCE)
+        ]
     database = connections[DEFAULT_DB_ALIAS]
-    few = sum(len(rows) for _, _, rows in batches) <= ROWS_AT_ONCE
     statements = [batches] if few and database.vendor == "postgresql" else [[batch] for batch in batches]
     with database.cursor() as cursor:
         for parts in statements:
-            lengths = tuple((model, names, len(rows)) for model, names, rows in parts)
+            lengths = tuple([(model, names, len(rows)) for model, names, rows in parts])
             sql, converters = _insert_sql(database.vendor, lengths)
             values = [value for _, _, rows in parts for row in rows for value in row.values()]
             cursor.execute(sql, _converted(converters, values, database))
@@ -203,7 +207,10 @@ def _sqlite_json(value: Any, to: BaseDatabaseWrapper) -> str | None:
 
 
 def _sqlite_datetime(value: datetime | None, to: BaseDatabaseWrapper) -> str | None:
-    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
+    if value is None:
+        return None
+    in_utc = value if value.tzinfo is UTC else value.astimezone(UTC)
+    return in_utc.isoformat(" ")[:-OFFSET]
 
 
 def _converted(

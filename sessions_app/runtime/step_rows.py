@@ -32,7 +32,7 @@ def messages(
         role, text, rest = pack(body, results)
         values.append(
             {
-                "branch_id": branch.pk,
+                "branch_id": branch.id,
                 "position": position,
                 "role": role,
                 "text": text,
@@ -50,7 +50,7 @@ def model_call(branch: Branch, position: int, new: NewReply, *, replies: int) ->
     :param replies: The number of messages of the conversation that follow it.
     """
     values = {
-        "branch_id": branch.pk,
+        "branch_id": branch.id,
         "position": position,
         "name": new.name,
         "seq": new.seq,
@@ -74,7 +74,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, w
         ToolCall,
         [
             {
-                "branch_id": branch.pk,
+                "branch_id": branch.id,
                 "position": record.position,
                 "call_id": record.call_id,
                 "tool": cut_off(record.tool, 200),

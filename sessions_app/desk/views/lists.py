@@ -83,7 +83,7 @@ def sessions_page(request: Request) -> HttpResponse:
     counts = queues.counts(now, where)
     mark = digest(
         [
-            *((session.pk, session.updated_at.isoformat()) for session in page.sessions),
+            *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
             *(count.number for count in counts),
         ]
     )
