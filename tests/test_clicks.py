@@ -1,7 +1,7 @@
 """How many clicks the stories of staff take in a browser, from the inbox or the list of sessions.
 
-Keys are no clicks. But a field into which somebody types has to have the focus, or be the next one or the one after that:
-otherwise they click on it, and that is counted.
+Keys are no clicks. But a field into which somebody types has to have the focus, or be the next one or the one after
+that: otherwise they click on it, and that is counted.
 """
 
 from collections.abc import Iterator
