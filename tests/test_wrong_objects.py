@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from haystack.components.agents import Agent
 
-from agentstate import DurableAgent, ToolPolicy, agent
+from agentstate import Breakpoint, DurableAgent, SemanticCache, ToolPolicy, agent
 from agentstate.durable.registry import registry
 from agentstate.journals import MemoryJournal, SessionFolder
 from tests import sample_agents
@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda it: it.run("hi", break_point="fast"),
         r"Give a Breakpoint: Breakpoint\('fast'\) stops",
     ),
-    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "An int is no break_point"),
+    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "A int is no breakpoint"),
     "a callback": (lambda it: it.run("hi", "loud"), "A str is no streaming_callback"),
     "a context": (lambda it: it.run("hi", hook_context=[1]), "The hook_context is a dict, not a list"),
     "options": (
@@ -138,6 +138,59 @@ def test_the_same_is_said_of_an_asynchronous_run(durable: DurableAgent) -> None:
     wrong: Any = ["hello"]
     with pytest.raises(TypeError, match="The messages contain a str"):
         asyncio.run(durable.run_async(wrong))
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"key": 5}, "key must be a text, not 5"),
+        ({"title": 5}, "The agent 'mistaken': title must be a text, not 5"),
+        ({"stream": "no"}, "stream must be True or False, not 'no'"),
+        ({"run_async": "no"}, "run_async must be True, False or None, not 'no'"),
+        ({"embedder": "ada"}, "embedder must be a function or class that makes the embedder, not 'ada'"),
+        (
+            {"embedder": sample_agents.plain_talk, "semantic_cache": True},
+            r"must be a SemanticCache\(...\), not True",
+        ),
+        ({"breakpoints": "fast"}, r"A str is no breakpoint. Give a Breakpoint: Breakpoint\('fast'\)"),
+        ({"breakpoints": ["fast"]}, r"A str is no breakpoint. Give a Breakpoint: Breakpoint\('fast'\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_no_registration_can_say(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        agent(**{"key": "mistaken", **options})(sample_agents.plain_talk)
+    assert "mistaken" not in [registration.key for registration in registry.all()]
+
+
+def test_a_decorator_without_a_key_or_above_something_else_than_a_function() -> None:
+    decorator: Any = agent
+    with pytest.raises(TypeError, match="write @agent\\('a-key'\\) above the function that builds it"):
+        decorator(sample_agents.plain_talk)
+    with pytest.raises(TypeError, match="above the function that builds the agent: it was given a Agent"):
+        decorator("mistaken")(sample_agents.plain_talk())
+    with pytest.raises(TypeError, match=r"An agent itself is given to DurableAgent\(agent, journal\)"):
+        DurableAgent.of(decorator, "anna.jsonl")
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: Breakpoint(sample_agents.fast), "the tool is given by its name, a text, not as a Tool"),  # type: ignore[arg-type]
+        (lambda: SemanticCache(min_similarity="high"), "min_similarity must be a number, not 'high'"),  # type: ignore[arg-type]
+        (lambda: SemanticCache(ttl=True), "ttl must be a number, not True"),
+    ],
+    ids=["a breakpoint", "a similarity", "a time"],
+)
+def test_what_no_option_can_be(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        make()
+
+
+def test_a_condition_that_is_code() -> None:
+    when: Any = lambda arguments: True  # noqa: E731
+    with pytest.raises(ValueError, match=r"A condition is \(argument, comparison, value\)"):
+        Breakpoint("fast", when=when)
 
 
 def test_what_is_no_cache(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Condition:
         :param parts: ``(argument, comparison, value)``.
         :raises ValueError: for anything else, an unknown comparison, or a value that is not JSON.
         """
-        if isinstance(parts, str) or len(parts) != 3:
+        if not isinstance(parts, tuple | list) or len(parts) != 3:
             raise ValueError(
                 f"A condition is (argument, comparison, value), such as ('amount', '>', 100), not {parts!r}."
             )
@@ -82,6 +82,7 @@ class Breakpoint:
     :param when: The condition that a call has to meet: ``(argument, comparison, value)``. None for every call.
     :param once: The breakpoint is removed when it has stopped the session.
     :param number: By which a session knows it; 0 for one that is set in code.
+    :raises TypeError: for a tool that is not named by a text.
     :raises ValueError: for a condition without a tool, or one that is not as `Condition.of` takes it.
     """
 
@@ -91,6 +92,10 @@ class Breakpoint:
     number: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tool, str):
+            raise TypeError(
+                f"Breakpoint: the tool is given by its name, a text, not as a {type(self.tool).__name__}."
+            )
         if self.when is not None and not self.tool:
             raise ValueError(
                 "Only a breakpoint before a tool has a condition: it is about the tool's arguments."
@@ -132,6 +137,25 @@ class Breakpoint:
             [(argument, value)] = data["when"]["argument"].items()
             when = Condition(argument, Comparison(data["when"]["comparison"]), value)
         return cls(data["tool"], when, data.get("once", False), data.get("number", 0))
+
+
+def checked_breakpoints(given: Any) -> tuple[Breakpoint, ...]:
+    """The breakpoint, or each of several; none for None.
+
+    :raises TypeError: for anything else, with what to give.
+    """
+    if given is None:
+        return ()
+    is_one = isinstance(given, Breakpoint | str) or not isinstance(given, Iterable)
+    breakpoints = (given,) if is_one else tuple(given)
+    for item in breakpoints:
+        if not isinstance(item, Breakpoint):
+            tool = repr(item if isinstance(item, str) else "the name of a tool")
+            raise TypeError(
+                f"A {type(item).__name__} is no breakpoint. Give a Breakpoint: Breakpoint({tool}) stops before that "
+                "tool, and Breakpoint() before the model."
+            )
+    return breakpoints
 
 
 @dataclass(frozen=True, slots=True)

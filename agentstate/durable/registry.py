@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.breakpoints import Breakpoint, checked_breakpoints
 from agentstate.durable.policy import DEFAULT, ToolPolicy, checked_policies
 from agentstate.durable.semantic_cache import SemanticCache
 
@@ -52,6 +52,18 @@ class AsyncOnly(AgentError):
         )
 
 
+# A text such as "no" would count as true.
+_FIELDS: tuple[tuple[str, Any, str], ...] = (
+    ("key", str, "a text"),
+    ("title", str, "a text"),
+    ("description", str, "a text"),
+    ("run_async", bool | None, "True, False or None"),
+    ("stream", bool, "True or False"),
+    ("embedder", Callable | None, "a function or class that makes the embedder"),
+    ("semantic_cache", SemanticCache | None, "a SemanticCache(...)"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     key: str
@@ -66,9 +78,14 @@ class Registration:
     stream: bool = False
 
     def __post_init__(self) -> None:
-        """:raises ValueError: for a key that could not stand in an address, a semantic cache without an embedder, or a
+        """
+        :raises TypeError: for a value of another type than that of its field.
+        :raises ValueError: for a key that could not stand in an address, a semantic cache without an embedder, or a
         breakpoint that is to stop once.
         """
+        for name, kind, what in _FIELDS:
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"The agent {self.key!r}: {name} must be {what}, not {value!r}.")
         if any(breakpoint.once for breakpoint in self.breakpoints):
             raise ValueError(
                 f"The agent {self.key!r} has a breakpoint with once=True: one that is registered stops every session, "
@@ -194,11 +211,22 @@ def agent(
     :param breakpoints: Where each of its sessions stops, on the desk and in scripts, until it is resumed.
     :param stream: Request the model's replies as a stream, so that an open page of a session shows them while they are
         written. An agent with a streaming callback of its own needs no such request.
+    :raises TypeError: where it decorates a function without a key, or something else than a function, or is given what
+        is of another type.
     :raises ValueError: for an invalid key, or one that another function has, for a semantic cache without an embedder,
         and for a breakpoint with `once`.
     """
 
+    if callable(key):
+        raise TypeError("The agent has no key: write @agent('a-key') above the function that builds it.")
+
     def register(factory: Factory) -> Factory:
+        if not callable(factory):
+            raise TypeError(
+                f"@agent({key!r}) stands above the function that builds the agent: it was given a "
+                f"{type(factory).__name__}."
+            )
+
         @functools.wraps(factory)
         def build(*args: Any, **kwargs: Any) -> Any:
             built = factory(*args, **kwargs)
@@ -215,7 +243,7 @@ def agent(
             run_async=run_async,
             embedder=embedder,
             semantic_cache=semantic_cache,
-            breakpoints=tuple(breakpoints),
+            breakpoints=checked_breakpoints(breakpoints),
             stream=stream,
         )
         registry.add(registration)

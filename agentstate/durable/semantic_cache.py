@@ -18,6 +18,7 @@ class SemanticCache:
     :param min_similarity: The cosine of the two questions' vectors, from which on they count as the same. What a good
         value is depends on the embedder.
     :param ttl: Seconds for which a reply may be used.
+    :raises TypeError: for what is no number.
     :raises ValueError: for a similarity that is not above 0 and at most 1, and for a time that is not positive.
     """
 
@@ -25,6 +26,10 @@ class SemanticCache:
     ttl: float = 3600
 
     def __post_init__(self) -> None:
+        for name in ("min_similarity", "ttl"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise TypeError(f"SemanticCache: {name} must be a number, not {value!r}.")
         if not 0 < self.min_similarity <= 1:
             raise ValueError(
                 f"SemanticCache: min_similarity must be above 0 and at most 1, not {self.min_similarity!r}."

@@ -18,7 +18,7 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import AgentNotRegistered, AsyncOnly, Registration, registry
 from agentstate.durable.steps import JournalThread, complete, complete_async
 from agentstate.journals.decisions import NOT_GIVEN
-from agentstate.library.given import an, live_inputs
+from agentstate.library.given import an, check_registered_key, live_inputs
 from agentstate.library.nesting import check_outside, run_of
 from agentstate.library.outcomes import Outcome, PendingCall
 from agentstate.library.turn_rules import TurnRules
@@ -83,6 +83,7 @@ class DurableAgent:
         """
         from agentstate.durable.agent import build
 
+        check_registered_key(key)
         durable = cls.__new__(cls)
         durable._begin(build(_registration(key)), journal, cache, memory)
         return durable

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from agentstate.durable.breakpoints import Breakpoint
+from agentstate.durable.breakpoints import checked_breakpoints
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
@@ -34,29 +34,19 @@ def messages_of(given: Any) -> "list[ChatMessage]":
     return messages
 
 
+def check_registered_key(key: Any) -> None:
+    """:raises TypeError: for what is not the key of a registered agent, but perhaps the agent itself."""
+    if not isinstance(key, str):
+        raise TypeError(
+            f"DurableAgent.of takes the key under which an agent is registered, a text, not {an(key, start=False)}. An "
+            "agent itself is given to DurableAgent(agent, journal)."
+        )
+
+
 def check_key(key: Any) -> None:
     """:raises TypeError: for the key of a turn that is no text."""
     if not isinstance(key, str):
         raise TypeError(f"The key of a turn is a text, not {an(key, start=False)}.")
-
-
-def breakpoints_of(given: Any) -> tuple[Breakpoint, ...]:
-    """The breakpoints of a run; none for None.
-
-    :raises TypeError: for what is no breakpoint.
-    """
-    if given is None:
-        return ()
-    items = (given,) if isinstance(given, Breakpoint | str) or not isinstance(given, Iterable) else given
-    breakpoints = tuple(items)
-    for wrong in breakpoints:
-        if not isinstance(wrong, Breakpoint):
-            tool = repr(wrong if isinstance(wrong, str) else "the name of a tool")
-            raise TypeError(
-                f"{an(wrong)} is no break_point. Give a Breakpoint: Breakpoint({tool}) stops before that tool, and "
-                "Breakpoint() before the model."
-            )
-    return breakpoints
 
 
 def live_inputs(
@@ -75,7 +65,7 @@ def live_inputs(
         )
     if hook_context is not None and not isinstance(hook_context, dict):
         raise TypeError(f"The hook_context is a dict, not {an(hook_context, start=False)}.")
-    breakpoints = breakpoints_of(break_point)
+    breakpoints = checked_breakpoints(break_point)
     if why := why_never_stopping(agent, breakpoints):
         raise ValueError(f"The run has breakpoints {why}")
     return {
