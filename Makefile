@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What needs no browser, no server and no patience (CONTRIBUTING.md says what that is); `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
-AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and (slow or long)))
+AGAIN_ON_POSTGRES := not (browser or postgres or chaos or (redis and long))
 
 .PHONY: help
 help:  ## Show this list
