@@ -1,7 +1,5 @@
 """Runs one contender once, on a database of its own, and returns what it reports."""
 
-import json
-import os
 import statistics
 import subprocess
 import sys
@@ -9,12 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
+from benchmarks.children import ask
 from benchmarks.rivals import environment
 from tools.services import Postgres
 
-ROOT = Path(__file__).parent.parent
+RIVAL_PACKAGES = ("langgraph", "dbos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +79,8 @@ def run(contender: Contender, steps: int, postgres: Postgres | None) -> Run:
     """
     :raises subprocess.CalledProcessError: if the contender fails; its output has been shown.
     """
-    interpreter = str(environment.python()) if contender.rival else sys.executable
-    with _database(postgres, plain=contender.rival) as url:
-        command = [interpreter, "-m", *contender.module, "--url", url, "--steps", str(steps), "--operations"]
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True
-        )
-    report = json.loads(done.stdout.splitlines()[-1])
+    with database(postgres) as url:
+        report = ask_contender(contender, steps, url, "--operations")
     seconds = report["seconds"]
     return Run(
         median=statistics.median(seconds) * 1000,
@@ -97,14 +91,28 @@ def run(contender: Contender, steps: int, postgres: Postgres | None) -> Run:
     )
 
 
+def ask_contender(contender: Contender, steps: int, url: str, *options: str) -> Any:
+    """What the contender reports, see `benchmarks.workload.Report`."""
+    interpreter = str(environment.python()) if contender.rival else sys.executable
+    if contender.rival:
+        # As libraries other than Django expect it.
+        url = url.replace("postgres://", "postgresql://", 1)
+    module, *first = contender.module
+    return ask(module, *first, "--url", url, "--steps", str(steps), *options, interpreter=interpreter)
+
+
 @contextmanager
-def _database(postgres: Postgres | None, *, plain: bool) -> Iterator[str]:
-    """
-    :param plain: Let the address begin as libraries other than Django expect it.
-    """
+def database(postgres: Postgres | None) -> Iterator[str]:
+    """The address of a new database: on the server, or SQLite without one."""
     if postgres is None:
         with tempfile.TemporaryDirectory(prefix="agentstate-bench-") as folder:
             yield f"sqlite:///{folder}/benchmark.sqlite3"
     else:
-        url = postgres.new_database()
-        yield url.replace("postgres://", "postgresql://", 1) if plain else url
+        yield postgres.new_database()
+
+
+def rival_versions() -> dict[str, str]:
+    code = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
+    command = [str(environment.python()), "-c", code, *RIVAL_PACKAGES]
+    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return dict(zip(RIVAL_PACKAGES, printed, strict=True))

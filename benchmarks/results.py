@@ -1,93 +1,90 @@
-"""Writes `benchmarks/RESULTS.md` and its charts from the runs of all contenders."""
+"""Writes `benchmarks/RESULTS.md` and its charts from what was measured of each part, whenever that was."""
 
-import os
-import platform
 import statistics
-from collections.abc import Iterator, Mapping
-from importlib.metadata import version
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import django
-
-from benchmarks.contenders import CONTENDERS
-from benchmarks.figures import Figure, Runs, figures
+from benchmarks import store
 from benchmarks.plot import line_chart
+from benchmarks.rows import Record, Row, Table
 
-HERE = Path(__file__).parent
 INTRODUCTION = """\
 # Results of the benchmarks
 
-Written by `make bench`. One step is one reply of a stub model that asks for one tool call with 100 bytes of arguments,
-a result of 1 KB and 500 bytes of state that change. The contenders run one after the other in each round, each on a new
-database; SQLite has a write-ahead log and synchronous FULL. Times are medians of the steps of a run, and then of the
-rounds, with the lowest and the highest round behind them. LangGraph and DBOS call a plain function where AgentState
-runs Haystack's whole agent loop.
+Written by `make bench`, or by `python -m benchmarks --only PART` for one part. Each row has the median of the rounds,
+with the lowest and the highest round behind it. Where a rival is named, the goal is one of the ratio to it, round by
+round; the contenders of a round run one after the other, on new databases. A row without a goal is only shown. One step
+is one reply of a stub model that asks for one tool call with 100 bytes of arguments, a result of 1 KB and 500 bytes of
+state that change. SQLite has a write-ahead log and synchronous FULL. LangGraph and DBOS call a plain function where
+AgentState runs Haystack's whole agent loop.
+
+The desk polls: what was asked of server-sent events, which it does not offer, is not measured.
 """
 
 
-def write(runs: Runs, rounds: int, versions: Mapping[str, str], folder: Path = HERE) -> None:
-    databases = list(dict.fromkeys(database for database, _, _ in runs))
-    text = [INTRODUCTION, *_machine(rounds, versions), *_goals(list(figures(runs)))]
-    for database in databases:
-        chart = f"steps-{database.lower()}.svg"
-        (folder / chart).write_text(_chart(database, runs))
-        text += [f"\n## Steps on {database}\n", f"![Milliseconds a step on {database}]({chart})\n"]
-        text += _table(database, runs)
-    (folder / "RESULTS.md").write_text("\n".join(text) + "\n")
+def write(titles: Mapping[str, str], folder: Path = store.HERE) -> None:
+    """
+    :param titles: of all parts, in the order of the page.
+    """
+    records = store.read_all(titles, folder)
+    rows = [row for record in records for row in record.measured.rows if row.goal is not None]
+    holding = sum(bool(row.holds) for row in rows)
+    text = [INTRODUCTION, f"Of {len(rows)} goals {holding} hold{'s' if holding == 1 else ''}.\n"]
+    missing = [title for part, title in titles.items() if part not in {record.part for record in records}]
+    if missing:
+        text.append(f"Not measured yet: {'; '.join(missing)}.\n")
+    for record in records:
+        text += _part(record, titles[record.part], folder)
+    (folder / "RESULTS.md").write_text("\n".join(text).rstrip() + "\n")
 
 
-def _machine(rounds: int, versions: Mapping[str, str]) -> Iterator[str]:
-    own = (
-        f"Python {platform.python_version()}, Django {django.__version__}, Haystack {version('haystack-ai')}"
+def _part(record: Record, title: str, folder: Path) -> Iterator[str]:
+    yield f"## {title}\n"
+    versions = ", ".join(f"{name} {number}" for name, number in record.versions.items())
+    yield (
+        f"Measured at {record.at}, in {record.minutes:.1f} minutes, on {record.machine}; at the beginning the load was"
+        f" {record.load:.1f}. {versions}. `python -m benchmarks --only {record.part}`, with"
+        f" {', '.join(f'{name} {_plain(value)}' for name, value in record.sizes.items())}.\n"
     )
-    others = ", ".join(f"{name} {number}" for name, number in versions.items())
-    yield f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}; {rounds} rounds. {own}, {others}.\n"
+    yield "| figure | measured | ratio | goal | |"
+    yield "|---|---|---|---|---|"
+    yield from map(_row, record.measured.rows)
+    yield ""
+    for chart in record.measured.charts:
+        (folder / chart.file).write_text(line_chart(chart.title, chart.x, chart.y, chart.lines))
+        yield f"![{chart.title}]({chart.file})\n"
+    for table in record.measured.tables:
+        yield from _table(table)
 
 
-def _goals(all_figures: list[Figure]) -> Iterator[str]:
-    holding = sum(figure.holds for figure in all_figures)
-    yield f"## Goals: {holding} of {len(all_figures)} hold\n"
-    yield "| figure | measured | goal | |"
-    yield "|---|---|---|---|"
-    for figure in all_figures:
-        bound = "at least" if figure.at_least else "at most"
-        yield (
-            f"| {figure.name} | {_spread(figure.rounds)} {figure.unit} | {bound} {figure.goal:g} {figure.unit} | "
-            f"{'holds' if figure.holds else '**does not hold**'} |"
-        )
+def _row(row: Row) -> str:
+    ratio = f"{spread(row.ratios)} of {row.rival}" if row.rival else ""
+    goal = ""
+    if row.goal is not None:
+        of = "times" if row.rival else row.unit
+        goal = f"at {'least' if row.at_least else 'most'} {_number(row.goal)} {of}".rstrip()
+    verdict = {None: "", True: "holds", False: "**does not hold**"}[row.holds]
+    return f"| {row.figure} | {spread(row.rounds)} {row.unit} | {ratio} | {goal} | {verdict} |"
 
 
-def _table(database: str, runs: Runs) -> Iterator[str]:
-    yield "| contender | S | ms a step | last tenth | CPU ms | bytes | other operations, ms |"
-    yield "|---|---|---|---|---|---|---|"
-    for contender in CONTENDERS:
-        for (of_database, steps, key), own in runs.items():
-            if (of_database, key) != (database, contender.key):
-                continue
-            names = own[0].operations
-            operations = ", ".join(
-                f"{name} {statistics.median(run.operations[name] for run in own):.3g}" for name in names
-            )
-            yield (
-                f"| {contender.title} | {steps:,} | {_spread([run.median for run in own])} "
-                f"| {statistics.median(run.last_tenth for run in own):.3g} "
-                f"| {statistics.median(run.cpu for run in own):.3g} "
-                f"| {statistics.median(run.stored for run in own):,.0f} | {operations} |"
-            )
+def _table(table: Table) -> Iterator[str]:
+    yield f"### {table.title}\n"
+    yield f"| {' | '.join(table.head)} |"
+    yield "|" + "---|" * len(table.head)
+    for row in table.rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
 
 
-def _chart(database: str, runs: Runs) -> str:
-    lines = {}
-    for contender in CONTENDERS:
-        points = [
-            (float(steps), statistics.median(run.median for run in own))
-            for (of_database, steps, key), own in runs.items()
-            if (of_database, key) == (database, contender.key)
-        ]
-        if points:
-            lines[contender.title.strip("*")] = points
-    return line_chart(f"A durable step on {database}", "steps in the session", "ms a step", lines)
+def spread(rounds: Sequence[float]) -> str:
+    """The median, and behind it the range of several rounds."""
+    middle = _number(statistics.median(rounds))
+    return middle if len(rounds) == 1 else f"{middle} ({_number(min(rounds))} to {_number(max(rounds))})"
 
 
-def _spread(rounds: "list[float] | tuple[float, ...]") -> str:
-    return f"{statistics.median(rounds):.3g} ({min(rounds):.3g} to {max(rounds):.3g})"
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,22 +1,29 @@
 """How long a search takes among many messages, and how fast new ones are added to the index.
 
-    python -m benchmarks.search [--messages 100000] [--postgres]
+    python -m benchmarks.search [--messages 100000]
 
-Sessions hold 100 messages and 50 tool calls each, of words as frequent as those of a language are.
+The program works on the empty database of DATABASE_URL. Sessions hold 100 messages and 50 tool calls each, of words as
+frequent as those of a language are.
 """
 
 import argparse
+import json
+import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.children import ask, say
+from benchmarks.contenders import database
+from benchmarks.rows import Measured, Row
+from benchmarks.sizes import Sizes
 from benchmarks.steps import start_django
+from tools.processes import environment
+from tools.services import running_postgres
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
     from sessions_app.models import Branch, Session
 
 MESSAGES, CALLS = 100, 50
+MOST_MESSAGES = 100_000
+GOAL_MS = 100
 TOOLS = ("lookup_policy", "read_claim", "issue_refund", "send_letter")
 SOUGHT = {
     "a claim's number": "CLM-123-45",
@@ -91,36 +100,55 @@ def _rows(branch: "Branch", number: int, message_texts: Iterator[str]) -> None:
     )
 
 
+def measure(sizes: Sizes) -> Measured:
+    """On SQLite and PostgreSQL, of as many messages as sessions of pages, in sessions of their own."""
+    messages = max(MESSAGES, min(MOST_MESSAGES, sizes.sessions))
+    rows: list[Row] = []
+    for database_name in sizes.databases:
+        rounds = []
+        for number in range(1, sizes.rounds + 1):
+            with ExitStack() as stack:
+                server = stack.enter_context(running_postgres()) if database_name == "PostgreSQL" else None
+                env = environment(DATABASE_URL=stack.enter_context(database(server)))
+                rounds.append(ask("benchmarks.search", "--messages", str(messages), env=env))
+            say(f"round {number}, {database_name}: {rounds[-1]}")
+        where = f"{database_name}, {messages:,} messages"
+        # The goal is one of PostgreSQL.
+        goal = GOAL_MS if database_name == "PostgreSQL" else None
+        indexed = tuple(report.pop("indexed") for report in rounds)
+        rows.append(Row(f"{where}: added to the index", indexed, "messages and calls a second"))
+        rows += [
+            Row(f"{where}: {what}", tuple(report[what] for report in rounds), "ms", goal)
+            for what in rounds[0]
+        ]
+    return Measured(rows)
+
+
 def seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
-def best(work: Callable[[], object]) -> str:
-    return f"{min(seconds(work) for _ in range(3)) * 1000:8.1f} ms"
+def best(work: Callable[[], object]) -> float:
+    """Milliseconds."""
+    return min(seconds(work) for _ in range(3)) * 1000
 
 
-def measure(where: str, messages: int) -> None:
-    from sessions_app.access.masking import Mask
+def report(messages: int) -> dict[str, float]:
+    """How many rows are indexed in a second, and the milliseconds of the first page of each search."""
     from sessions_app.finding import search, search_index
     from sessions_app.models import Message, Session, ToolCall
 
     fill(messages)
     took = seconds(lambda: search_index.update(seconds=3600))
-    rows = Message.objects.count() + ToolCall.objects.count()
-    print(
-        f"\n{where}: {rows:,} messages and calls were added to the index in {took:.1f} s ({rows / took:,.0f}/s)"
-    )
-    print(f"{'sought':26} {'sessions':>8} {'first page':>11} {'in one':>11}")
+    measured = {"indexed": (Message.objects.count() + ToolCall.objects.count()) / took}
     for what, text in SOUGHT.items():
         sessions = Session.objects.order_by("-updated_at", "-id").filter(
             search.history_contains(text, whole=True)
         )
-        session = sessions.select_related("branch").first()
-        page = best(partial(_first_page, sessions))
-        within = best(partial(search.hits, session, text, mask=Mask.none(), whole=True)) if session else ""
-        print(f"{what:26} {sessions.count():>8} {page} {within}")
+        measured[what] = best(partial(_first_page, sessions))
+    return measured
 
 
 def _first_page(sessions: "QuerySet[Session]") -> None:
@@ -129,21 +157,10 @@ def _first_page(sessions: "QuerySet[Session]") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument(
-        "--postgres", action="store_true", help="On a throwaway PostgreSQL server instead of SQLite."
-    )
+    parser.add_argument("--messages", type=int, default=MOST_MESSAGES)
     options = parser.parse_args()
-    with ExitStack() as stack:
-        if options.postgres:
-            from tools.services import running_postgres
-
-            url, where = stack.enter_context(running_postgres()).new_database(), "PostgreSQL"
-        else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            url, where = f"sqlite:///{Path(folder) / 'bench.sqlite3'}", "SQLite"
-        start_django(url)
-        measure(where, options.messages)
+    start_django(os.environ["DATABASE_URL"])
+    print(json.dumps(report(options.messages)))
 
 
 if __name__ == "__main__":

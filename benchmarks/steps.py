@@ -103,6 +103,8 @@ def agentstate(options: Any) -> None:
     before = workload.stored(options.url)
     session = start()
     Stub.steps, Stub.report = options.steps, workload.Report()
+    if options.count:
+        count_statements(Stub.report)
     assert drive_it(session.pk) == "idle"
     report = Stub.report
     report.stored = workload.stored(options.url) - before
@@ -144,6 +146,22 @@ def operations(report: workload.Report, session: "Session", drive_it: Callable[.
         assert drive_it(session.pk) == "idle"
         report.milliseconds["load to go on"] = (Stub.report.begun[-1] - begun) * 1000
     report.operation("rewind", lambda: actions.rewind(**chosen))
+
+
+def count_statements(report: workload.Report) -> None:
+    """Count from here on what this thread sends to SQLite."""
+    from django.db import connection
+
+    report.counts = {"commits": 0, "statements": 0}
+
+    def sent(statement: str) -> None:
+        if statement.startswith("COMMIT"):
+            report.counts["commits"] += 1
+        elif not statement.startswith("BEGIN"):
+            report.counts["statements"] += 1
+
+    connection.ensure_connection()
+    connection.connection.set_trace_callback(sent)
 
 
 def start_django(url: str) -> None:

@@ -1,125 +1,166 @@
 """How many sessions Celery workers with threads run at once, with a model that takes its time.
 
-    python -m benchmarks.throughput [--processes 1] [--sessions 150] [--steps 6] [--connections 10] [--model-ms 300]
-
-Starts a PostgreSQL that waits for the disk, a Redis and the workers, and prints replies a second, the latency of a step
-beside that of one session alone, the CPU of a step, and the most connections that the server saw.
+Of each arrangement: one session alone, then all together. Only what happens while all are in flight counts.
 """
 
-import argparse
 import os
 import statistics
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, LiteralString
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 
-import psycopg
+from benchmarks.children import say
+from benchmarks.installation import Installation, installed
+from benchmarks.rows import Measured, Row, Table, compared
+from benchmarks.sizes import Sizes
 
-from tools.processes import CELERY, MANAGE, Process, environment, run, running
-from tools.services import running_postgres, running_redis, wait_for
-
-TICKS = os.sysconf("SC_CLK_TCK")
+MODEL_MS = 300
+# With so many in flight a step may take longer than that of one session alone by a fifth.
+LATENCY_GOAL, CONNECTIONS_GOAL = 1.2, 20
+# So many connections each process may open: 20 for four of them.
+CONNECTIONS = 5
+NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Run:
+    """
+    step_ms: from reply to reply of one session, the median.
+    high_ms: its 95th percentile.
+    worker_ms, database_ms: CPU of a step.
+    in_flight: sessions that asked their model for the first time before any had ended.
+    """
+
     replies: float
     step_ms: float
-    cpu_ms: float
+    high_ms: float
+    worker_ms: float
+    database_ms: float
     connections: int
+    in_flight: int
 
     def __str__(self) -> str:
         return (
-            f"{self.replies:6.0f} replies/s, {self.step_ms:6.0f} ms a step, "
-            f"{self.cpu_ms:5.2f} ms CPU a step, {self.connections} connections at most"
+            f"{self.in_flight} in flight, {self.replies:.0f} replies/s, {self.step_ms:.0f} ms a step "
+            f"(p95 {self.high_ms:.0f}), CPU {self.worker_ms:.2f} + {self.database_ms:.2f} ms, "
+            f"{self.connections} connections at most"
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--sessions", type=int, default=150, help="in flight, over all processes")
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--connections", type=int, default=10, help="of each process")
-    parser.add_argument("--model-ms", type=int, default=300)
-    options = parser.parse_args()
-    threads = -(-options.sessions // options.processes)
-    with ExitStack() as stack:
-        postgres = stack.enter_context(running_postgres(durable=True))
-        redis = stack.enter_context(running_redis())
-        env = environment(
-            DATABASE_URL=postgres.new_database(),
-            REDIS_URL=redis.url,
-            SECRET_KEY="only for benchmarks",
-            AGENTSTATE_AGENTS="benchmarks.waiting_agent",
-            AGENTSTATE_CONNECTIONS=str(options.connections),
-            AGENTSTATE_MIRROR="false",
-            AGENTSTATE_BENCH_MODEL_MS=str(options.model_ms),
-            AGENTSTATE_BENCH_STEPS=str(options.steps),
-            LOG_LEVEL="WARNING",
+def measure(sizes: Sizes) -> Measured:
+    rows: list[Row] = []
+    lines: list[tuple[str, ...]] = []
+    facts = []
+    _, first = sizes.in_flight[0]
+    # Beside those that have a goal: as many sessions for each of two processes as for one.
+    for processes, sessions in (*sizes.in_flight, (2, 2 * first)):
+        alone, together = _rounds(processes, sessions, sizes)
+        goal = LATENCY_GOAL if (processes, sessions) in sizes.in_flight else None
+        rows += _rows(f"{sessions} in flight, processes: {processes}", goal, alone, together)
+        middle = statistics.median_low([run.replies for run in together])
+        run = next(run for run in together if run.replies == middle)
+        facts.append(
+            {
+                **asdict(run),
+                "processes": processes,
+                "sessions": sessions,
+                "pool": pool(processes),
+                "model_ms": MODEL_MS,
+                "alone_ms": statistics.median(run.step_ms for run in alone),
+                "cores": os.cpu_count(),
+            }
         )
-        migrated = run((*MANAGE, "migrate", "-v0"), env)
-        assert migrated.returncode == 0, migrated.stderr
-        workers = [
-            stack.enter_context(
-                running(
-                    (*CELERY, "worker", "-P", "threads", "-c", str(threads), "-n", f"bench{number}@%h"), env
-                )
-            )
-            for number in range(options.processes)
+        lines += [
+            (str(processes), name, str(_middle(runs))) for name, runs in (("alone", alone), ("all", together))
         ]
-        stack.enter_context(running((*CELERY, "beat"), env))
-        with psycopg.connect(env["DATABASE_URL"], autocommit=True) as database:
-            wait_for(
-                lambda: _one(database, "SELECT count(*) FROM sessions_app_registeredagent"), "a worker", 120
-            )
-            for name, sessions in (("alone", 1), ("together", options.sessions)):
-                print(f"{name:>8}: {measure(sessions, env, workers, database)}", flush=True)
+    table = Table("Sessions in flight", ("processes", "", "the round in the middle"), tuple(lines))
+    return Measured(rows, [table], facts={"runs": facts})
 
 
-def measure(
-    sessions: int, env: dict[str, str], workers: Sequence[Process], database: psycopg.Connection[Any]
-) -> Measured:
-    """Start so many sessions at once, and wait until all are done."""
-    cpu = sum(map(_cpu_seconds, workers))
-    code = f"from benchmarks.waiting_agent import start; start({sessions})"
-    started = run((*MANAGE, "shell", "-v0", "-c", code), env)
-    assert started.returncode == 0, started.stderr
+def pool(processes: int) -> int:
+    """Connections that each process may open: one alone has as many as is the default."""
+    return CONNECTIONS if processes > 1 else 2 * CONNECTIONS
+
+
+def _rounds(processes: int, sessions: int, sizes: Sizes) -> tuple[list[Run], list[Run]]:
+    alone: list[Run] = []
+    together: list[Run] = []
+    threads = -(-sessions // processes)
+    for number in range(1, sizes.rounds + 1):
+        with installed(
+            processes=processes,
+            threads=threads,
+            connections=pool(processes),
+            AGENTSTATE_BENCH_MODEL_MS=str(MODEL_MS),
+        ) as installation:
+            for runs, count in ((alone, 1), (together, sessions)):
+                runs.append(run_sessions(installation, count, sizes.replies))
+                say(f"round {number}, {processes} processes, {count} sessions: {runs[-1]}")
+    return alone, together
+
+
+def _rows(where: str, goal: float | None, alone: Sequence[Run], together: Sequence[Run]) -> list[Row]:
+    times, single = [run.step_ms for run in together], [run.step_ms for run in alone]
+    return [
+        compared(
+            f"{where}: a step, model {MODEL_MS} ms",
+            times,
+            single,
+            "ms",
+            rival="one session alone",
+            goal=goal,
+        ),
+        Row(f"{where}: replies", tuple(run.replies for run in together), "a second"),
+        Row(f"{where}: CPU of a step, workers", tuple(run.worker_ms for run in together), "ms"),
+        Row(f"{where}: CPU of a step, PostgreSQL", tuple(run.database_ms for run in together), "ms"),
+        Row(f"{where}: connections", tuple(run.connections for run in together), "", CONNECTIONS_GOAL),
+        Row(f"{where}: sessions that were in flight together", tuple(run.in_flight for run in together), ""),
+    ]
+
+
+def _middle(runs: Sequence[Run]) -> Run:
+    return sorted(runs, key=lambda run: run.replies)[len(runs) // 2]
+
+
+def run_sessions(installation: Installation, sessions: int, replies: int) -> Run:
+    """Start so many sessions, and wait until all are done."""
+    workers, server = installation.worker_cpu(), installation.database_cpu()
+    installation.shell(f"from benchmarks.waiting_agent import start; start({sessions}, {replies - 1})")
     most = 0
-    while _one(database, "SELECT count(*) FROM sessions_app_session WHERE phase <> 'done'"):
+    while installation.one("SELECT count(*) FROM sessions_app_session WHERE phase <> 'done'"):
         # This connection does not count.
-        others = "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
-        most = max(most, _one(database, others))
+        others = installation.one(
+            "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
+        )
+        most = max(most, others)
         time.sleep(0.2)
-    # From reply to reply of one session, and from the first request to the last reply of all.
-    newest = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
-    steps, seconds = database.execute(
-        "SELECT count(*), extract(epoch FROM max(ended_at) - min(started_at))::float"
-        f" FROM sessions_app_modelcall WHERE {newest}",
-        [sessions],
-    ).fetchone() or (0, 0.0)
-    gaps = database.execute(
-        "SELECT extract(epoch FROM ended_at - lag(ended_at) OVER (PARTITION BY branch_id ORDER BY position))::float"
-        f" FROM sessions_app_modelcall WHERE {newest}",
+    workers, server = installation.worker_cpu() - workers, installation.database_cpu() - server
+    calls = installation.database.execute(
+        "SELECT branch_id, extract(epoch FROM started_at)::float, extract(epoch FROM ended_at)::float"
+        f" FROM sessions_app_modelcall WHERE {NEWEST} ORDER BY branch_id, position",
         [sessions],
     ).fetchall()
-    step = statistics.median(gap for (gap,) in gaps if gap is not None)
-    used = sum(map(_cpu_seconds, workers)) - cpu
-    return Measured(steps / seconds, step * 1000, used / steps * 1000, most)
-
-
-def _one(database: psycopg.Connection[Any], query: LiteralString) -> int:
-    row = database.execute(query).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _cpu_seconds(process: Process) -> float:
-    with open(f"/proc/{process.pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-if __name__ == "__main__":
-    main()
+    by_session: dict[int, list[tuple[float, float]]] = {}
+    for branch, started, ended in calls:
+        by_session.setdefault(branch, []).append((started, ended))
+    first_end = min(times[-1][1] for times in by_session.values())
+    begun = sorted(times[0][0] for times in by_session.values() if times[0][0] < first_end)
+    # Where they did not all overlap, what is measured is the time in which most did.
+    gaps = [
+        (after - before) * 1000
+        for times in by_session.values()
+        for (_, before), (_, after) in pairwise(times)
+        if begun[-1] <= before and after <= first_end
+    ] or [(times[-1][1] - times[0][1]) / (len(times) - 1) * 1000 for times in by_session.values()]
+    ended_meanwhile = sum(begun[-1] < ended <= first_end for _, _, ended in calls)
+    lasted = max(first_end - begun[-1], 0.001)
+    return Run(
+        replies=ended_meanwhile / lasted,
+        step_ms=statistics.median(gaps),
+        high_ms=sorted(gaps)[min(len(gaps) - 1, int(len(gaps) * 0.95))],
+        worker_ms=workers / len(calls) * 1000,
+        database_ms=server / len(calls) * 1000,
+        connections=most,
+        in_flight=len(begun),
+    )

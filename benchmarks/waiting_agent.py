@@ -1,7 +1,11 @@
-"""The agent of `benchmarks.throughput`: its model takes AGENTSTATE_BENCH_MODEL_MS and asks for one call a step."""
+"""The agent of the benchmarks with a whole installation: its model takes AGENTSTATE_BENCH_MODEL_MS.
+
+The message that starts a session is the number of steps, each with one call, after which it is done.
+"""
 
 import os
 import time
+from uuid import UUID
 
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
@@ -12,13 +16,13 @@ from agentstate import ToolPolicy, agent
 from benchmarks import workload
 
 SECONDS = int(os.environ.get("AGENTSTATE_BENCH_MODEL_MS", "300")) / 1000
-STEPS = int(os.environ.get("AGENTSTATE_BENCH_STEPS", "6"))
+MOST = 100_000
 
 
 def _reply(messages: list[ChatMessage]) -> ChatMessage:
     time.sleep(SECONDS)
     number = sum(1 for message in messages if message.tool_call_results)
-    if number == STEPS:
+    if number >= int(messages[0].text or 0):
         return ChatMessage.from_assistant("done")
     return ChatMessage.from_assistant(
         tool_calls=[ToolCall("look_up", workload.arguments(number), id=f"c{number}")]
@@ -33,15 +37,27 @@ def _look_up(number: int, question: str) -> str:
 def build() -> Agent:
     properties = {"number": {"type": "integer"}, "question": {"type": "string"}}
     tool = Tool("look_up", "Looks something up.", {"type": "object", "properties": properties}, _look_up)
-    return Agent(
-        chat_generator=MockChatGenerator(response_fn=_reply), tools=[tool], max_agent_steps=STEPS + 2
-    )
+    return Agent(chat_generator=MockChatGenerator(response_fn=_reply), tools=[tool], max_agent_steps=MOST)
 
 
-def start(sessions: int) -> None:
+def start(sessions: int, steps: int) -> None:
     """Start so many sessions, in the process of a Django command."""
+    for _ in range(sessions):
+        _start(steps)
+
+
+def start_one_by_one(sessions: int) -> None:
+    """Start so many sessions of one reply each, the next when the one before has ended."""
+    from sessions_app.models import Session
+    from tools.services import wait_for
+
+    for _ in range(sessions):
+        this = Session.objects.filter(pk=_start(0), status="idle")
+        wait_for(this.exists, "the session to end")
+
+
+def _start(steps: int) -> UUID:
     from sessions_app import actions
     from sessions_app.access.roles import Actor
 
-    for _ in range(sessions):
-        actions.start(actor=Actor.system("benchmark"), agent="waiting", message="hi")
+    return actions.start(actor=Actor.system("benchmark"), agent="waiting", message=str(steps)).pk

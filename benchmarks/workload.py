@@ -37,11 +37,13 @@ class Report:
     cpu: seconds of this process, between the first and the last of them.
     stored: bytes of the database that the steps take, indexes included.
     milliseconds: of single operations on the session, by their name.
+    counts: of what was sent to the database, where that was asked for.
     """
 
     begun: list[float] = field(default_factory=list)
     stored: int = 0
     milliseconds: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     _cpu: list[float] = field(default_factory=list)
 
     def step_begins(self) -> None:
@@ -68,17 +70,19 @@ class Report:
                     "cpu": cpu,
                     "bytes": self.stored / steps,
                     "milliseconds": self.milliseconds,
+                    "counts": self.counts,
                 }
             )
         )
 
 
 def options(description: str) -> argparse.Namespace:
-    """``--url`` of the database, ``--steps``, and ``--operations`` to time single operations too."""
+    """``--url`` of the database, ``--steps``, ``--operations`` to time single operations too, and ``--count``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--url", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--operations", action="store_true")
+    parser.add_argument("--count", action="store_true", help="count statements and commits, on SQLite")
     return parser.parse_args()
 
 

@@ -1,0 +1,57 @@
+"""From starting a session to its model being asked: by a worker that is idle, and by one that runs other sessions."""
+
+from benchmarks.children import say
+from benchmarks.installation import Installation, installed
+from benchmarks.rows import Measured, Row
+from benchmarks.sizes import Sizes
+
+GOAL_MS = 50
+THREADS = 16
+# Of the threads, while the worker is not idle.
+BUSY = 8
+WARM_UP = 3
+MOST_STEPS = 100_000
+
+
+def measure(sizes: Sizes) -> Measured:
+    idle: list[list[float]] = []
+    busy: list[list[float]] = []
+    for number in range(1, sizes.rounds + 1):
+        with installed(threads=THREADS) as installation:
+            start_one_by_one(installation, WARM_UP)
+            idle.append(start_one_by_one(installation, sizes.starts))
+            installation.shell(f"from benchmarks.waiting_agent import start; start({BUSY}, {MOST_STEPS})")
+            busy.append(start_one_by_one(installation, sizes.starts))
+        say(
+            f"round {number}: p95 {high(idle[-1]):.0f} ms idle, {high(busy[-1]):.0f} ms with {BUSY} sessions running"
+        )
+    beside = f"{BUSY} of {THREADS} threads busy"
+    return Measured(
+        [
+            Row("idle worker: start to the model being asked, p95", tuple(map(high, idle)), "ms", GOAL_MS),
+            Row("idle worker: start to the model being asked, median", tuple(map(_middle, idle)), "ms"),
+            Row(f"{beside}: start to the model being asked, p95", tuple(map(high, busy)), "ms", GOAL_MS),
+            Row(f"{beside}: start to the model being asked, median", tuple(map(_middle, busy)), "ms"),
+        ]
+    )
+
+
+def start_one_by_one(installation: Installation, sessions: int) -> list[float]:
+    """The milliseconds that each took."""
+    installation.shell(f"from benchmarks.waiting_agent import start_one_by_one as start; start({sessions})")
+    rows = installation.database.execute(
+        "SELECT extract(epoch FROM call.started_at - session.created_at)::float * 1000"
+        " FROM sessions_app_session session JOIN sessions_app_modelcall call USING (branch_id)"
+        " WHERE session.phase = 'done' ORDER BY session.created_at DESC LIMIT %s",
+        [sessions],
+    ).fetchall()
+    return [milliseconds for (milliseconds,) in rows]
+
+
+def high(values: list[float]) -> float:
+    """The 95th percentile."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

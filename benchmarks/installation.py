@@ -1,0 +1,133 @@
+"""An installation of its own for a benchmark: PostgreSQL that waits for the disk, Redis, workers, a web server."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, LiteralString
+
+import psycopg
+
+from tools.processes import CELERY, MANAGE, Process, environment, run, running
+from tools.services import Postgres, free_port, running_postgres, running_redis, wait_for
+
+TICKS = os.sysconf("SC_CLK_TCK")
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """
+    database: a connection beside those of the installation.
+    """
+
+    env: dict[str, str]
+    postgres: Postgres
+    database: psycopg.Connection[Any]
+    workers: tuple[Process, ...]
+
+    def one(self, query: LiteralString, *values: object) -> Any:
+        """The first value of the first row."""
+        row = self.database.execute(query, values).fetchone()
+        return row[0] if row else None
+
+    def shell(self, code: str) -> str:
+        """What the code prints in a process of the project.
+
+        :raises AssertionError: if it fails.
+        """
+        done = run((*MANAGE, "shell", "-v0", "-c", code), self.env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def worker_cpu(self) -> float:
+        """Seconds of CPU that the workers have used."""
+        return sum(cpu_seconds(worker.pid) for worker in self.workers)
+
+    def database_cpu(self) -> float:
+        """Seconds of CPU that the server has used, with the processes of its connections, ended ones included."""
+        server = self.postgres.pid
+        assert server is not None
+        children = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+        of_server = [pid for pid in children if _fields(pid)[1:2] == [str(server)]]
+        return cpu_seconds(server, with_ended=True) + sum(cpu_seconds(pid) for pid in of_server)
+
+    @contextmanager
+    def web_server(self) -> Iterator[tuple[str, Process]]:
+        """Its address, and its process."""
+        port = str(free_port())
+        with TemporaryDirectory(prefix="agentstate-static-") as static:
+            env = self.env | {"STATIC_ROOT": static}
+            collected = run((*MANAGE, "collectstatic", "--noinput", "-v0"), env)
+            assert collected.returncode == 0, collected.stderr
+            command = (
+                sys.executable,
+                "-m",
+                "waitress",
+                f"--listen={HOST}:{port}",
+                "agentstate.wsgi:application",
+            )
+            with running(command, env) as process:
+                process.wait_for_output("Serving on")
+                yield f"http://{HOST}:{port}", process
+
+
+@contextmanager
+def installed(
+    *, processes: int = 1, threads: int = 4, connections: int = 10, **variables: str
+) -> Iterator[Installation]:
+    """Servers and workers that have started, with the agent of `benchmarks.waiting_agent`.
+
+    :param threads: of each worker process.
+    :param connections: that each process opens at most.
+    :param variables: of the environment of all processes.
+    """
+    with ExitStack() as stack:
+        postgres = stack.enter_context(running_postgres(durable=True))
+        redis = stack.enter_context(running_redis())
+        env = environment(
+            **{
+                "DATABASE_URL": postgres.new_database(),
+                "REDIS_URL": redis.url,
+                "SECRET_KEY": "only for benchmarks",
+                "HTTPS": "false",
+                "ALLOWED_HOSTS": HOST,
+                "AGENTSTATE_AGENTS": "benchmarks.waiting_agent",
+                "AGENTSTATE_CONNECTIONS": str(connections),
+                "AGENTSTATE_MIRROR": "false",
+                "LOG_LEVEL": "WARNING",
+                **variables,
+            }
+        )
+        migrated = run((*MANAGE, "migrate", "-v0"), env)
+        assert migrated.returncode == 0, migrated.stderr
+        pool = ("worker", "-P", "threads", "-c", str(threads))
+        workers = [
+            stack.enter_context(running((*CELERY, *pool, "-n", f"bench{number}@%h"), env))
+            for number in range(processes)
+        ]
+        stack.enter_context(running((*CELERY, "beat"), env))
+        database = stack.enter_context(psycopg.connect(env["DATABASE_URL"], autocommit=True))
+        installation = Installation(env, postgres, database, tuple(workers))
+        online: LiteralString = "SELECT count(*) FROM sessions_app_worker WHERE stopped_at IS NULL"
+        wait_for(lambda: installation.one(online) == processes, "the workers", 300)
+        yield installation
+
+
+def cpu_seconds(pid: int, *, with_ended: bool = False) -> float:
+    """Of one process; 0 once it has ended.
+
+    :param with_ended: with those of its children that have ended.
+    """
+    return sum(map(int, _fields(pid)[11 : 15 if with_ended else 13])) / TICKS
+
+
+def _fields(pid: int) -> list[str]:
+    """Those of `/proc/PID/stat` behind the name of the program."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,139 @@
+"""Every page of the desk with its goal: queues, filters, tabs, forms, polls, searches, and the sweep."""
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from benchmarks.people import supervisor
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+# Goals, in milliseconds of server time.
+QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
+LOST, DUE = 200, 5_000
+
+LISTS = (
+    "/inbox/",
+    "/inbox/?kind=approval",
+    "/inbox/?kind=failed&agent=claims",
+    "/?queue=running",
+    "/?queue=waiting",
+    "/?queue=paused",
+    "/?queue=failed",
+    "/?queue=done",
+    "/?queue=all",
+    "/?queue=all&agent=claims",
+    "/?queue=all&status=failed",
+    "/?queue=all&phase=done",
+    "/?queue=all&assignee=me",
+    "/?queue=all&since=1d",
+    "/?queue=all&tag=vip",
+    "/?queue=all&customer=Lindqvist",
+    "/agents/",
+    "/agents/claims/",
+    "/workers/",
+    "/views/",
+    "/bulk/actions/",
+    "/start/",
+)
+POLLED = ("/?queue=all", "/inbox/")
+SEARCHES = ("nothinglikethis", "Lindqvist", "policy", "the", "POL-8801")
+TABS = (
+    "",
+    "?show=errors",
+    "?show=tools",
+    "?show=people",
+    "?tool=look_up_policy",
+    "?phase=planning",
+    "conversation/",
+    "state/",
+    "memories/",
+    "checkpoints/",
+    "audit/",
+    "find/?q=policy",
+    "resume/",
+    "rewind/",
+    "fork/",
+    "message/",
+    "cancel/",
+    "breakpoint/",
+    "note/",
+    "assign/",
+)
+
+
+def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
+    """Name, goal and request of each page."""
+    from sessions_app.models import Session
+
+    client = supervisor()
+    for address in LISTS:
+        yield address, QUEUE, get(client, address)
+    for address in POLLED:
+        polled = _polls(client, address, "/")
+        yield f"{address}: its poll", QUEUE, get(client, polled)
+    for words in SEARCHES:
+        yield f"search: {words}", SEARCH, get(client, f"/?q={words}")
+    longest = list(Session.objects.filter(status="paused").order_by("-position"))
+    let_sessions_be_lost_and_due()
+    for session in (longest[0], longest[len(longest) // 2]):
+        for tab in TABS:
+            yield f"{session.position} positions: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
+        tick = _polls(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
+        news = tick.replace(f"after={session.change}", f"after={session.change - 1}")
+        yield f"{session.position} positions: live, no news", TICK, get(client, tick)
+        yield f"{session.position} positions: live, news", NEWS, get(client, news)
+    for waiting_for in ("approval", "doubt"):
+        waiting = Session.objects.filter(waiting_for=waiting_for).first()
+        if waiting is not None:
+            yield f"a session that waits: {waiting_for}", TAB, get(client, f"/sessions/{waiting.pk}/")
+    for query in ("queue=done&kind=assign", "queue=paused", "queue=all&agent=claims"):
+        yield f"bulk estimate: {query}", ESTIMATE, get(client, f"/bulk/?{query}")
+    yield f"sweep: {LOST} lost, {DUE} due", SWEEP, sweep
+
+
+def _polls(client: "Client", address: str, beginning: str) -> str:
+    """The address that the page asks for news."""
+    page = client.get(address).content.decode()
+    polls = map(html.unescape, re.findall(r'hx-get="([^"]+)"\s+hx-trigger="every', page))
+    return next(poll for poll in polls if poll.startswith(beginning) and "also-open" not in poll)
+
+
+def get(client: "Client", address: str) -> Callable[[], object]:
+    def request() -> object:
+        response = client.get(address)
+        assert response.status_code in (200, 204), f"{address}: {response.status_code}"
+        return response.content
+
+    return request
+
+
+def sweep() -> None:
+    """Rolled back: the next round finds the same."""
+    from django.db import transaction
+    from django.utils import timezone
+
+    from sessions_app.runtime import recovery
+
+    now = timezone.now()
+    with transaction.atomic():
+        recovery.sweep(now)
+        transaction.set_rollback(True)
+
+
+def let_sessions_be_lost_and_due() -> None:
+    """So many sessions at rest lose a worker that never was, and so many are due."""
+    from django.utils import timezone
+
+    from sessions_app.models import Session, Status
+
+    past = timezone.now() - timedelta(minutes=1)
+    at_rest = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
+    keys = list(at_rest[: LOST + DUE])
+    Session.objects.filter(pk__in=keys[:LOST]).update(
+        status=Status.RUNNING, worker="gone", lease_expires_at=past
+    )
+    Session.objects.filter(pk__in=keys[LOST:]).update(status=Status.QUEUED, next_run_at=past)

@@ -1,0 +1,136 @@
+"""What a benchmark hands over: rows with goal and verdict, tables and charts, and where and when it was measured."""
+
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure, in `unit`, with its value in each round.
+
+    goal: None where the figure is only shown. With a rival it is a goal of the ratio to that rival, otherwise of the
+        figure itself.
+    ratios: the figure divided by the rival's of the same round.
+    """
+
+    figure: str
+    rounds: tuple[float, ...]
+    unit: str
+    goal: float | None = None
+    at_least: bool = False
+    rival: str = ""
+    ratios: tuple[float, ...] = ()
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the median of the rounds keeps the goal; None without a goal."""
+        if self.goal is None:
+            return None
+        value = statistics.median(self.ratios if self.rival else self.rounds)
+        return value >= self.goal if self.at_least else value <= self.goal
+
+
+def compared(
+    figure: str,
+    own: Sequence[float],
+    others: Sequence[float],
+    unit: str,
+    *,
+    rival: str,
+    goal: float | None = None,
+    at_least: bool = False,
+) -> Row:
+    """A row with the ratio to the rival, round by round."""
+    ratios = tuple(a / b for a, b in zip(own, others, strict=True))
+    return Row(figure, tuple(own), unit, goal, at_least, rival, ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is shown below the goals: every cell is text."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines by their name, each of points (x, y); both axes are logarithmic."""
+
+    file: str
+    title: str
+    x: str
+    y: str
+    lines: dict[str, list[tuple[float, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The outcome of a part. `facts` are numbers that another part or a document reads."""
+
+    rows: Sequence[Row]
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was measured, with the circumstances."""
+
+    part: str
+    at: str
+    machine: str
+    load: float
+    minutes: float
+    sizes: dict[str, Any]
+    versions: dict[str, str]
+    measured: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        measured = dict(values["measured"])
+        rows = [
+            Row(**{**row, "rounds": tuple(row["rounds"]), "ratios": tuple(row["ratios"])})
+            for row in measured.pop("rows")
+        ]
+        tables = [
+            Table(table["title"], tuple(table["head"]), tuple(tuple(row) for row in table["rows"]))
+            for table in measured.pop("tables")
+        ]
+        charts = [Chart(**chart) for chart in measured.pop("charts")]
+        return cls(**{**values, "measured": Measured(rows, tables, charts, **measured)})
+
+
+def machine() -> str:
+    """The processor, how many of them, the memory, and the system."""
+    model = platform.machine()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        names = [
+            line.partition(":")[2] for line in information.read_text().splitlines() if "model name" in line
+        ]
+        model = names[0].strip() if names else model
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+
+
+def own_versions() -> dict[str, str]:
+    names = {"Django": "django", "Haystack": "haystack-ai", "psycopg": "psycopg"}
+    return {"Python": platform.python_version()} | {name: version(package) for name, package in names.items()}
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
