@@ -125,6 +125,12 @@ def cpu_seconds(pid: int, *, with_ended: bool = False) -> float:
     return sum(map(int, _fields(pid)[11 : 15 if with_ended else 13])) / TICKS
 
 
+def memory_mb(pid: int) -> float:
+    """The most that a process has had in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def _fields(pid: int) -> list[str]:
     """Those of `/proc/PID/stat` behind the name of the program."""
     try:

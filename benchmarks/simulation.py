@@ -4,9 +4,10 @@ What a step costs is taken from what was measured (`benchmarks.throughput`, `ben
 as there are simulated first, to see how far model and measurement agree; then the sessions of `docs/scaling.md`.
 """
 
+import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from benchmarks.children import say
 from benchmarks.events import Process, Resource, Simulation
@@ -14,7 +15,8 @@ from benchmarks.rows import Measured, Record, Row, Table, compared
 from benchmarks.sizes import Sizes
 
 COMMITS = 2
-HEARTBEAT_SECONDS = 5.0
+# As they are by default.
+HEARTBEAT_SECONDS, SLICE_SECONDS = 5.0, 20.0
 # Of a worker process: as many as were measured in one.
 THREADS = 150
 # In times of the model: what of a simulated run does not count, and how long it is.
@@ -24,6 +26,8 @@ LASTS_VALIDATED = 60.0
 # What the greatest simulation is tried with: seconds that the model takes, and cores of PostgreSQL.
 MODEL_SECONDS = (10.0, 30.0)
 DATABASE_CORES = (16, 32, 64)
+# Tried once for each model: AGENTSTATE_SLICE_SECONDS can be set.
+LONG_SLICE_SECONDS = 300.0
 CONNECTIONS = 3
 # A step is late where storing it takes longer than this part of what its model takes.
 LATE = 0.2
@@ -34,6 +38,7 @@ class Costs:
     """Seconds of one step: CPU in its worker, CPU of PostgreSQL, and what each of its commits waits besides.
 
     lease_worker, lease_database: CPU for renewing one lease.
+    slice_worker, slice_database: CPU for beginning and ending a slice.
     """
 
     worker: float
@@ -41,6 +46,8 @@ class Costs:
     commit_wait: float
     lease_worker: float
     lease_database: float
+    slice_worker: float = 0.0
+    slice_database: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,7 @@ class Arrangement:
     shared_cores: of the one machine on which workers and PostgreSQL run; None where each worker has a core of its own.
     varies: whether the model takes between half and one and a half of its time.
     lasts: how many times that time is simulated.
+    slice_seconds: after which a session gives way, at the end of a step.
     """
 
     sessions: int
@@ -60,6 +68,7 @@ class Arrangement:
     shared_cores: int | None = None
     varies: bool = True
     lasts: float = LASTS
+    slice_seconds: float = SLICE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +123,17 @@ class Installation:
     def _session(self, process: int, begin: float) -> Process:
         simulation, costs = self._simulation, self._costs
         model = self._arrangement.model_seconds
+        until = self._chance.random() * self._arrangement.slice_seconds
         while True:
+            if simulation.now >= until:
+                until = simulation.now + self._arrangement.slice_seconds
+                yield from self._python(process, costs.slice_worker, begin)
+                yield from self._in_pool(process, costs.slice_database, begin)
             yield model * (0.5 + self._chance.random()) if self._arrangement.varies else model
             replied = simulation.now
             for _ in range(COMMITS):
                 yield from self._python(process, costs.worker / COMMITS, begin)
-                yield self._pools[process]
-                yield from self._query(costs.database / COMMITS, begin)
-                yield costs.commit_wait
-                simulation.give_back(self._pools[process])
+                yield from self._in_pool(process, costs.database / COMMITS, begin, costs.commit_wait)
             if simulation.now >= begin:
                 self._stored.append(simulation.now - replied)
 
@@ -131,9 +142,7 @@ class Installation:
         claims = self._arrangement.sessions / len(self._processes)
         while True:
             yield from self._python(process, claims * self._costs.lease_worker, begin)
-            yield self._pools[process]
-            yield from self._query(claims * self._costs.lease_database, begin)
-            self._simulation.give_back(self._pools[process])
+            yield from self._in_pool(process, claims * self._costs.lease_database, begin)
             yield HEARTBEAT_SECONDS
 
     def _python(self, process: int, average: float, begin: float) -> Process:
@@ -148,11 +157,15 @@ class Installation:
         if self._simulation.now >= begin:
             self._worker_seconds += seconds
 
-    def _query(self, average: float, begin: float) -> Process:
+    def _in_pool(self, process: int, average: float, begin: float, wait: float = 0.0) -> Process:
+        """CPU of PostgreSQL, on a connection that is also held while the commit waits."""
         seconds = self._varied(average)
+        yield self._pools[process]
         yield from self._simulation.use(self._database, seconds)
         if self._simulation.now >= begin:
             self._database_seconds += seconds
+        yield wait
+        self._simulation.give_back(self._pools[process])
 
     def _varied(self, average: float) -> float:
         return self._chance.expovariate(1 / average) if average else 0.0
@@ -160,28 +173,28 @@ class Installation:
 
 def measure(sizes: Sizes, throughput: Record, leases: Record) -> Measured:
     runs = throughput.measured.facts["runs"]
-    rows = [row for run in runs for row in _validated(run, costs_of(run, leases.measured.facts))]
+    others = {
+        f"{of}_{name.removesuffix('_ms')}": milliseconds / 1000
+        for of, facts in (("lease", leases.measured.facts), ("slice", throughput.measured.facts["slice"]))
+        for name, milliseconds in facts.items()
+    }
+    rows = [row for run in runs for row in _validated(run, costs_of(run, others))]
     # Of the run with most sessions in flight, where what happens besides steps is the smallest part.
-    costs = costs_of(max(runs, key=lambda run: run["in_flight"]), leases.measured.facts)
+    costs = costs_of(max(runs, key=lambda run: run["in_flight"]), others)
     lines = [_line(arrangement, costs) for arrangement in arrangements(sizes.simulated, costs)]
     head = (
-        *("sessions", "model, s", "workers", "connections", "cores of PostgreSQL", "steps/s", "commits/s"),
+        *("sessions", "model, s", "slice, s", "workers", "connections", "cores of PostgreSQL", "steps/s"),
         *("PostgreSQL busy", "a worker busy", "storing a step, median ms", "p95 ms", "first limit"),
     )
-    return Measured(rows, [Table("Simulated", head, tuple(lines))], facts={"costs": _facts(costs)})
+    facts = {f"{name}_ms": seconds * 1000 for name, seconds in asdict(costs).items()}
+    return Measured(rows, [Table("Simulated", head, tuple(lines))], facts={"costs": facts})
 
 
-def costs_of(run: Mapping[str, float], leases: Mapping[str, float]) -> Costs:
+def costs_of(run: Mapping[str, float], others: Mapping[str, float]) -> Costs:
     """What was measured, in seconds. What a session alone waited and nothing computed, its commits waited for."""
     worker, database = run["worker_ms"] / 1000, run["database_ms"] / 1000
     besides = (run["alone_ms"] - run["model_ms"]) / 1000 - worker - database
-    return Costs(
-        worker,
-        database,
-        max(0.0005, besides / COMMITS),
-        leases["worker_ms"] / 1000,
-        leases["database_ms"] / 1000,
-    )
+    return Costs(worker, database, max(0.0005, besides / COMMITS), **others)
 
 
 def _validated(run: Mapping[str, float], costs: Costs) -> list[Row]:
@@ -195,6 +208,8 @@ def _validated(run: Mapping[str, float], costs: Costs) -> list[Row]:
         shared_cores=int(run["cores"]),
         varies=False,
         lasts=LASTS_VALIDATED,
+        # What its slices cost is part of what its steps cost.
+        slice_seconds=math.inf,
     )
     outcome = Installation(arrangement, costs).run()
     where = f"{arrangement.sessions} in flight, processes: {arrangement.processes}"
@@ -220,6 +235,7 @@ def arrangements(sessions: int, costs: Costs) -> list[Arrangement]:
         processes = max(1, round(by_cpu), -(-sessions // THREADS))
         first = Arrangement(sessions, processes, CONNECTIONS, model, DATABASE_CORES[0])
         chosen += [replace(first, database_cores=cores) for cores in DATABASE_CORES]
+        chosen.append(replace(chosen[-2], slice_seconds=LONG_SLICE_SECONDS))
     return chosen
 
 
@@ -233,24 +249,14 @@ def _line(arrangement: Arrangement, costs: Costs) -> tuple[str, ...]:
     numbers: tuple[tuple[float, Callable[[float], str]], ...] = (
         (arrangement.sessions, "{:,.0f}".format),
         (arrangement.model_seconds, "{:g}".format),
+        (arrangement.slice_seconds, "{:g}".format),
         (arrangement.processes, "{:,.0f}".format),
         (arrangement.processes * arrangement.connections, "{:,.0f}".format),
         (arrangement.database_cores, "{:,.0f}".format),
         (outcome.steps, "{:,.0f}".format),
-        (outcome.steps * COMMITS, "{:,.0f}".format),
         (outcome.database, "{:.0%}".format),
         (outcome.workers, "{:.0%}".format),
         (outcome.percentile(0.5) * 1000, "{:,.0f}".format),
         (outcome.percentile(0.95) * 1000, "{:,.0f}".format),
     )
     return (*(show(number) for number, show in numbers), limit)
-
-
-def _facts(costs: Costs) -> dict[str, float]:
-    return {
-        "worker_ms": costs.worker * 1000,
-        "database_ms": costs.database * 1000,
-        "commit_wait_ms": costs.commit_wait * 1000,
-        "lease_worker_ms": costs.lease_worker * 1000,
-        "lease_database_ms": costs.lease_database * 1000,
-    }

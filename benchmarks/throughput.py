@@ -6,12 +6,13 @@ Of each arrangement: one session alone, then all together. Only what happens whi
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from typing import LiteralString
 
 from benchmarks.children import say
-from benchmarks.installation import Installation, installed
+from benchmarks.installation import Installation, installed, memory_mb
 from benchmarks.rows import Measured, Row, Table, compared
 from benchmarks.sizes import Sizes
 
@@ -21,6 +22,11 @@ LATENCY_GOAL, CONNECTIONS_GOAL = 1.2, 20
 # So many connections each process may open: 20 for four of them.
 CONNECTIONS = 5
 NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
+CLAIMS: LiteralString = (
+    "SELECT sum(epoch) FROM (SELECT epoch FROM sessions_app_session ORDER BY created_at DESC LIMIT %s) newest"
+)
+# With slices of so many seconds, once, to see what a slice costs by itself.
+SHORT_SLICE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class Run:
     high_ms: its 95th percentile.
     worker_ms, database_ms: CPU of a step.
     in_flight: sessions that asked their model for the first time before any had ended.
+    slices: claims of a session for a step: each slice of time begins with one.
+    memory_mb: of one worker process, at most.
     """
 
     replies: float
@@ -39,12 +47,14 @@ class Run:
     database_ms: float
     connections: int
     in_flight: int
+    slices: float
+    memory_mb: float
 
     def __str__(self) -> str:
         return (
             f"{self.in_flight} in flight, {self.replies:.0f} replies/s, {self.step_ms:.0f} ms a step "
             f"(p95 {self.high_ms:.0f}), CPU {self.worker_ms:.2f} + {self.database_ms:.2f} ms, "
-            f"{self.connections} connections at most"
+            f"{self.connections} connections at most, {self.memory_mb:.0f} MB a worker"
         )
 
 
@@ -58,8 +68,7 @@ def measure(sizes: Sizes) -> Measured:
         alone, together = _rounds(processes, sessions, sizes)
         goal = LATENCY_GOAL if (processes, sessions) in sizes.in_flight else None
         rows += _rows(f"{sessions} in flight, processes: {processes}", goal, alone, together)
-        middle = statistics.median_low([run.replies for run in together])
-        run = next(run for run in together if run.replies == middle)
+        run = _middle(together)
         facts.append(
             {
                 **asdict(run),
@@ -74,8 +83,11 @@ def measure(sizes: Sizes) -> Measured:
         lines += [
             (str(processes), name, str(_middle(runs))) for name, runs in (("alone", alone), ("all", together))
         ]
+    processes, sessions = sizes.in_flight[0]
+    _, sliced = _rounds(processes, sessions, sizes, AGENTSTATE_SLICE_SECONDS=str(SHORT_SLICE))
+    lines.append((str(processes), f"all, slices of {SHORT_SLICE} s", str(_middle(sliced))))
     table = Table("Sessions in flight", ("processes", "", "the round in the middle"), tuple(lines))
-    return Measured(rows, [table], facts={"runs": facts})
+    return Measured(rows, [table], facts={"runs": facts, "slice": of_a_slice(facts[0], _middle(sliced))})
 
 
 def pool(processes: int) -> int:
@@ -83,7 +95,16 @@ def pool(processes: int) -> int:
     return CONNECTIONS if processes > 1 else 2 * CONNECTIONS
 
 
-def _rounds(processes: int, sessions: int, sizes: Sizes) -> tuple[list[Run], list[Run]]:
+def of_a_slice(usual: Mapping[str, float], sliced: Run) -> dict[str, float]:
+    """What beginning and ending a slice costs, from the same run with short slices; not below zero."""
+    more = sliced.slices - usual["slices"]
+    return {
+        name: max(0.0, (getattr(sliced, name) - usual[name]) / more) if more > 0 else 0.0
+        for name in ("worker_ms", "database_ms")
+    }
+
+
+def _rounds(processes: int, sessions: int, sizes: Sizes, **variables: str) -> tuple[list[Run], list[Run]]:
     alone: list[Run] = []
     together: list[Run] = []
     threads = -(-sessions // processes)
@@ -93,6 +114,7 @@ def _rounds(processes: int, sessions: int, sizes: Sizes) -> tuple[list[Run], lis
             threads=threads,
             connections=pool(processes),
             AGENTSTATE_BENCH_MODEL_MS=str(MODEL_MS),
+            **variables,
         ) as installation:
             for runs, count in ((alone, 1), (together, sessions)):
                 runs.append(run_sessions(installation, count, sizes.replies))
@@ -163,4 +185,6 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         database_ms=server / len(calls) * 1000,
         connections=most,
         in_flight=len(begun),
+        slices=installation.one(CLAIMS, sessions) / len(calls),
+        memory_mb=max(memory_mb(worker.pid) for worker in installation.workers),
     )
