@@ -20,7 +20,7 @@ HEARTBEAT_SECONDS, SLICE_SECONDS = 5.0, 20.0
 # Of a worker process: as many as were measured in one.
 THREADS = 150
 # In times of the model: what of a simulated run does not count, and how long it is.
-WARM_UP, LASTS = 1.5, 4.0
+WARM_UP, LASTS = 1.5, 3.0
 # Of the arrangements that were measured, whose sessions are few and whose model takes little time.
 LASTS_VALIDATED = 60.0
 # What the greatest simulation is tried with: seconds that the model takes, and cores of PostgreSQL.

@@ -185,6 +185,6 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         database_ms=server / len(calls) * 1000,
         connections=most,
         in_flight=len(begun),
-        slices=installation.one(CLAIMS, sessions) / len(calls),
+        slices=float(installation.one(CLAIMS, sessions)) / len(calls),
         memory_mb=max(memory_mb(worker.pid) for worker in installation.workers),
     )
