@@ -7,6 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import LiteralString
@@ -25,6 +26,8 @@ NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY crea
 CLAIMS: LiteralString = (
     "SELECT sum(epoch) FROM (SELECT epoch FROM sessions_app_session ORDER BY created_at DESC LIMIT %s) newest"
 )
+# Replies of each session while all are in flight, at least.
+ENOUGH = 3
 # With slices of so many seconds, once, to see what a slice costs by itself.
 SHORT_SLICE = 1
 
@@ -148,15 +151,20 @@ def _middle(runs: Sequence[Run]) -> Run:
 def run_sessions(installation: Installation, sessions: int, replies: int) -> Run:
     """Start so many sessions, and wait until all are done."""
     workers, server = installation.worker_cpu(), installation.database_cpu()
-    installation.shell(f"from benchmarks.waiting_agent import start; start({sessions}, {replies - 1})")
+    code = f"from benchmarks.waiting_agent import start; start({sessions}, {replies - 1})"
     most = 0
-    while installation.one("SELECT count(*) FROM sessions_app_session WHERE phase <> 'done'"):
-        # This connection does not count.
-        others = installation.one(
-            "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
-        )
-        most = max(most, others)
-        time.sleep(0.2)
+    with ThreadPoolExecutor(1) as threads:
+        starting = threads.submit(installation.shell, code)
+        while not starting.done() or installation.one(
+            "SELECT count(*) FROM sessions_app_session WHERE phase <> 'done'"
+        ):
+            # This connection does not count.
+            others = installation.one(
+                "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
+            )
+            most = max(most, others)
+            time.sleep(0.2)
+        starting.result()
     workers, server = installation.worker_cpu() - workers, installation.database_cpu() - server
     calls = installation.database.execute(
         "SELECT branch_id, extract(epoch FROM started_at)::float, extract(epoch FROM ended_at)::float"
@@ -168,17 +176,18 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         by_session.setdefault(branch, []).append((started, ended))
     first_end = min(times[-1][1] for times in by_session.values())
     begun = sorted(times[0][0] for times in by_session.values() if times[0][0] < first_end)
-    # Where they did not all overlap, what is measured is the time in which most did.
+    begin, end = begun[-1], first_end
+    if sum(begin < ended <= end for _, _, ended in calls) < ENOUGH * sessions:
+        # They hardly overlapped, as few short sessions do: then all of the time is measured.
+        begin, end = begun[0], max(ended for _, _, ended in calls)
     gaps = [
         (after - before) * 1000
         for times in by_session.values()
         for (_, before), (_, after) in pairwise(times)
-        if begun[-1] <= before and after <= first_end
-    ] or [(times[-1][1] - times[0][1]) / (len(times) - 1) * 1000 for times in by_session.values()]
-    ended_meanwhile = sum(begun[-1] < ended <= first_end for _, _, ended in calls)
-    lasted = max(first_end - begun[-1], 0.001)
+        if begin <= before and after <= end
+    ]
     return Run(
-        replies=ended_meanwhile / lasted,
+        replies=sum(begin < ended <= end for _, _, ended in calls) / (end - begin),
         step_ms=statistics.median(gaps),
         high_ms=sorted(gaps)[min(len(gaps) - 1, int(len(gaps) * 0.95))],
         worker_ms=workers / len(calls) * 1000,
