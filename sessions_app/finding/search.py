@@ -302,7 +302,7 @@ def _hit(
         at=row.created_at if isinstance(row, Message) else row.asked_at,
         branch=numbers.get(row.branch_id, 0),
         visible=branch.sees(row.branch_id, row.position),
-        parts=parts,
+        parts=parts if isinstance(row, Message) else _without_name(parts, row.tool),
         changes=""
         if isinstance(row, Message)
         else changes(row.changed_arguments, mask.json(row.arguments), mask.json(row.ran_with)),
@@ -313,6 +313,14 @@ def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
     if not isinstance(row, Message):
         return row.tool
     return "staff" if (row.branch_id, row.position) in notes else row.author or row.role
+
+
+def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:
+    """The text of a call begins with its tool, which `Hit.who` names already."""
+    beginning, is_match = parts[0] if parts else ("", False)
+    if is_match or not beginning.startswith(f"{tool} "):
+        return parts
+    return [(beginning.removeprefix(f"{tool} "), False), *parts[1:]]
 
 
 def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:
