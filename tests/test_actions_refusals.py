@@ -228,6 +228,7 @@ def test_what_a_permission_allows_nothing_else_does(action: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session_id", [uuid4(), "no uuid", ""])
 @pytest.mark.parametrize("action", VERBS)
 def test_an_unknown_session_is_not_found(action: str, session_id: object) -> None:

@@ -118,6 +118,7 @@ def test_list_publishes_where_nothing_is_published(publications: list[int]) -> N
     assert publications == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", builders.STATES)
 def test_every_session_can_be_shown(state: str) -> None:
     session = builders.STATES[state]()

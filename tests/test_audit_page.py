@@ -40,6 +40,7 @@ def test_events_of_the_same_moment_are_read_in_the_order_that_the_page_names(des
     assert "Oldest first" in desk.get(f"/sessions/{session.pk}/audit/?order=oldest").content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 def test_pages_follow_each_other_without_a_gap_in_both_orders(desk: Client, order: str) -> None:
     history = builders.asked()

@@ -126,6 +126,7 @@ def test_several_approvals_at_once_do_not_continue_with_a_changed_agent(operator
     assert fresh(session).status == "waiting"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state, label",
     [

@@ -37,6 +37,7 @@ def ask(desk: Client, address: str):
     return desk.get(address, headers={"HX-Request": "true", "HX-Current-URL": "http://testserver/"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state, seconds",
     [

@@ -177,6 +177,7 @@ def test_a_person_answers_for_a_tool(supervisor):
     assert ToolCall.objects.get(branch=session.branch, tool="issue_refund").result == "Paid by hand"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key, field, typed, value",
     [

@@ -70,6 +70,7 @@ def test_a_search_in_a_queue_stays_in_it(desk):
     assert "No session matches." in page(desk, "/", q="roof", queue="done")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["nothing-like-this", "'; DROP", '"', "*", "(", "a" * 200])
 def test_any_text_may_be_searched_for(desk, text):
     letters(title="Roof")

@@ -643,6 +643,7 @@ WRITES: dict[str, Callable[[Journal, int], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 def test_a_journal_whose_epoch_is_over_changes_nothing(adapter: Adapter, write: str) -> None:
     old, [place] = called(adapter)

@@ -106,6 +106,7 @@ TOOLS: dict[str, Callable[[], Agent]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 @pytest.mark.parametrize("name", TOOLS)
 def test_killed_at_any_write_it_gives_what_the_plain_agent_gives_and_stores_no_secret(

@@ -77,6 +77,7 @@ def test_a_turn_whose_message_was_read_on_a_discarded_branch_is_dropped() -> Non
     machine.teardown()
 
 
+@pytest.mark.slow
 def test_a_breakpoint_stops_before_each_payment_of_each_branch() -> None:
     machine, session = steered(
         "breakpoint pay", "drive", "resume", "drive", "rewind", "drive", "resume", "drive"

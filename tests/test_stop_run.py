@@ -65,6 +65,7 @@ def stopped_at_the_start() -> Agent:
     return stopped(before_run=[enough], before_llm=[look])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "after the commit"])
 @pytest.mark.parametrize(
     "build", [stopped_after_a_tool, let_go_on, let_go_on_by_the_state_alone, stopped_at_the_start]
