@@ -478,7 +478,7 @@ def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client,
     session = held()
     address = f"/sessions/{session.pk}/" if place == "session" else "/inbox/"
     text = client.get(address).content.decode()
-    assert "on a discarded branch" in text
+    assert "in discarded history" in text
     assert "&quot;refunded&quot;: &quot;xxx" in text
     buttons = [" ".join(found.split()) for found in re.findall(r"<button[^>]*>([^<]+)</button>", text)]
     assert buttons.index("Use the recorded result") < buttons.index("Run it again")
