@@ -48,7 +48,7 @@ def text_of(response: Any) -> str:
 def test_the_form_asks_for_what_the_chosen_agent_can_be_given(operator: Client) -> None:
     page = operator.get("/start/?agent=asking")
     assert names(page) == ["who", "amount", "urgent", "ids"]
-    assert "who amount (optional) urgent (optional)" in re.sub(" true| false", "", text_of(page))
+    assert "Who Amount (optional) Urgent (optional)" in re.sub(" true| false", "", text_of(page))
     assert names(operator.get("/start/?agent=plain")) == []
 
 
@@ -81,11 +81,11 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
         ({"arg-who": ""}, "The agent's prompt needs a value for who."),
         (
             {"arg-amount": "a lot"},
-            "Start a session amount (optional) must be a number, not “a lot”. Agent Asking",
+            "Start a session Amount (optional) must be a number, not “a lot”. Agent Asking",
         ),
-        ({"arg-amount": "1e999"}, "amount (optional): Write a number that can be stored. Agent Asking"),
-        ({"arg-urgent": "maybe"}, "urgent (optional) must be true or false, not “maybe”. Agent Asking"),
-        ({"arg-ids": "{"}, "session ids (optional, JSON): This is not JSON: Expecting property name"),
+        ({"arg-amount": "1e999"}, "Amount (optional): Write a number that can be stored. Agent Asking"),
+        ({"arg-urgent": "maybe"}, "Urgent (optional) must be true or false, not “maybe”. Agent Asking"),
+        ({"arg-ids": "{"}, "session Ids (optional, JSON): This is not JSON: Expecting property name"),
         ({"arg-ids": "[1]"}, "The value of ids is wrong: …"),
         ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
     ],

@@ -53,9 +53,18 @@ def stuck(now: datetime) -> QuerySet[Session]:
 
 
 def status_label(session: Session, now: datetime) -> tuple[str, str]:
-    """``(tone, label)`` of a session: as `wording.status_label`, and "Stuck" for a worker that hangs."""
+    """``(tone, label)`` of a session: as `wording.status_label`, and "Stuck" for one that should move and does not."""
     tone, label = wording.status_label(session, now)
-    return ("error", "Stuck") if tone == "running" and _hangs(session, now) else (tone, label)
+    return ("error", "Stuck") if tone == "running" and why_not_moving(session, now) else (tone, label)
+
+
+def stuck_from(session: Session) -> datetime | None:
+    """From when on the session is stuck if nothing happens to it; None for one that need not move by itself."""
+    if session.status == Status.RUNNING:
+        return session.updated_at + HANGING
+    if session.status == Status.QUEUED and session.next_run_at is not None:
+        return session.next_run_at + OVERDUE
+    return None
 
 
 def _hangs(session: Session, now: datetime) -> bool:

@@ -85,8 +85,9 @@ class StartForm(forms.Form):
 
 
 def _label(value: Mapping[str, Any]) -> str:
-    """The name of a value, and what is to be known of it before it is typed."""
+    """The title of a value, and what is to be known of it before it is typed."""
     schema = value["schema"]
+    name = arguments.label(value["name"], {"properties": {value["name"]: schema}})
     is_json = bool(schema) and not schema.get("enum") and schema.get("type") not in _TYPED
     notes = [note for note, holds in (("optional", not value["required"]), ("JSON", is_json)) if holds]
-    return f"{value['name']} ({', '.join(notes)})" if notes else str(value["name"])
+    return f"{name} ({', '.join(notes)})" if notes else name

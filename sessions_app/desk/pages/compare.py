@@ -243,7 +243,7 @@ def _keys(left: dict[str, Any], right: dict[str, Any], mask: Mask, compared: Mas
         [shown_name] = mask.json({name: None})
         shown = [mask.json({name: values.get(name)}) for values in (left, right)]
         texts = [
-            readable(value).text if name in values else ""
+            readable(value, as_stored=True).text if name in values else ""
             for values, masked in zip((left, right), shown, strict=True)
             for value in masked.values()
         ]

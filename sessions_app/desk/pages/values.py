@@ -4,14 +4,20 @@ Stored JSON carries tags (``{"$type": ..., "value": ...}``); this module reads t
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from agentstate.durable.state.tags import as_plain_data, stand_ins, without_tags
 from agentstate.names import TYPE_TAG
+from sessions_app.access.errors import Invalid
+from sessions_app.access.masking import HIDDEN
+from sessions_app.access.typed import read_json
 from sessions_app.wording import count
 
+# A text, or a value that is none and of which a part is hidden.
+_BARE_HIDDEN = re.compile(rf'"(?:[^"\\]|\\.)*+"|[^\s\[\]{{}}:,"]*{HIDDEN}[^\s\[\]{{}}:,"]*')
 # Characters of a value that are shown on one line at most.
 LINE = 400
 TITLE_KEYS = ("title", "name", "file_name", "source", "file_path", "url")
@@ -30,6 +36,7 @@ class RetrievedDocument:
 class ReadableValue:
     """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON.
 
+    has_json_text: it is a text that is a JSON document, or has such texts in it: ``text`` has the documents instead.
     ``fields_set`` is the JSON without the fields of documents that are not set, and with the length of an embedding for
     its numbers; "" where that leaves nothing out.
     ``stands_for`` are the types that could not be stored, of which the value has the text or the plain data.
@@ -42,27 +49,68 @@ class ReadableValue:
     line: str
     fields_set: str = ""
     stands_for: tuple[str, ...] = ()
+    has_json_text: bool = False
 
     @property
     def brief(self) -> bool:
         return len(self.text) <= 160 and "\n" not in self.text
 
 
-def readable(value: Any) -> ReadableValue:
+def readable(value: Any, *, as_stored: bool = False) -> ReadableValue:
+    """Texts that are JSON documents are read as such, unless it is to be ``as_stored``."""
     documents = [_document(data) for data in _documents(value)]
     shorter = without_tags(_with_fields_set(value)) if documents else None
     types = tuple(stand_ins(value))
-    value = without_tags(value)
+    value = stored = without_tags(value)
+    if not as_stored:
+        value = _with_documents(value)
     if isinstance(value, str):
         return ReadableValue(value, True, documents, _one_line(value), stands_for=types)
     text = _as_json(value)
     fields_set = _as_json(shorter) if documents and shorter != value else ""
-    return ReadableValue(text, False, documents, _one_line(_facts(value) or text), fields_set, types)
+    line = _one_line(_facts(value) or text)
+    return ReadableValue(text, False, documents, line, fields_set, types, value != stored)
 
 
 def readable_arguments(arguments: Any) -> ReadableValue:
     """The arguments of a call: plain JSON as the model wrote it, in which a key ``$type`` is a key like others."""
     return readable(as_plain_data(arguments))
+
+
+def _with_documents(value: Any, texts: int = 2) -> Any:
+    """A copy in which each text that is a JSON document is that document, and so in it, ``texts`` times at most."""
+    if isinstance(value, dict):
+        return {key: _with_documents(item, texts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_documents(item, texts) for item in value]
+    document = json_document(value) if isinstance(value, str) and texts else None
+    return value if document is None else _with_documents(document, texts - 1)
+
+
+def json_document(text: str) -> Any:
+    """The object or list that a text is the JSON of; None for any other text, and for one with a name twice.
+
+    The text is masked: where a number in it is hidden, what stands there is no JSON, and is read as a text.
+    """
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    text = _BARE_HIDDEN.sub(_as_string, text) if HIDDEN in text else text
+    try:
+        read_json(text)  # which holds the limits
+        return json.loads(text, object_pairs_hook=_object)
+    except (Invalid, ValueError):
+        return None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return value
+
+
+def _as_string(token: re.Match[str]) -> str:
+    return token.group() if token.group().startswith('"') else json.dumps(token.group(), ensure_ascii=False)
 
 
 def _as_json(value: Any) -> str:
@@ -92,6 +140,8 @@ def _facts(value: Any) -> str:
         for key, item in value.items()
         if not isinstance(item, dict | list) and item not in (None, "")
     }
+    if not plain and len(value) == 1:
+        return _facts(*value.values())
     return ", ".join(f"{key.replace('_', ' ')} {_word(item)}" for key, item in plain.items())
 
 

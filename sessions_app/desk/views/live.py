@@ -1,5 +1,6 @@
 """Pages that grow by themselves: how often they ask for what is new, and the answer while nothing or little is."""
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from uuid import UUID
@@ -14,6 +15,7 @@ from sessions_app.desk.context import Request, render_page, session_context, sta
 from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.partial_reply import PartialReply
+from sessions_app.finding import stuck
 from sessions_app.models import Session, Status
 from sessions_app.watching import partial_replies
 
@@ -25,7 +27,14 @@ def poll(request: Request, session: Session) -> dict[str, int | str] | None:
     seconds = SECONDS.get(Status(session.status))
     if seconds is None:
         return None
-    return {"seconds": seconds, "after": session.change, "key": live_key.make(request, session.pk)}
+    stuck_from = stuck.stuck_from(session)
+    is_ahead = stuck_from is not None and stuck_from > timezone.now()
+    return {
+        "seconds": seconds,
+        "after": session.change,
+        "until": math.ceil(stuck_from.timestamp()) if stuck_from is not None and is_ahead else "",
+        "key": live_key.make(request, session.pk),
+    }
 
 
 def unless_unchanged(
@@ -33,7 +42,8 @@ def unless_unchanged(
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
     """A view that answers 204 to a poll while its session is unchanged, which costs one small query.
 
-    It is unchanged while nothing is committed, and the reply that is being written is the one that the page shows.
+    It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, and the
+    session has not become stuck (``until``), which happens by the clock alone.
 
     The key stands for the login; all that it gives away is that nothing has changed.
     """
@@ -42,8 +52,10 @@ def unless_unchanged(
     def polled(request: HttpRequest, session_id: UUID) -> HttpResponse:
         after = whole_number(request.GET.get("after", ""))
         if request.method == "GET" and after is not None:
-            key = request.GET.get("key", "")
-            is_unchanged = live_key.change_of(request, session_id, key, now=timezone.now()) == after
+            key, until = request.GET.get("key", ""), whole_number(request.GET.get("until", ""))
+            is_unchanged = (until is None or timezone.now().timestamp() < until) and live_key.change_of(
+                request, session_id, key, now=timezone.now()
+            ) == after
             if is_unchanged and partial_replies.version_of(session_id) == request.GET.get("reply", ""):
                 return HttpResponse(status=204)
         return view(request, session_id)

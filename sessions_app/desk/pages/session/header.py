@@ -52,10 +52,14 @@ class Banner:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """``open_calls`` are the calls that need a person, with their approvals, in the order of their positions."""
+    """``open_calls`` are the calls that need a person, with their approvals, in the order of their positions.
+
+    working: what a session does that should move by itself, in the words of its label; "" for any other.
+    """
 
     tone: str
     label: str
+    working: str
     agent: RegisteredAgent | None
     banner: Banner | None
     buttons: list[Button]
@@ -81,6 +85,7 @@ def header(context: SessionContext) -> Header:
     return Header(
         tone=tone,
         label=label,
+        working=_working(session, label),
         agent=agent,
         banner=_with_remedy(_banner(context, open_calls, failure_advice), context),
         buttons=_buttons(context, open_calls, failure_advice),
@@ -89,6 +94,12 @@ def header(context: SessionContext) -> Header:
         agent_problem=agent_cannot_run(session),
         tokens=sum(session.totals.get(name, 0) for name in ("prompt_tokens", "completion_tokens")),
     )
+
+
+def _working(session: Session, label: str) -> str:
+    if session.status == Status.QUEUED and label == "Queued":
+        return "Queued: waiting for a worker"
+    return label if session.status in (Status.RUNNING, Status.QUEUED) else ""
 
 
 def _buttons(

@@ -44,7 +44,7 @@ def find(context: SessionContext, kind: str, key: str) -> RevealedValue | None:
     if stored is None or stored[1] in (None, ""):
         return None
     what, value, position = stored
-    return RevealedValue(what, readable(value), position)
+    return RevealedValue(what, readable(value, as_stored=True), position)
 
 
 _StoredValue = tuple[str, Any, int | None]

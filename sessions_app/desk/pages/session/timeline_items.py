@@ -43,6 +43,7 @@ class StepItem:
     """A checkpoint, and what happened from there to the next one.
 
     retries: each tells that a failed model call of the step is tried again.
+    doing: of a step that is running and has not begun: what it waits for, or why the session does not move.
     """
 
     kind: ClassVar[str] = "step"
@@ -52,7 +53,7 @@ class StepItem:
     until: datetime | None = None
     next_phase: str = ""
     tone: str = "done"
-    live: bool = False
+    doing: str = ""
     replies: list[Message] = field(default_factory=list)
     model_calls: list[ModelCall] = field(default_factory=list)
     calls: list[CallItem] = field(default_factory=list)
@@ -69,7 +70,8 @@ class StepItem:
 
     def take_state_of(self, session: Session, now: datetime) -> None:
         """For the newest step: the session's state is its state."""
-        self.live = session.status == Status.RUNNING
+        if session.status == Status.RUNNING:
+            self.doing = stuck.why_not_moving(session, now) or "Waiting for the model."
         self.next_phase = session.phase if session.phase in (Phase.ERROR, Phase.EXECUTING) else ""
         tone, _ = stuck.status_label(session, now)
         self.tone = tone if session.phase != Phase.DONE else "idle"
