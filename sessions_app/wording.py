@@ -1,13 +1,19 @@
 """Times, values and states as text: the same on every page."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from django.utils import timezone
 
 from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
+
+# Paragraphs are wrapped at so many characters.
+_WRAPPED_AT = (60, 130)
+_STARTS_ANEW = re.compile(r"\s|[-*•#>|{\[<]|\d+[.)]\s")
 
 
 def duration(seconds: float | None) -> str:
@@ -108,6 +114,24 @@ def _brief(values: dict[str, Any], name: str, limit: int) -> str:
 def shorten(text: str, limit: int) -> str:
     """At most ``limit`` characters, the last of them ``…`` where something was cut off."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def unwrapped(text: str) -> str:
+    """The text without the line ends by which its author wrapped paragraphs, so that a page does not wrap it twice.
+
+    A line end stays before a list, a heading, an indented or an empty line, and after a line that ends early.
+    """
+    lines = text.split("\n")
+    width = max(map(len, lines))
+    if not _WRAPPED_AT[0] <= width <= _WRAPPED_AT[1]:
+        return text
+    pieces = lines[:1]
+    for before, line in pairwise(lines):
+        word = "" if _STARTS_ANEW.match(line) else line.split(" ", 1)[0]
+        is_full = len(before) + 1 + len(word) > width
+        is_open = len(before) >= _WRAPPED_AT[0] and before[-1] not in ".:;!?,"
+        pieces += [" " if before and word and (is_full or is_open) else "\n", line]
+    return "".join(pieces)
 
 
 def count(number: int, noun: str) -> str:

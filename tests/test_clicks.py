@@ -107,7 +107,7 @@ def test_deciding_a_call_in_doubt_takes_three_clicks_with_a_look_at_its_session(
     story.press("link", "Letter")
     expect(story.page.locator("#timeline .ask.doubt")).to_contain_text("may or may not have taken effect")
     story.press("button", "It took effect…")
-    story.type("Result, or message to the agent (optional)", "Paid, RF-7")
+    story.type("Result", "Paid, RF-7")
     story.type("Reason", "Seen on the account")
     story.press("button", "Decide", within="dialog")
     expect(story.page.locator(".toast")).to_contain_text("Decided.")

@@ -64,7 +64,32 @@ def test_a_dialog_with_an_error_stays_a_dialog_with_the_focus_on_what_is_wrong(p
     page.keyboard.type("Not this one")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".toast")).to_contain_text("Rejected.")
-    expect(page).to_have_url(f"{page.url.split('/inbox/')[0]}/inbox/")
+    expect(page).to_have_url(f"{page.url.split('/inbox/')[0]}/inbox/#inbox-heading")
+
+
+def test_the_keyboard_goes_on_at_the_next_card_and_escape_gives_up_an_edit(page):
+    for number in range(2):
+        builders.waiting_for_approval(title=f"Claim {number}", created_at=ago(30 - number))
+    page.goto("/inbox/")
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    first, second = page.locator(".item").nth(0), page.locator(".item").nth(1)
+    first.get_by_label("Amount", exact=True).fill("80")
+    page.keyboard.press("Escape")
+    expect(first.get_by_label("Amount", exact=True)).to_be_hidden()
+    expect(first.locator("details.edit > summary")).to_be_focused()
+    expect(first.get_by_label("Amount", exact=True)).to_have_value("120")
+    expect(page.locator("#announce")).to_contain_text("Edit cancelled.")
+    remaining = second.locator("[data-card]").get_attribute("id")
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.locator(".item")).to_have_count(1)
+    expect(page.locator(f"#{remaining}")).to_be_focused()
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Inbox")).to_be_focused()
+    assert not Approval.objects.exclude(edited=None).exists()
 
 
 def test_a_second_dialog_opens_after_the_first_was_cancelled(page):
@@ -137,7 +162,8 @@ def test_a_call_in_doubt_is_decided_in_the_inbox_by_its_evidence(page):
     page.get_by_role("button", name="It took effect…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("may or may not have taken effect")
-    dialog.get_by_label("Result, or message to the agent").fill("Paid, RF-7")
+    expect(dialog.get_by_label("Message to the agent")).to_be_hidden()
+    dialog.get_by_label("Result", exact=True).fill("Paid, RF-7")
     dialog.get_by_label("Reason").fill("Seen on the account")
     dialog.get_by_role("button", name="Decide").click()
     expect(page.get_by_text("Nothing needs attention.")).to_be_visible()

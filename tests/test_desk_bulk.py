@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from sessions_app.actions import bulk
-from sessions_app.models import BulkAction, BulkItem, SavedView, Session
+from sessions_app.models import BulkAction, BulkItem, Event, SavedView, Session
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -359,3 +359,23 @@ def test_the_result_lists_what_was_done_leads_back_and_offers_the_reverse(operat
     begin(operator, reverse)
     work()
     assert set(Session.objects.filter(status="queued")) == {one, two}
+
+
+def test_the_result_of_trying_again_says_which_cause_and_how_many(operator):
+    first = builders.failed()
+    key = first.failure
+    second = builders.failed()
+    Event.objects.filter(kind="failed").update(reason=first.error)
+    assert second.failure == key
+    operator.post(
+        f"/bulk/?queue=all&failure={key}&kind=resume", {"expected": 2, "reason": "It answers again"}
+    )
+    bulk_action = work()
+    Session.objects.update(failure=None)
+    page = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
+    assert "<h1>Bulk action: resume 2 sessions</h1>" in page
+    assert "<b>Failed because of:</b> HTTP 401 from the model, Claims desk" in page
+    for session in (first, second):
+        link = f'<a class="link" href="/sessions/{session.pk}/">{session}</a>'
+        assert f'{link} <span class="pill running">Queued</span>' in page
+    assert "Pause these 2…" in page

@@ -57,7 +57,7 @@ def typed(session: Session, action: str, **changed: Any) -> dict[str, Any]:
         "message": {"text": "And my wing mirror?"},
         "assign": {"assignee": "anna"},
         "reject": {"message": "Too much money"},
-        "decide": {"decision": "result", "text": "Refunded"},
+        "decide": {"decision": "result", "text": "Refunded", "message": "Leave it"},
     }.get(action, {})
     return {name: value for name, value in (fields | changed).items() if value is not None}
 
@@ -507,7 +507,7 @@ def test_nobody_is_asked_for_the_working_memory_of_the_agent(operator):
     values = [{"name": name, "schema": {"type": "string"}, "required": False} for name in names]
     builders.agent(inputs={"values": values})
     page = operator.get("/start/").content.decode()
-    assert "policy_number (optional)" in page
+    assert "Policy number (optional)" in page
     assert "working_memory (optional" not in page
 
 

@@ -86,7 +86,10 @@ def test_one_form_decides_all_and_resumes(operator, status):
     "changed, said",
     [
         ({"decision-letter": ""}, "Choose the outcome of the call."),
-        ({"decision-letter": "skip", "text-letter": " "}, "Write what the agent is told"),
+        (
+            {"decision-letter": "skip", "message-letter": " ", "text-letter": "Sent"},
+            "Write what the agent is told",
+        ),
         ({"decision-letter": "result", "text-letter": " "}, "Enter what the tool returned"),
         ({"decision-letter": "nothing", "text-letter": "Sent"}, "It returns nothing, but"),
         ({"reason": ""}, "Say why"),
@@ -117,6 +120,25 @@ def test_deciding_one_call_says_too_what_running_it_again_means(operator):
     call = ToolCall.objects.filter(branch=session.branch).latest("position")
     text = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}").content.decode()
     assert "takes effect twice" in text
+
+
+def test_the_result_and_the_message_to_the_agent_are_fields_of_their_own(operator):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    address = f"/sessions/{session.pk}/decide/"
+    page = operator.get(f"{address}?call={call.pk}").content.decode()
+    labels = [" ".join(label.split()) for label in re.findall(r"<label for=[^>]*>([^<]*)<", page)]
+    assert labels[-3:] == ["Result", "Message to the agent", "Reason"]
+    assert '<div class="field for-result">' in page
+    assert '<div class="field for-message">' in page
+    fields = {"version": session.version, "call_id": call.pk, "reason": "Asked", "decision": "skip"}
+    answer = operator.post(address, fields | {"text": "It is paid"})
+    assert answer.status_code == 400
+    assert "Write what the agent is told instead of a result." in answer.content.decode()
+    assert "It is paid" in answer.content.decode()
+    assert operator.post(address, fields | {"message": "Leave it"}).status_code == 302
+    call.refresh_from_db()
+    assert call.status == "skipped"
 
 
 def test_all_are_decided_or_none():

@@ -360,7 +360,7 @@ def test_an_approval_decided_in_the_inbox_returns_to_it_as_it_was_filtered(desk)
         "back": "inbox?kind=approval&agent=claims",
     }
     answer = desk.post(f"/sessions/{session.pk}/approve/", sent)
-    assert answer["Location"] == "/inbox/?kind=approval&agent=claims"
+    assert answer["Location"] == "/inbox/?kind=approval&agent=claims#inbox-heading"
 
 
 @pytest.mark.slow
@@ -380,7 +380,45 @@ def test_rejecting_from_the_inbox_stays_in_the_inbox(desk):
         "back": back[1].replace("&amp;", "&"),
     }
     answer = desk.post(f"/sessions/{session.pk}/reject/", sent)
-    assert answer["Location"] == "/inbox/?kind=approval"
+    assert answer["Location"] == "/inbox/?kind=approval#inbox-heading"
+
+
+def test_after_a_decision_the_keyboard_goes_on_at_the_next_line(desk):
+    first, second = builders.waiting_for_approval(), builders.waiting_for_approval()
+    following = Approval.objects.get(session=second)
+    for session, place in ((first, f"line-approval-{following.pk}"), (second, "inbox-heading")):
+        page = desk.get("/inbox/?kind=approval").content.decode()
+        assert re.search(rf'id="{place}"\s+tabindex="-1"', page)
+        back = re.search(
+            rf'action="/sessions/{session.pk}/approve/[^"]*".*?name="back" value="([^"]+)"', page, re.DOTALL
+        )
+        assert back is not None
+        approval = Approval.objects.get(session=session)
+        sent = {
+            "version": session.version,
+            "call_id": approval.call_id,
+            "fingerprint": shown_fingerprint(approval),
+            "back": back[1].replace("&amp;", "&"),
+        }
+        assert back[1] == f"inbox?kind=approval#{place}"
+        htmx = {
+            "HX-Request": "true",
+            "HX-Current-URL": "http://testserver/inbox/?kind=approval#line-approval-1",
+        }
+        answer = desk.post(f"/sessions/{session.pk}/approve/", sent, headers=htmx)
+        assert answer["HX-Redirect"] == f"/inbox/?kind=approval#{place}"
+        # A browser does not load its own address again for another place on the page.
+        assert answer["HX-Refresh"] == "true"
+
+
+@pytest.mark.parametrize("back", ["inbox#x", "inbox#line-approval-1' onclick=", "inbox#"])
+def test_only_a_line_can_be_named_to_go_on_at(desk, back):
+    session = builders.paused()
+    answer = desk.post(
+        f"/sessions/{session.pk}/resume/", {"version": session.version, "reason": "x", "back": back}
+    )
+    assert answer["Location"] == "/inbox/#inbox-heading"
+    assert "HX-Refresh" not in answer
 
 
 @pytest.mark.parametrize("back", ["//evil.example", "https://evil.example/", "inbox/../../x", "javascript:x"])

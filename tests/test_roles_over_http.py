@@ -66,7 +66,7 @@ def filled_in(session: Session) -> dict[str, Any]:
         "entry": 1,
         "answer": "result",
         **{f"decision-{call.pk}": "skip" for call in calls},
-        **{f"text-{call.pk}": "Rain" for call in calls},
+        **{f"message-{call.pk}": "Rain" for call in calls},
         **{f"result-{call.pk}": "Paid" for call in calls},
     }
 

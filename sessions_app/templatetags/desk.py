@@ -81,6 +81,11 @@ def as_text(value: Any) -> str:
 
 
 @register.filter
+def unwrapped(text: str) -> str:
+    return wording.unwrapped(text)
+
+
+@register.filter
 def args(values: Any, limit: int = 200) -> str:
     return wording.arguments(values, limit)
 

@@ -140,6 +140,32 @@
     $("#announce").textContent = "Copied";
   });
 
+  // After a decision the address of the inbox names the next line: the keyboard goes on there, or at the heading.
+  const place = location.hash.slice(1);
+  if (/^(line-|inbox-heading$)/.test(place)) {
+    const next = document.getElementById(place) || $("#inbox-heading");
+    if (next) next.focus();
+  }
+
+  // Escape gives up an edit that is open within a card, as it closes a dialog, and says so if something was changed.
+  document.addEventListener("keydown", (event) => {
+    const edit = event.key === "Escape" && event.target.closest("details.edit[open]");
+    if (!edit) return;
+    event.preventDefault();
+    let changed = false;
+    edit.querySelectorAll("input, textarea, select").forEach((field) => {
+      const before = [field.value, field.checked].join();
+      if (field.matches("select")) [...field.options].forEach((option) => { option.selected = option.defaultSelected; });
+      else { field.value = field.defaultValue; field.checked = field.defaultChecked; }
+      if (before === [field.value, field.checked].join()) return;
+      changed = true;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    edit.open = false;
+    $("summary", edit).focus();
+    if (changed) $("#announce").textContent = "Edit cancelled. What you had changed is as it was requested again.";
+  });
+
   // Keys. A row, a step or an approval is chosen by focus.
   const rows = () => [...document.querySelectorAll("[data-row], [data-card]")].filter((row) => row.offsetParent);
   function move(by) {

@@ -11,7 +11,13 @@ from sessions_app.action_list import APPROVE, DECIDE, REJECT, REUSE, Action
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
-from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
+from sessions_app.desk.forms.outcomes import (
+    DECISIONS,
+    message_field,
+    outcome,
+    problem_of_outcome,
+    result_field,
+)
 from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.earlier_effects import Request
@@ -130,18 +136,15 @@ class DecideForm(ContinuingForm, CallForm):
         widget=forms.RadioSelect,
         error_messages={"required": "Choose the outcome of the call."},
     )
-    text = LongText(
-        required=False,
-        label="Result, or message to the agent",
-        help_text="Needed, unless the call runs again or its tool returns nothing.",
-        widget=forms.Textarea(attrs={"rows": 2}),
-    )
+    text = result_field()
+    message = message_field()
     reason = ReasonForm.base_fields["reason"]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
-        if problem := problem_of_outcome(data.get("decision"), data.get("text")):
-            self.add_error("text", problem)
+        name, problem = problem_of_outcome(data.get("decision"), data.get("text"), data.get("message"))
+        if problem:
+            self.add_error(name, problem)
         return data
 
     def read_details(self) -> dict[str, Any]:
@@ -152,7 +155,8 @@ class DecideForm(ContinuingForm, CallForm):
         return details | {"doubt": doubt, "samples": [pair for pair in samples if pair[1]]}
 
     def perform(self, **arguments: Any) -> Session:
-        return actions.decide(**outcome(arguments.pop("decision"), arguments.pop("text")), **arguments)
+        chosen = outcome(*(arguments.pop(name) for name in ("decision", "text", "message")))
+        return actions.decide(**chosen, **arguments)
 
 
 FORMS: dict[Action, type[ActionForm]] = {

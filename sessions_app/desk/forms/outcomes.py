@@ -1,8 +1,14 @@
-"""The outcomes that a person may record for a call in doubt: the choices of the forms, and the text of each."""
+"""The outcomes that a person may record for a call in doubt: the choices of the forms, and the texts that go with them.
+
+Each outcome that needs a text has a field of its own. The stylesheet shows those that go with what is chosen.
+"""
 
 from typing import Any
 
+from django import forms
+
 from sessions_app.actions.outcomes import NO_RESULT, DoubtDecision
+from sessions_app.desk.forms.fields import LongText
 
 DECISIONS = [
     (DoubtDecision.RESULT.value, "It took effect, with this result"),
@@ -12,20 +18,43 @@ DECISIONS = [
 ]
 NO_MESSAGE = "Write what the agent is told instead of a result."
 NOT_NOTHING = "It returns nothing, but a result is written here. Choose one."
+RESULT_HELP = "What the tool returned, as text or as JSON."
+MESSAGE_HELP = "The agent reads it instead of a result."
 
 
-def outcome(decision: str, text: str) -> dict[str, Any]:
+class OutcomeText(LongText):
+    """A text that one outcome needs: ``part`` is the class by which the stylesheet shows it with that outcome."""
+
+    def __init__(self, part: str, **kwargs: Any) -> None:
+        self.part = part
+        super().__init__(required=False, widget=forms.Textarea(attrs={"rows": 2}), **kwargs)
+
+
+def result_field(of: str = "") -> OutcomeText:
+    return OutcomeText("for-result", label=f"Result{of}", help_text=RESULT_HELP)
+
+
+def message_field(about: str = "") -> OutcomeText:
+    return OutcomeText("for-message", label=f"Message to the agent{about}", help_text=MESSAGE_HELP)
+
+
+def outcome(decision: str, result: str, message: str) -> dict[str, Any]:
     """A choice of `DECISIONS` as the arguments of the actions."""
-    return {decision: True} if decision in (DoubtDecision.AGAIN, DoubtDecision.NOTHING) else {decision: text}
-
-
-def problem_of_outcome(decision: str | None, text: str | None) -> str:
-    """Why the text does not go with the choice of `DECISIONS`, "" if it does."""
     match decision:
-        case DoubtDecision.SKIP if not text:
-            return NO_MESSAGE
-        case DoubtDecision.RESULT if not text:
-            return NO_RESULT
-        case DoubtDecision.NOTHING if text:
-            return NOT_NOTHING
-    return ""
+        case DoubtDecision.SKIP:
+            return {decision: message}
+        case DoubtDecision.RESULT:
+            return {decision: result}
+    return {decision: True}
+
+
+def problem_of_outcome(decision: str | None, result: str | None, message: str | None) -> tuple[str, str]:
+    """The part whose text does not go with the choice of `DECISIONS`, and why; two empty texts if all do."""
+    match decision:
+        case DoubtDecision.SKIP if not message:
+            return "message", NO_MESSAGE
+        case DoubtDecision.RESULT if not result:
+            return "text", NO_RESULT
+        case DoubtDecision.NOTHING if result:
+            return "text", NOT_NOTHING
+    return "", ""

@@ -9,7 +9,7 @@ from django import forms
 from django.contrib.auth.models import User
 from django.http import Http404
 
-from sessions_app import actions, wording
+from sessions_app import actions
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.typed import whole_number
 from sessions_app.action_list import (
@@ -27,11 +27,21 @@ from sessions_app.action_list import (
 from sessions_app.actions.history import made_by_repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
-from sessions_app.desk.forms.outcomes import DECISIONS, outcome, problem_of_outcome
+from sessions_app.desk.forms.outcomes import (
+    DECISIONS,
+    message_field,
+    outcome,
+    problem_of_outcome,
+    result_field,
+)
 from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
+from sessions_app.desk.pages.summary import summary
 from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, ToolCall
+
+# The fields of one outcome.
+_OUTCOME = ("decision", "text", "message")
 
 
 class ResumeForm(ContinuingForm, ReasonForm):
@@ -56,18 +66,16 @@ class ResumeForm(ContinuingForm, ReasonForm):
         changed = " with the new definition" if self.session.new_definition else ""
         self.button = f"Decide and resume{changed}"
         reason = self.fields.pop("reason")
+        agent = self.session.registered_agent
         for call in self.doubts:
             self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
-                label=f"{call.tool} {wording.arguments(call.ran_with, 60)}".strip(),
+                label=f"Outcome of: {summary(agent, call.tool, call.ran_with, self.context.mask)}",
                 choices=DECISIONS,
                 widget=forms.RadioSelect,
                 error_messages={"required": "Choose the outcome of the call."},
             )
-            self.fields[f"text-{call.pk}"] = LongText(
-                required=False,
-                label=f"Result of {call.tool}, or message to the agent",
-                widget=forms.Textarea(attrs={"rows": 2}),
-            )
+            self.fields[f"text-{call.pk}"] = result_field(f" of {call.tool}")
+            self.fields[f"message-{call.pk}"] = message_field(f" about {call.tool}")
         self.fields["reason"] = reason
 
     @property
@@ -86,16 +94,16 @@ class ResumeForm(ContinuingForm, ReasonForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         for call in self.doubts:
-            problem = problem_of_outcome(data.get(f"decision-{call.pk}"), data.get(f"text-{call.pk}"))
+            name, problem = problem_of_outcome(*(data.get(f"{name}-{call.pk}") for name in _OUTCOME))
             if problem:
-                self.add_error(f"text-{call.pk}", problem)
+                self.add_error(f"{name}-{call.pk}", problem)
         return data
 
     def perform(self, **arguments: Any) -> Session:
         if not self.doubts:
             return actions.resume_as_shown(**arguments)
         decisions = {
-            call.pk: outcome(arguments.pop(f"decision-{call.pk}"), arguments.pop(f"text-{call.pk}"))
+            call.pk: outcome(*(arguments.pop(f"{name}-{call.pk}") for name in _OUTCOME))
             for call in self.doubts
         }
         return actions.decide_all(decisions=decisions, **arguments)

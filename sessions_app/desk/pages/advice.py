@@ -11,6 +11,7 @@ from sessions_app.models import Phase, Session, Status, WaitingFor
 from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
+AGENT_CHANGED = "The agent has changed"
 _BUSY = frozenset({408, 409, 425, 429})
 _REFUSED_KEY = frozenset({401, 403})
 _TOO_LONG = ("context length", "context window", "maximum context", "too many tokens", "context is longer")
@@ -35,14 +36,11 @@ def advice(session: Session, tool: str = "") -> Advice | None:
     gave_up = session.status == Status.WAITING and session.waiting_for == WaitingFor.RETRIES
     if session.status == Status.WAITING and session.waiting_for == WaitingFor.CHANGED:
         text = "Compare the definitions, then resume with the agent as it is now, or rewind."
-        return Advice("The agent has changed", text, RESUME, RESUME.label)
+        return Advice(AGENT_CHANGED, text, RESUME, RESUME.label)
     if not gave_up and not (session.status == Status.IDLE and session.phase == Phase.ERROR):
         return None
     error = session.why if gave_up else session.error
-    status, kind = http_status(error), exception_type(error)
-    by = tool or "the model"
-    what = f"HTTP {status} from {by}" if status else f"{kind or 'An error'} from {by}" if kind or tool else ""
-    what = what or shorten(" ".join(error.split()), 90)
+    status, what = http_status(error), what_failed(error, tool)
     if session.new_definition:
         text = "The agent has changed since: another attempt runs with the new definition, and may end otherwise."
         return Advice(what, text, RESUME, TRY_AGAIN)
@@ -50,6 +48,14 @@ def advice(session: Session, tool: str = "") -> Advice | None:
         text = f"{tool} failed. Try again if its cause is gone; else set its result, or rewind."
         return Advice(what, text, RESUME, TRY_AGAIN)
     return _about_model(what, status, error, gave_up)
+
+
+def what_failed(error: str, tool: str = "") -> str:
+    """A failure in a few words. ``error`` is masked, and ``tool`` as for `advice`."""
+    status, kind = http_status(error), exception_type(error)
+    by = tool or "the model"
+    what = f"HTTP {status} from {by}" if status else f"{kind or 'An error'} from {by}" if kind or tool else ""
+    return what or shorten(" ".join(error.split()), 90)
 
 
 def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Advice:

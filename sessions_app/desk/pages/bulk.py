@@ -8,7 +8,8 @@ from django.db.models import Count
 from sessions_app.access.masking import Mask
 from sessions_app.action_list import ACTIONS, Action
 from sessions_app.desk.pages.context import PageContext
-from sessions_app.models import BulkAction, BulkItem
+from sessions_app.finding import stuck
+from sessions_app.models import BulkAction, BulkItem, Session
 
 PAGE = 100
 Outcome = BulkItem.Outcome
@@ -73,10 +74,20 @@ def failures(context: PageContext, bulk: BulkAction, *, after: int = 0, limit: i
     return Page(items[:limit], items[limit - 1].pk if len(items) > limit else None)
 
 
-def done(context: PageContext, bulk: BulkAction, limit: int = PAGE) -> list[BulkItem]:
-    """The first sessions that it has changed, masked. One query."""
+@dataclass(frozen=True, slots=True)
+class DoneSession:
+    """A session that it has changed, masked, with the tone and the label of what it does now."""
+
+    session: Session
+    tone: str
+    label: str
+
+
+def done(context: PageContext, bulk: BulkAction, limit: int = PAGE) -> list[DoneSession]:
+    """The first sessions that it has changed. One query."""
     rows = bulk.items.filter(outcome=Outcome.DONE).select_related("session")
-    return context.mask.rows(rows.order_by("pk")[:limit])
+    items = context.mask.rows(rows.order_by("pk")[:limit])
+    return [DoneSession(item.session, *stuck.status_label(item.session, context.now)) for item in items]
 
 
 def _progress_of(bulk_actions: Sequence[BulkAction]) -> dict[int, Progress]:

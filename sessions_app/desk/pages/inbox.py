@@ -1,12 +1,16 @@
 """The page of all that waits for a person: each line of the inbox with what is needed to decide it where it stands."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import Q
+from django.http import QueryDict
 
+from sessions_app.addresses import address
 from sessions_app.desk.pages.advice import Advice, advice
 from sessions_app.desk.pages.approvals import Card, read_cards
 from sessions_app.desk.pages.context import PageContext
@@ -25,6 +29,9 @@ TEMPLATES = {
     FAILED: "inbox/_failed.html",
     STUCK: "inbox/_stuck.html",
 }
+# The id of the list's heading.
+HEADING = "inbox-heading"
+_LINE_ID = re.compile(r"line-[a-z]+-[0-9a-f-]+", re.ASCII)
 CHIPS = {APPROVAL: "Approvals", DOUBT: "In doubt", FAILED: "Failed", STUCK: "Stuck"}
 
 
@@ -76,11 +83,16 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line. ``item`` is a `Card`, `Doubt`, `Failed` or `Stuck`, by the kind."""
+    """One line. ``item`` is a `Card`, `Doubt`, `Failed` or `Stuck`, by the kind.
+
+    id: of its element. ``following``: of the element where the keyboard goes on once it is decided.
+    """
 
     kind: str
     since: datetime
     item: Card | Doubt | Failed | Stuck
+    id: str = ""
+    following: str = HEADING
 
     @property
     def template(self) -> str:
@@ -124,15 +136,22 @@ def read_page(
     found = inbox.read_page(context.now, kinds=kinds, where=where, tool=tool, after=after)
     items = _items(context, found, typed)
     lines = [
-        Line(entry.kind, entry.since, items[entry.kind, entry.key])
+        Line(entry.kind, entry.since, items[entry.kind, entry.key], f"line-{entry.kind}-{entry.key}")
         for entry in found.entries
         if (entry.kind, entry.key) in items
     ]
+    lines = [replace(line, following=after_it.id) for line, after_it in pairwise(lines)] + lines[-1:]
     chips = [Chip(name, CHIPS[name], number) for name, number in numbers.items()]
     total = inbox.total(numbers.values())
     number = None if tool else numbers.get(kind, total)
     mark = _mark(context, found, lines, numbers)
     return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, mark)
+
+
+def address_of_inbox(query: str = "", place: str = HEADING) -> str:
+    """The inbox as it was filtered, at the id of an element of it; at its heading for anything else."""
+    page = f"{address('inbox')}?{QueryDict(query).urlencode()}" if query else address("inbox")
+    return f"{page}#{place if _LINE_ID.fullmatch(place) else HEADING}"
 
 
 def _mark(context: PageContext, found: Entries, lines: Sequence[Line], numbers: Mapping[str, Count]) -> str:

@@ -109,7 +109,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
         "done": bulk_pages.done(context, bulk),
         "reverse": REVERSE.get(bulk.kind),
         "list": "" if shown.hides_in_query(context.mask, bulk.query) else bulk.query,
-        "filtered": describe_query(bulk.query, context.mask),
+        "filtered": describe_query(bulk.query, context.mask, bulk=bulk),
         "why_not_stop": "" if context.actor.may(action.permission) else NOT_ALLOWED,
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
@@ -153,8 +153,11 @@ def describe_hidden(parameters: QueryDict, mask: Mask) -> list[tuple[str, Any]]:
     return describe_query(hidden.urlencode(), mask)
 
 
-def describe_query(query: str, mask: Mask) -> list[tuple[str, Any]]:
-    """``(name, value)`` of each filter of a list's query string, masked. Three queries for the cause of a failure."""
+def describe_query(query: str, mask: Mask, *, bulk: BulkAction | None = None) -> list[tuple[str, Any]]:
+    """``(name, value)`` of each filter of a list's query string, masked. At most six queries for a cause of failures.
+
+    :param bulk: The bulk action on what the query has selected, if there was one.
+    """
     parameters = QueryDict(query)
     queue = queues.BY_KEY.get(parameters.get("queue", ""))
     filters = [
@@ -163,7 +166,7 @@ def describe_query(query: str, mask: Mask) -> list[tuple[str, Any]]:
         if name not in ("queue", "bulk", "pick", "order", "failure") and value
     ]
     if parameters.get("failure"):
-        filters.append(("failure", read_cause(str(parameters["failure"]), mask).name))
+        filters.append(("failure", read_cause(str(parameters["failure"]), mask, bulk=bulk).name))
     if picked := [key for key in parameters.getlist("pick") if key]:
         filters.append(("sessions", f"{len(picked)} ticked"))
     if parameters.get("bulk"):

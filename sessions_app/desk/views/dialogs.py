@@ -34,6 +34,7 @@ from sessions_app.desk.forms.base import ActionForm, ContinuingForm
 from sessions_app.desk.forms.start import StartForm
 from sessions_app.desk.pages import approvals, demo
 from sessions_app.desk.pages.definition_changes import changes_of
+from sessions_app.desk.pages.inbox import address_of_inbox
 from sessions_app.desk.pages.session import checkpoints, repairs
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
@@ -91,17 +92,28 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
         return _render(request, form, status=submission.status, moved=submission.moved)
     toasts.tell(request, form, submission.result)
     target = _where_next(request, action, submission.result)
-    return HttpResponseClientRedirect(target) if wants_part(request) else redirect(target)
+    return _redirect_in_browser(request, target) if wants_part(request) else redirect(target)
+
+
+def _redirect_in_browser(request: Request, target: str) -> HttpResponse:
+    """To another page; one that is only another place of the page itself is loaded anew."""
+    response = HttpResponseClientRedirect(target)
+    page, _, place = target.partition("#")
+    if place and (request.htmx.current_url_abs_path or "").partition("#")[0] == page:
+        response["HX-Refresh"] = "true"
+    return response
 
 
 def _where_next(request: Request, action: Action, session: Session) -> str:
     """The page to show once it is done: the session, or the inbox or list, as filtered, if it was done there.
 
-    Who sends a message is brought to where the answer will be, and who changes the long-term memory back to it.
+    In the inbox the keyboard goes on at the next line, which the address names. Who sends a message is brought to where
+    the answer will be, and who changes the long-term memory back to it.
     """
-    page, _, query = request.POST.get("back", "").partition("?")
+    back, _, place = request.POST.get("back", "").partition("#")
+    page, _, query = back.partition("?")
     if page == "inbox":
-        return f"{resolve_url('inbox')}?{QueryDict(query).urlencode()}" if query else resolve_url("inbox")
+        return address_of_inbox(query, place)
     if page == "desk" and query:
         return f"{resolve_url('desk')}?{QueryDict(query).urlencode()}#s{session.pk}"
     if action in memory_entries.FORMS:

@@ -66,7 +66,7 @@ def decide_batch(request: Request) -> HttpResponse:
     outcomes = form.run(context)
     if all(outcome.done for outcome in outcomes):
         messages.success(request, f"{form.done}: {len(outcomes)} call{'s' if len(outcomes) > 1 else ''}.")
-        return redirect("inbox")
+        return redirect(inbox_pages.address_of_inbox())
     values = {"outcomes": outcomes, "done": form.done, "tool": tool}
     return render_page(request, "inbox/batch_outcome.html", values, status=409)
 
