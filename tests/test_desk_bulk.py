@@ -373,7 +373,7 @@ def test_the_result_of_trying_again_says_which_cause_and_how_many(operator):
     bulk_action = work()
     Session.objects.update(failure=None)
     page = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
-    assert "<h1>Bulk action: resume 2 sessions</h1>" in page
+    assert "<h1> Bulk action: resume 2 sessions </h1>" in page
     assert "<b>Failed because of:</b> HTTP 401 from the model, Claims desk" in page
     for session in (first, second):
         link = f'<a class="link" href="/sessions/{session.pk}/">{session}</a>'
