@@ -306,7 +306,7 @@ def test_approving_in_the_inbox_returns_to_it(desk):
             "back": "inbox",
         },
     )
-    assert answer["Location"] == "/inbox/"
+    assert answer["Location"] == "/inbox/#inbox-heading"
 
 
 def test_agents_are_shown_with_tools_policies_and_the_phases_of_all_their_sessions(desk):
