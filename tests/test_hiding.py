@@ -185,6 +185,14 @@ def test_a_text_that_is_json_as_a_whole_is_read_as_json_and_keeps_its_form(text,
     assert MASK.text(text) == shown
 
 
+@pytest.mark.parametrize("keys", [[], ["iban"]])
+def test_a_pattern_finds_what_json_writes_with_escapes(keys):
+    mask = Mask.of(keys, [r"DE\d\d"])
+    written = '{"note": "\\u0044E89", "other": ["\\u0044\\u0045\\u00389"]}'
+    assert json.loads(written) == {"note": "DE89", "other": ["DE89"]}
+    assert mask.text(written) == f'{{"note": "{HIDDEN}", "other": ["{HIDDEN}"]}}'
+
+
 def test_a_text_of_json_that_is_nested_too_deeply_is_hidden_whole():
     assert MASK.text("[" * 100_000 + '"S3CRET"' + "]" * 100_000) == HIDDEN
     shown = MASK.text("[" * 101 + '"S3CRET"' + "]" * 101)

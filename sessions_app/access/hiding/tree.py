@@ -39,7 +39,7 @@ class Hider:
 
     def text(self, text: str, depth: int = 0) -> str:
         """The text with all that is hidden in it replaced. One that is JSON as a whole is read as JSON too."""
-        if self.names and depth < JSON_DEPTH:
+        if depth < JSON_DEPTH and (self.names or self._patterns):
             text = documents.masked(text, lambda value: self.json(value, depth))
         pieces: list[str] = []
         place = 0
