@@ -133,6 +133,16 @@ def test_the_way_there_and_back_keeps_conversation_memory_and_phase() -> None:
     assert back.memory.notes == ("n",)
 
 
+def test_a_failure_stays_that_of_its_own_call_where_a_model_uses_an_id_again() -> None:
+    state = AgentState.from_user_input("hi", "anna").to_executing()
+    state = state.record_observation("I look.", ToolCall("c1", "look", {}, "yes"))
+    state = state.record_observation("I ask.", ToolCall("c1", "ask", {}, None, "nobody there"))
+    journal = MemoryJournal.open(session_id="anna")
+    write_state(journal, state)
+    looked, asked = AgentState.of(journal).memory.tool_calls
+    assert (looked.result, looked.error, asked.error) == ("yes", None, "nobody there")
+
+
 def test_a_session_that_has_begun_is_not_overwritten() -> None:
     journal = MemoryJournal.open(say="hi", session_id="anna")
     with pytest.raises(ValueError, match="The session 'anna' has begun already"):

@@ -125,13 +125,24 @@ def test_a_call_that_was_killed_after_it_stored_stores_nothing_twice(
     assert results(again) == ["Remembered."]
 
 
-def test_a_line_that_a_killed_process_began_hides_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [b'{"key": "half', b'{"text": "K\xc3'])
+def test_a_line_that_a_killed_process_began_hides_no_other(tmp_path: Path, begun: bytes) -> None:
     path = tmp_path / "anna.jsonl"
     memory = MemoryFile(path)
     memory.remember(TEXTS[0], call="a")
-    path.write_text(path.read_text() + '{"key": "half')
+    path.write_bytes(path.read_bytes() + begun)
     memory.remember(TEXTS[1], call="b")
     assert [entry.text for entry in memory.recall("she her car mails", limit=5)] == [TEXTS[1], TEXTS[0]]
+
+
+@pytest.mark.parametrize("separator", ["\n", "\u0085", "\u2028", "\u2029"])
+def test_a_text_with_any_separator_of_lines_is_remembered_once(tmp_path: Path, separator: str) -> None:
+    memory = MemoryFile(tmp_path / "anna.jsonl")
+    text = f"She likes tea.{separator}She dislikes coffee."
+    for _ in range(2):
+        memory.remember(text, call="a")
+    assert [entry.text for entry in memory.recall("tea", limit=5)] == [text]
+    assert (tmp_path / "anna.jsonl").read_bytes().count(b"\n") == 1
 
 
 def test_one_call_may_learn_several_texts_each_once() -> None:

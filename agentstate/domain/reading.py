@@ -85,20 +85,21 @@ def calls_of(bodies: Iterable[Body], at: datetime) -> tuple[ToolCall, ...]:
     return tuple(_call(result, at) for result in parts if result)
 
 
-def bodies_from(history: list[Message], errors: Mapping[str, str | None]) -> list[dict[str, Json]]:
+def bodies_from(history: list[Message], calls: Iterable[ToolCall]) -> list[dict[str, Json]]:
     """The messages as those of Haystack, plain JSON.
 
-    :param errors: By the id of a call, why it failed; None, or no entry, for one that did not.
+    :param calls: Those that have ended, in order: they say which results are errors.
     """
+    errors = _errors(history, calls)
     origins: dict[str, Json] = {}
     bodies = []
-    for message in history:
+    for index, message in enumerate(history):
         data = message.to_dict()
         metadata = data["metadata"]
         content: list[Json] = parts.joined(data["content"], metadata)
         if message.role is Role.TOOL:
             call_id = metadata["tool_call_id"]
-            error = errors.get(call_id)
+            error = errors[index]
             result = data["content"] if error is None else error
             if error is None and parts.PARTS in metadata:
                 result = content
@@ -129,6 +130,23 @@ def bodies_from(history: list[Message], errors: Mapping[str, str | None]) -> lis
             }
         )
     return bodies
+
+
+def _errors(history: list[Message], calls: Iterable[ToolCall]) -> dict[int, str | None]:
+    """By the index of each tool's message why its call failed; None where it did not.
+
+    A model may use an id again in a later reply, and the history may lack its oldest messages: the newest result
+    belongs to the newest call of its id.
+    """
+    by_id: dict[str, list[str | None]] = {}
+    for call in calls:
+        by_id.setdefault(call.call_id, []).append(call.error)
+    errors = {}
+    for index, message in reversed(list(enumerate(history))):
+        if message.role is Role.TOOL:
+            of_the_id = by_id.get(message.metadata["tool_call_id"])
+            errors[index] = of_the_id.pop() if of_the_id else None
+    return errors
 
 
 def _request(call: Mapping[str, Json]) -> dict[str, Json]:

@@ -29,13 +29,13 @@ def write_state(journal: MemoryJournal, state: AgentState, *, memory: bool = Tru
     following: list[Message] = []
     while history and history[-1].role is Role.USER:
         following.insert(0, history.pop())
-    bodies = bodies_from(history, {call.call_id: call.error for call in state.memory.tool_calls})
+    bodies = bodies_from(history, state.memory.tool_calls)
     if history or memory:
         _checkpoint(
             journal, state, bodies, memory=memory, ended=bool(following) or not _is_within_a_turn(history)
         )
     if following:
-        ask(journal.store, bodies_from(following, {}))
+        ask(journal.store, bodies_from(following, ()))
 
 
 def _checkpoint(

@@ -86,9 +86,10 @@ class MemoryFile:
         }
 
     def _records(self) -> list[dict[str, Any]]:
-        lines = self._lines
+        lines: list[str] | list[bytes] = self._lines
         if self._path is not None:
-            lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
+            # As bytes: a text may hold other separators of lines, and an unfinished line half a character.
+            lines = self._path.read_bytes().split(b"\n") if self._path.exists() else []
         records = []
         for line in lines:
             try:

@@ -70,9 +70,8 @@ def _write_history(draft: RepairDraft, state: AgentState) -> bool:
     kept, seen = _kept(draft, rows, history)
     if kept == len(rows) and seen == len(history):
         return False
-    errors = {call.call_id: call.error for call in state.memory.tool_calls}
     try:
-        new = list(zip(history, bodies_from(history, errors), strict=True))[seen:]
+        new = list(zip(history, bodies_from(history, state.memory.tool_calls), strict=True))[seen:]
     except ValueError as error:
         raise Invalid(str(error)) from error
     if draft.checkpoint.kind == Checkpoint.Kind.END:
