@@ -96,7 +96,7 @@ def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
     letter, refund = history.calls
     dialog.locator(f"[name=decision-{letter.pk}][value=again]").check()
     dialog.locator(f"[name=decision-{refund.pk}][value=result]").check()
-    dialog.get_by_label("Result of issue_refund, or message to the agent").fill("refunded 120 EUR")
+    dialog.get_by_label("Result of issue_refund").fill("refunded 120 EUR")
     dialog.get_by_label("Reason").fill("Seen on the account")
     dialog.get_by_role("button", name="Decide and resume").click()
     expect(page.locator("#session-head .pill")).to_have_text("Queued")
