@@ -97,6 +97,13 @@ app.conf.update(
     },
 )
 
+if settings.REDIS_URL:
+    from kombu.transport.redis import Channel
+
+    # A wake-up that is not acknowledged is not put back when the connection closes: where the broker is gone, kombu 5.7
+    # may fail in this and end the worker, even one that only could not acknowledge. The sweep finds the session.
+    Channel.do_restore = False
+
 
 @signals.celeryd_init.connect
 @signals.beat_init.connect

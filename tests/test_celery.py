@@ -118,3 +118,22 @@ def test_a_person_waits_for_seconds_only_where_redis_has_stopped_answering(env, 
         done.stderr.count("was not sent: Timeout reading from socket. It stays queued, and the next sweep")
         == 2
     )
+
+
+CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE = """
+import redis
+from agentstate.celery import app, settings
+
+with app.connection_for_read() as connection:
+    queue = connection.SimpleQueue("of-this-test")
+    queue.put("wake up")
+    queue.get(timeout=30)
+print("put back:", redis.Redis.from_url(settings.REDIS_URL).llen("of-this-test"))
+"""
+
+
+@pytest.mark.slow
+def test_a_closing_connection_does_not_put_wake_ups_back_which_a_lost_broker_makes_fail(env):
+    done = run((*MANAGE, "shell", "-v0", "-c", CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE), env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "put back: 0"

@@ -272,8 +272,10 @@ def test_the_heartbeat_runs_by_itself_until_its_block_ends(
 
 def test_the_sweep_finds_what_is_due_the_longest_waiting_first() -> None:
     first, second, later = builders.queued(), builders.queued(), builders.retrying()
-    Session.objects.filter(pk=second.pk).update(next_run_at=NOW - timedelta(hours=2))
-    assert recovery.sweep(NOW) == [second.pk, first.pk]
+    # Not NOW: this module may have been imported long before the sessions were made.
+    now = timezone.now()
+    Session.objects.filter(pk=second.pk).update(next_run_at=now - timedelta(hours=2))
+    assert recovery.sweep(now) == [second.pk, first.pk]
     assert later.next_run_at is not None
     assert recovery.sweep(later.next_run_at)[-1] == later.pk
 
