@@ -154,6 +154,16 @@ def test_a_second_writer_takes_the_session_over_and_the_first_can_write_no_more(
     assert sessions.client.xlen("agent:log:anna") == before + 1
 
 
+@pytest.mark.parametrize("lost", ["state", "log"])
+def test_a_session_of_which_the_server_has_lost_a_part_is_refused(
+    sessions: ValkeySessions, lost: str
+) -> None:
+    durable(sessions).run("hi")
+    sessions.client.delete(f"agent:{lost}:anna")
+    with pytest.raises(ValueError, match="The server has lost a part of the session anna: its log has "):
+        durable(sessions).run("and?")
+
+
 def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(
     sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

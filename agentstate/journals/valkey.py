@@ -151,7 +151,7 @@ class ValkeySession:
                 store = _load(self._sessions, self.session_id, self._labels)
                 return ValkeyJournal(store, begin_epoch(store, say, inputs))
             except LeaseLost:  # another process began an epoch between the two
-                continue
+                _check_complete(self._sessions, self.session_id)
 
     @contextmanager
     def open(self) -> Iterator[MemoryJournal]:
@@ -290,6 +290,19 @@ def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) 
             after = f"({layout.text(entry_id)}"
     store.epoch = int(cast(Any, sessions.client.hget(layout.key("state", session_id), "epoch")) or 0)
     return store
+
+
+def _check_complete(sessions: ValkeySessions, session_id: str) -> None:
+    """:raises ValueError: for a session whose log or HASH alone was deleted or evicted, so that no write fits it."""
+    with sessions.client.pipeline(transaction=True) as both:
+        both.xlen(layout.key("log", session_id))
+        both.hget(layout.key("state", session_id), "records")
+        in_log, counted = (int(number or 0) for number in both.execute())
+    if in_log != counted:
+        raise ValueError(
+            f"The server has lost a part of the session {session_id}: its log has {in_log} records, its state counts "
+            f"{counted}. Restore both, or begin another session."
+        )
 
 
 def _messages(record: Record) -> list[Record]:
