@@ -212,12 +212,13 @@ def test_an_argument_that_the_agent_left_out_is_shown_as_the_default_of_the_sche
     assert "Refund €25.00 on CLM-1042: Goodwill" in page
     assert button_of(page) == "Approve €25.00"
     listed = re.findall(r"<dt>(.*?)</dt>\s*<dd>\s*<code>(.*?)</code>\s*(?:<span.*?>(.*?)</span>)?", page)
-    assert [row for row in listed if row[0] in ("Claim", "Sum", "Speed", "Note")] == [
+    # PostgreSQL does not keep the order of the names in the stored schema.
+    assert {row for row in listed if row[0] in ("Claim", "Sum", "Speed", "Note")} == {
         ("Claim", "CLM-1042", ""),
         ("Sum", "€25.00", "default"),
         ("Speed", "slow", "default"),
         ("Note", "Goodwill", "default"),
-    ]
+    }
     assert re.search(r'name="arg-amount" value="25.0"\s+inputmode="decimal"\s+data-asked="25.0"', page)
     assert '<small class="soft">default €25.00</small>' in page
     assert '<option value="slow" selected>slow</option>' in page
