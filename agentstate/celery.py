@@ -10,11 +10,13 @@ from typing import Any
 
 from celery import Celery, signals
 from kombu import Exchange, Queue
+from kombu.transport.redis import Channel
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 from django.conf import settings
 
+from agentstate.broker import QoS
 from agentstate.installation import MANAGE
 
 # The sweep and the sessions that it finds have a queue of their own: sessions that lost their worker must not wait
@@ -98,11 +100,7 @@ app.conf.update(
 )
 
 if settings.REDIS_URL:
-    from kombu.transport.redis import Channel
-
-    # A wake-up that is not acknowledged is not put back when the connection closes: where the broker is gone, kombu 5.7
-    # may fail in this and end the worker, even one that only could not acknowledge. The sweep finds the session.
-    Channel.do_restore = False
+    Channel.QoS = QoS
 
 
 @signals.celeryd_init.connect

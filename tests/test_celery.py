@@ -124,16 +124,28 @@ CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE = """
 import redis
 from agentstate.celery import app, settings
 
+server = redis.Redis.from_url(settings.REDIS_URL)
 with app.connection_for_read() as connection:
     queue = connection.SimpleQueue("of-this-test")
     queue.put("wake up")
-    queue.get(timeout=30)
-print("put back:", redis.Redis.from_url(settings.REDIS_URL).llen("of-this-test"))
+    queue.put("and again")
+    queue.get(timeout=30).ack()
+    late = queue.get(timeout=30)
+    print("not acknowledged:", server.hlen("unacked"))
+print("put back:", server.llen("of-this-test"))
+late.ack()
+print("still not acknowledged:", server.hlen("unacked"))
 """
 
 
 @pytest.mark.slow
-def test_a_closing_connection_does_not_put_wake_ups_back_which_a_lost_broker_makes_fail(env):
+def test_a_closed_connection_neither_puts_wake_ups_back_nor_acknowledges_them_which_a_lost_broker_makes_fail(
+    env,
+):
     done = run((*MANAGE, "shell", "-v0", "-c", CLOSE_WITH_AN_UNACKNOWLEDGED_MESSAGE), env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "put back: 0"
+    assert done.stdout.splitlines()[-3:] == [
+        "not acknowledged: 1",
+        "put back: 0",
+        "still not acknowledged: 1",
+    ]
