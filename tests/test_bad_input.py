@@ -155,7 +155,7 @@ def test_an_agent_that_changed_in_the_middle_waits_for_a_person_who_lets_it_go_o
         WaitingFor.CHANGED,
         Phase.REFLECTING,
     )
-    assert "The agent has changed since the last checkpoint" in after.why
+    assert "The agent has changed since the session last ran" in after.why
     assert "Resume to continue with the agent as it is now" in after.why
     assert effects.count("fast(q0)") == 1
 

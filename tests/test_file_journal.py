@@ -359,7 +359,7 @@ def test_a_session_whose_agent_changed_in_the_middle_goes_on_when_resumed(path: 
     with opened(path) as journal:
         outcome = run(other, journal)
         assert outcome.status == "waiting"
-        assert "has changed since the last checkpoint" in outcome.why
+        assert "has changed since the session last ran" in outcome.why
     with opened(path) as journal:
         journal.resume()
     with opened(path) as journal:

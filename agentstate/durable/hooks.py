@@ -37,6 +37,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import (
     breakpoint_check,
     call_ends,
+    doubts,
     effects,
     found_tools,
     nested_agents,
@@ -48,7 +49,7 @@ from agentstate.durable.guards import BOUNDARY
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import AnsweredCall, CallRecord, Signals
 from agentstate.durable.run_context import RunContext, Suspended
-from agentstate.durable.run_end import Finished, InDoubt, Yielded, requested_end
+from agentstate.durable.run_end import Finished, Yielded, requested_end
 from agentstate.durable.state.encoding import clean_text, decode, encode_lossy
 from agentstate.names import (
     AGENT_GENERATOR,
@@ -274,24 +275,10 @@ def begin_turn(run: RunContext, state: State) -> None:
 
 def _suspend_for_doubts(run: RunContext, pending: list[CallRecord], state: State) -> None:
     """:raises Suspended: for calls that were started and may not be repeated."""
-    doubts = [
-        record
-        for record in pending
-        if record.status in (CallState.STARTED, CallState.DOUBT)
-        and record.position not in run.started_calls
-        and not run.policy(record.tool).idempotent
-    ]
-    if doubts:
-        names = sorted({record.tool for record in doubts})
-        at_hand = {tool.name: tool for tool in state.data["tools"]}
-        notes = "".join(nested_agents.doubt_note(at_hand.get(name)) for name in names)
-        raise Suspended(
-            InDoubt(
-                why=f"{', '.join(names)} was started and did not report back. It may or may not have taken effect."
-                f"{notes}",
-                calls=tuple(record.position for record in doubts),
-            )
-        )
+    calls = [record for record in pending if record.position not in run.started_calls]
+    tools_at_hand = {tool.name: tool for tool in state.data["tools"]}
+    if end := doubts.in_doubt(calls, lambda tool: run.policy(tool).idempotent, tools=tools_at_hand):
+        raise Suspended(end)
 
 
 def _answered_calls(run: RunContext, state: State) -> list[AnsweredCall]:

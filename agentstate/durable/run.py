@@ -17,7 +17,7 @@ from haystack.components.agents.tool_calling import ToolNotFoundException
 from haystack.dataclasses import StreamingCallbackT
 
 from agentstate.domain.phases import AgentPhase
-from agentstate.durable import collector, run_context
+from agentstate.durable import collector, doubts, run_context
 from agentstate.durable.agent import WrappedAgent
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
@@ -244,9 +244,10 @@ def _end_before_start(context: RunContext, snapshot: Snapshot, durable: WrappedA
             context.to(AgentPhase.DONE)
         return NothingToDo()
     if snapshot.definition and snapshot.definition != durable.definition:
-        return AgentChanged(
-            f"The agent has changed since the last checkpoint ({snapshot.definition[:8]} is now "
-            f"{durable.definition[:8]}). Resume to continue with the agent as it is now."
+        return doubts.in_doubt(
+            snapshot.calls, lambda tool: context.policy(tool).idempotent, also="The agent has changed since."
+        ) or AgentChanged(
+            "The agent has changed since the session last ran. Resume to continue with the agent as it is now."
         )
     return None
 

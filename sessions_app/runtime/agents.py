@@ -3,13 +3,14 @@
 Only processes that run agents call this: it builds every registered agent, and so imports Haystack.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from agentstate.durable.registry import AgentModuleMissing, Registration, registry
+from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, registry
 from sessions_app.models import AgentDefinition, RegisteredAgent, Session
 
 if TYPE_CHECKING:
@@ -89,6 +90,21 @@ def load_agents() -> dict[str, str]:
         except AgentModuleMissing as error:
             problems[module] = str(error)
     return problems
+
+
+def may_run_again(key: str) -> Callable[[str], bool]:
+    """For an agent that may not be buildable: whether an interrupted call of a tool runs again without a person.
+
+    By its registration, else as it was published last. It may, if nothing is known of the tool: the run of the agent
+    that can be built again decides it.
+    """
+    try:
+        registration = registry.get(key)
+    except AgentError:
+        published = RegisteredAgent.objects.filter(key=key).values_list("tools", flat=True).first() or []
+        policies = {tool["name"]: tool.get("policy") or {} for tool in published}
+        return lambda tool: tool not in policies or bool(policies[tool].get("idempotent"))
+    return lambda tool: registration.policy(tool).idempotent
 
 
 def _row(

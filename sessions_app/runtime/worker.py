@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from agentstate.durable import long_term, streaming
+from agentstate.durable import doubts, long_term, streaming
 from agentstate.durable.agent import WrappedAgent, build
 from agentstate.durable.embedding import Embedder, embedder_of
 from agentstate.durable.port import JournalUnavailable, LeaseLost
@@ -22,7 +22,7 @@ from agentstate.durable.run import Options, run, run_async
 from agentstate.durable.run_end import AgentChanged
 from sessions_app.models import Session
 from sessions_app.runtime import leases, similar
-from sessions_app.runtime.agents import publish_listed_tools
+from sessions_app.runtime.agents import may_run_again, publish_listed_tools
 from sessions_app.runtime.event_loop import run_on_loop
 from sessions_app.runtime.journal import OrmJournal
 from sessions_app.runtime.long_term import OrmMemory
@@ -69,11 +69,12 @@ def drive(
 
 def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> str:
     try:
-        durable = load(Session.objects.values_list("agent", flat=True).get(pk=claim.session_id))
+        agent_key = Session.objects.values_list("agent", flat=True).get(pk=claim.session_id)
+        durable = load(agent_key)
     except AgentError as error:
-        journal.load()
         why = f"{error} Then resume the session."
-        journal.end_run(AgentChanged(why))
+        calls = journal.load().calls
+        journal.end_run(doubts.in_doubt(calls, may_run_again(agent_key), also=why) or AgentChanged(why))
         return "waiting"
     until = time.monotonic() + slice_seconds
 

@@ -1,0 +1,39 @@
+"""Calls in doubt: they were started and did not end, and their tool may not run again by itself."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from haystack.tools import Tool
+
+from agentstate.durable import nested_agents
+from agentstate.durable.records import CallRecord
+from agentstate.durable.run_end import InDoubt
+from agentstate.names import CallState
+
+
+def in_doubt(
+    calls: Iterable[CallRecord],
+    may_run_again: Callable[[str], bool],
+    *,
+    tools: Mapping[str, Tool] | None = None,
+    also: str = "",
+) -> InDoubt | None:
+    """The end of a run that meets calls in doubt; None where there are none.
+
+    :param may_run_again: Whether an interrupted call of the tool runs again without a person.
+    :param tools: Those at hand, by name: an agent inside a tool has effects of its own.
+    :param also: What keeps the session from running besides, as sentences for people.
+    """
+    doubts = [
+        call
+        for call in calls
+        if call.status in (CallState.STARTED, CallState.DOUBT) and not may_run_again(call.tool)
+    ]
+    if not doubts:
+        return None
+    names = sorted({call.tool for call in doubts})
+    notes = "".join(nested_agents.doubt_note((tools or {}).get(name)) for name in names)
+    return InDoubt(
+        why=f"{', '.join(names)} was started and did not report back. It may or may not have taken effect."
+        f"{notes}{f' {also}' if also else ''}",
+        calls=tuple(call.position for call in doubts),
+    )
