@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.registry import registry
 from agentstate.journals import MemoryFile, MemoryJournal, SessionFolder
 from agentstate.journals.file import FileStore
+from agentstate.journals.long_term import MemoryFileError
 from agentstate.journals.store import Store
 from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
@@ -133,6 +134,48 @@ def test_a_line_that_a_killed_process_began_hides_no_other(tmp_path: Path, begun
     path.write_bytes(path.read_bytes() + begun)
     memory.remember(TEXTS[1], call="b")
     assert [entry.text for entry in memory.recall("she her car mails", limit=5)] == [TEXTS[1], TEXTS[0]]
+
+
+@pytest.mark.parametrize(
+    "line, wrong",
+    [
+        ("[1]", "it is not an object of JSON"),
+        ('"She likes tea."', "it is not an object of JSON"),
+        ("{}", "it has neither a 'text' nor 'discarded'"),
+        ('{"text": "She likes tea."}', "its 'key' is missing"),
+        ('{"key": "k", "call": "c", "learned_at": "2026-01-01", "text": 7}', "its 'text' is not a text"),
+        (
+            '{"key": "k", "call": "c", "learned_at": "yesterday", "text": "She likes tea."}',
+            "its 'learned_at' is not a time of ISO 8601",
+        ),
+        ('{"discarded": ["c"]}', "its 'session' is missing"),
+        (
+            '{"key": "k", "call": "c", "learned_at": "2026-01-01", "text": "Tea.", "discarded": []}',
+            "its 'session' is missing",
+        ),
+        ('{"session": "s", "discarded": "c"}', "its 'discarded' is not a list of texts"),
+        ('{"session": "s", "discarded": [["c"]]}', "its 'discarded' is not a list of texts"),
+    ],
+)
+def test_a_line_that_was_edited_into_something_else_is_named_with_what_is_wrong(
+    tmp_path: Path, line: str, wrong: str
+) -> None:
+    path = tmp_path / "anna.jsonl"
+    memory = MemoryFile(path)
+    memory.remember(TEXTS[0], call="a")
+    path.write_text(f"{path.read_text()}\n{line}\n")
+    before = path.read_text()
+    uses: list[Callable[[], object]] = [
+        lambda: memory.recall("tea", limit=5),
+        lambda: memory.remember(TEXTS[1], call="b"),
+        lambda: memory.discard("s", ["c"]),
+        lambda: DurableAgent(learner(), tmp_path / "first.jsonl", memory=memory).run("hi"),
+    ]
+    for use in uses:
+        with pytest.raises(MemoryFileError) as refused:
+            use()
+        assert str(refused.value).startswith(f"{path}, line 3: {wrong}. Correct the line, or delete it")
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("separator", ["\n", "\u0085", "\u2028", "\u2029"])

@@ -12,6 +12,7 @@ import redis
 from agentstate import Answered, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import registry
+from agentstate.journals.server import JournalServerError
 from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
 from tests.sample_agents import effects
@@ -109,6 +110,24 @@ def test_following_the_stream_sees_a_record_when_it_is_written(sessions: ValkeyS
     assert seen.is_set()
 
 
+def test_following_goes_on_where_the_client_waits_for_a_shorter_time_than_the_server(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xread, reads = sessions.client.xread, 0
+
+    def impatient(*arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise redis.TimeoutError("Timeout reading from socket")
+        return xread(*arguments)
+
+    monkeypatch.setattr(sessions.client, "xread", impatient)
+    sessions.open("anna", say="hi")
+    records = sessions.follow("anna")
+    assert [next(records)[1]["op"], next(records)[1]["op"]] == ["open", "say"]
+
+
 def test_a_session_that_has_ended_expires_and_an_unfinished_one_does_not(sessions: ValkeySessions) -> None:
     waiting = sample_agents.refunds()
     paying = DurableAgent(
@@ -179,6 +198,48 @@ def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(
     assert len(sessions.load("anna").unread) == 1
 
 
+def test_a_server_that_is_away_at_opening_is_named_without_its_password_and_with_the_cure() -> None:
+    port = services.free_port()
+    with pytest.raises(JournalServerError) as refused:
+        ValkeySessions(f"redis://anna:sesame@127.0.0.1:{port}")
+    said = str(refused.value)
+    assert said.startswith(f"The server of the journal at 127.0.0.1:{port} cannot be reached: ")
+    assert said.endswith(
+        ". Start it, or correct the address, and run this again: the session continues from what the server has."
+    )
+    assert "sesame" not in said
+
+
+@pytest.mark.parametrize(
+    "error, cure",
+    [
+        (redis.ConnectionError("gone"), "cannot be reached: gone. Start it, or correct the address"),
+        (redis.TimeoutError("late"), "cannot be reached: late. Start it, or correct the address"),
+        (
+            redis.AuthenticationError("invalid password."),
+            "refuses this program: invalid password. Give a user",
+        ),
+        (redis.ResponseError("WRONGTYPE"), "failed: WRONGTYPE."),
+    ],
+)
+def test_a_server_that_fails_when_a_session_is_opened_or_read_is_said(
+    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch, error: redis.RedisError, cure: str
+) -> None:
+    def broken(*args: Any, **options: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(sessions.client, "execute_command", broken)
+    for use in (
+        lambda: durable(sessions).run("hi"),
+        lambda: durable(sessions).history(),
+        lambda: next(sessions.follow("anna")),
+        lambda: sessions.mark_complete("anna"),
+    ):
+        with pytest.raises(JournalServerError) as refused:
+            use()
+        assert cure in str(refused.value)
+
+
 def test_a_server_that_fails_when_a_run_begins_is_said(
     sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +248,10 @@ def test_a_server_that_fails_when_a_run_begins_is_said(
 
     journal = sessions.open("anna", say="hi")
     monkeypatch.setattr(sessions.client, "hget", broken)
-    with pytest.raises(JournalUnavailable, match="The server of the journal failed: gone"):
+    with pytest.raises(
+        JournalUnavailable,
+        match=r"The server of the journal at 127\.0\.0\.1:\d+ failed: gone\. When it answers",
+    ):
         journal.load()
 
 
@@ -207,7 +271,10 @@ def test_a_server_that_fails_stops_the_run_which_goes_on_when_it_is_back(
         raise redis.ConnectionError("gone")
 
     monkeypatch.setattr(ValkeyStore, "write", failing)
-    with pytest.raises(JournalUnavailable, match="The server of the journal failed: gone"):
+    with pytest.raises(
+        JournalUnavailable,
+        match=r"The server of the journal at 127\.0\.0\.1:\d+ failed: gone\. When it answers",
+    ):
         durable(sessions).run("hi", key="m1")
     assert durable(sessions).run("hi", key="m1").text == "Long done."
     assert [effect for effect in effects if effect.startswith("fast")] in (

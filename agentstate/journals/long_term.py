@@ -9,7 +9,7 @@ remembered is not recalled.
 import json
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     from agentstate.durable.embedding import Embedder
 
 
+class MemoryFileError(Exception):
+    """A file of which a line was changed so that it cannot be read. Names the line, and what is wrong with it."""
+
+
 class MemoryFile:
     """The entries of one agent about one customer.
 
     :param path: The file; None keeps them in this process.
     :param embedder: A Haystack text embedder: entries are then found by meaning. The vectors are not stored.
+
+    Its methods raise MemoryFileError for a file that was edited by hand into something else. A line that is not JSON
+    is one that a killed process has not finished, and is passed over.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, embedder: Any = None) -> None:
@@ -86,16 +93,21 @@ class MemoryFile:
         }
 
     def _records(self) -> list[dict[str, Any]]:
-        lines: list[str] | list[bytes] = self._lines
+        lines: Sequence[str | bytes] = self._lines
         if self._path is not None:
             # As bytes: a text may hold other separators of lines, and an unfinished line half a character.
             lines = self._path.read_bytes().split(b"\n") if self._path.exists() else []
         records = []
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except ValueError:  # a line that a killed process has not finished
                 continue
+            if wrong := _what_is_wrong(record):
+                raise MemoryFileError(
+                    f"{self._path}, line {number}: {wrong}. Correct the line, or delete it to erase what it says."
+                )
+            records.append(record)
         return records
 
     def _append(self, record: dict[str, Any]) -> None:
@@ -115,3 +127,28 @@ class MemoryFile:
         with self._path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
+
+
+def _what_is_wrong(record: Any) -> str:
+    """Why the line is none that a memory has written; "" if it is one."""
+    if not isinstance(record, dict):
+        return "it is not an object of JSON"
+    if "text" not in record and "discarded" not in record:
+        return "it has neither a 'text' nor 'discarded'"
+    names = ("key", "call", "learned_at", "text") if "text" in record else ()
+    for name in (*names, *(("session",) if "discarded" in record else ())):
+        if not isinstance(record.get(name), str):
+            return f"its {name!r} is {'not a text' if name in record else 'missing'}"
+    if "text" in record and not _is_time(record["learned_at"]):
+        return "its 'learned_at' is not a time of ISO 8601"
+    calls = record.get("discarded", [])
+    is_list = isinstance(calls, list) and all(isinstance(call, str) for call in calls)
+    return "" if is_list else "its 'discarded' is not a list of texts"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -16,7 +16,6 @@ ended expires after the `ttl`; one that is unfinished does not.
 
 import math
 import time
-import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -37,9 +36,11 @@ except ImportError as error:
         "A journal on Valkey needs the extra 'valkey': pip install 'agentstate[valkey]'."
     ) from error
 
+from agentstate.journals.server import answering, failed, warn_unless_durable
 from agentstate.journals.tool_cache import RedisToolCache
 
 PAGE = 1000
+BLOCKING_SECONDS = 5.0
 # How old the last fenced write may be when a tool is entered, without asking who is the writer by now.
 STALE_SECONDS = 1.0
 
@@ -68,6 +69,7 @@ class ValkeySessions:
     :param server: Its URL, or a client of the package redis.
     :param ttl: Seconds for which a session that has ended is kept; None for ever.
     :raises ValueError: for a `ttl` that is not above 0.
+    :raises JournalServerError: if the server cannot be reached; and whatever opens or reads a session later does.
 
     Warns where the server may lose what it has confirmed: a journal needs `appendonly yes` and `appendfsync always`.
     """
@@ -83,7 +85,7 @@ class ValkeySessions:
         self.client = server
         self.ttl = ttl
         self.cache = RedisToolCache(server)
-        _warn_unless_durable(server)
+        warn_unless_durable(server)
 
     def session(
         self, session_id: str, *, agent: str = "", customer: str = "", title: str = ""
@@ -110,20 +112,28 @@ class ValkeySessions:
 
         :param timeout: Ends when nothing was written for so many seconds; None waits for ever.
         """
-        waited = 0.0
-        while timeout is None or waited < timeout:
-            wait = 5.0 if timeout is None else min(5.0, timeout - waited)
-            log = layout.key("log", session_id)
-            read: Any = self.client.xread({log: after}, PAGE, max(1, layout.milliseconds(wait)))
-            waited = 0.0 if read else waited + wait
-            for entry_id, fields in layout.entries(read):
+        log = layout.key("log", session_id)
+        read_last = time.monotonic()
+        while (waited := time.monotonic() - read_last) < (math.inf if timeout is None else timeout):
+            wait = BLOCKING_SECONDS if timeout is None else min(BLOCKING_SECONDS, timeout - waited)
+            for entry_id, fields in self._read_log({log: after}, max(1, layout.milliseconds(wait))):
                 after = layout.text(entry_id)
                 yield after, layout.record_of(fields)
+                read_last = time.monotonic()
+
+    def _read_log(self, logs: dict[Any, Any], milliseconds: int) -> list[Any]:
+        """The new entries, as soon as there are some. A client whose own time limit is shorter has none until then."""
+        with answering(self.client):
+            try:
+                return layout.entries(self.client.xread(logs, PAGE, milliseconds))
+            except redis.TimeoutError:
+                self.client.ping()  # a server that does not answer at all is an error
+                return []
 
     def mark_complete(self, session_id: str) -> None:
         """Let a session that will not continue expire, although it is unfinished."""
         state = layout.key("state", session_id)
-        with self.client.pipeline(transaction=True) as both:
+        with answering(self.client), self.client.pipeline(transaction=True) as both:
             if self.client.exists(state):
                 both.hset(state, "status", layout.COMPLETE)
             for key in layout.keys(session_id):
@@ -197,7 +207,7 @@ class ValkeyStore(Store):
             )
         except redis.RedisError as error:
             self.epoch += 1  # a run that still uses this journal stops here
-            raise JournalUnavailable(f"The server of the journal failed: {error}") from error
+            raise JournalUnavailable(failed(self.sessions.client, error)) from error
         if not written:
             self.epoch += 1
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
@@ -213,7 +223,7 @@ class ValkeyStore(Store):
         try:
             epoch = self.sessions.client.hget(layout.key("state", self.session_id), "epoch")
         except redis.RedisError as error:
-            raise JournalUnavailable(f"The server of the journal failed: {error}") from error
+            raise JournalUnavailable(failed(self.sessions.client, error)) from error
         if int(cast(Any, epoch) or 0) != self.epoch:
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
 
@@ -279,6 +289,11 @@ def _is_number(value: object) -> bool:
 
 
 def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
+    with answering(sessions.client):
+        return _read_all(sessions, session_id, labels)
+
+
+def _read_all(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) -> ValkeyStore:
     if sessions.client.hexists(layout.key("state", session_id), layout.MIRROR):
         raise ValueError(f"The session {session_id} is one of a desk, and this server has only its mirror.")
     store = ValkeyStore(sessions, session_id, labels)
@@ -294,7 +309,7 @@ def _load(sessions: ValkeySessions, session_id: str, labels: Mapping[str, str]) 
 
 def _check_complete(sessions: ValkeySessions, session_id: str) -> None:
     """:raises ValueError: for a session whose log or HASH alone was deleted or evicted, so that no write fits it."""
-    with sessions.client.pipeline(transaction=True) as both:
+    with answering(sessions.client), sessions.client.pipeline(transaction=True) as both:
         both.xlen(layout.key("log", session_id))
         both.hget(layout.key("state", session_id), "records")
         in_log, counted = (int(number or 0) for number in both.execute())
@@ -325,21 +340,3 @@ def _status(record: Record) -> str:
     if record["op"] == "call" and "at" not in record:
         return ""  # a person's decision: the session waits until it is resumed
     return "running" if record["op"] in ("ask", "reply", "plan", "call", "checkpoint") else ""
-
-
-def _warn_unless_durable(client: "redis.Redis") -> None:
-    try:
-        settings = {
-            name: layout.text(cast(Any, client.config_get(name)).get(name, ""))
-            for name in ("appendonly", "appendfsync")
-        }
-    except redis.RedisError:
-        why = "does not say whether it writes to disk before it confirms"
-    else:
-        if settings == {"appendonly": "yes", "appendfsync": "always"}:
-            return
-        why = "confirms before it has written to disk (it needs appendonly yes and appendfsync always)"
-    warnings.warn(
-        f"The server {why}: what it loses in a crash may be done again, and a tool call may run twice.",
-        stacklevel=3,
-    )
