@@ -8,6 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app.desk.pages.advice import advice
+from sessions_app.history import restore
 from sessions_app.models import RegisteredAgent, Session
 from tests import builders
 
@@ -29,7 +30,7 @@ def failed(error: str) -> Session:
             "BadRequestError: Error code: 400 - no",
             "HTTP 400 from the model",
             "HTTP 400 will not go away by itself",
-            "Rewind",
+            "Edit the message",
         ),
         ("BadRequestError: maximum context length is 8192", "BadRequestError", "does not fit into", "Rewind"),
         (
@@ -64,14 +65,16 @@ def test_a_session_that_has_not_failed_gets_none():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "error, primary",
+    "role, error, primary",
     [
-        ("BadRequestError: Error code: 400 - wrong field", "Rewind"),
-        ("APIError: Error code: 503 - busy", "Try again"),
+        # An operator may not change what the model reads.
+        ("operator", "BadRequestError: Error code: 400 - wrong field", "Rewind"),
+        ("supervisor", "BadRequestError: Error code: 400 - wrong field", "Edit the message"),
+        ("operator", "APIError: Error code: 503 - busy", "Try again"),
     ],
 )
-def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client, error, primary):
-    client.force_login(builders.user("operator"))
+def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client, role, error, primary):
+    client.force_login(builders.user(role))
     session = failed(error)
     page = client.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count(error) == 1
@@ -79,6 +82,34 @@ def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client
     assert first == primary
     assert "Try again…" in page
     assert "Try again</h1>" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
+
+
+def test_a_refused_message_is_edited_and_sent_again_from_where_its_failure_is_shown(client: Client):
+    client.force_login(builders.user("supervisor"))
+    session = failed("BadRequestError: Error code: 400 - wrong field")
+    dialog = f"/sessions/{session.pk}/message-text/"
+    assert f'href="{dialog}"' in client.get(f"/sessions/{session.pk}/").content.decode()
+    assert f'href="{dialog}?' in client.get("/inbox/").content.decode()
+    form = client.get(dialog).content.decode()
+    assert "Is my windscreen covered by POL-7?</textarea>" in form
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    [pressed] = re.findall(r'<button class="button first" name="(\w+)" value="on">', form)
+    sent = fields | {"text": "Is my roof covered?", "reason": "The provider refused it", pressed: "on"}
+    assert client.post(dialog, sent).status_code == 302
+    session = Session.objects.select_related("branch").get(pk=session.pk)
+    assert (session.status, session.error) == ("queued", "")
+    base = restore.read(builders.branch_of(session)).checkpoint
+    assert base is not None
+    assert base.context[-1].body["content"] == [{"text": "Is my roof covered?"}]
+
+
+def test_a_session_that_gave_up_on_a_refused_message_offers_to_edit_it_too(client: Client):
+    client.force_login(builders.user("supervisor"))
+    session = failed("x")
+    why = "BadRequestError: Error code: 400 - wrong field"
+    Session.objects.update(status="waiting", waiting_for="retries", phase="planning", error="", why=why)
+    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.findall(r'<a class="button first"[^>]*>([^<]+)…</a>', page) == ["Edit the message"]
 
 
 def test_the_header_of_a_failed_session_says_when_it_failed(client: Client):

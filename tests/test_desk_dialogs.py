@@ -274,6 +274,35 @@ def test_rewind_offers_the_places_that_one_wants(operator):
     assert "<summary>Another step</summary>" in text
 
 
+def test_rewind_does_not_offer_where_a_session_that_is_done_is_already(operator):
+    session = builders.done()
+    end = Checkpoint.objects.get(branch=session.branch, kind="end")
+    rewind = operator.get(address(session, "rewind")).content.decode()
+    assert "The end of the last turn" not in rewind
+    assert f"?checkpoint={end.pk}" not in rewind
+    assert "the session is here now" in rewind
+    assert "The end of the last turn" in operator.get(address(session, "fork")).content.decode()
+
+
+def test_the_dialogs_that_discard_say_each_thing_once(operator):
+    session = builders.done()
+    end = Checkpoint.objects.get(branch=session.branch, kind="end")
+    here = operator.get(address(session, "rewind"), {"checkpoint": end.pk}).content.decode()
+    assert "No step of the current history will be discarded." in here
+    assert "No discarded call" not in here
+    start = Checkpoint.objects.get(branch=session.branch, kind="start")
+    text = operator.get(address(session, "rewind"), {"checkpoint": start.pk}).content.decode()
+    assert text.count("readable") == 1
+    assert (
+        operator.post(address(session, "rewind"), typed(session, "rewind", checkpoint=start.pk)).status_code
+        == 302
+    )
+    text = operator.get(address(session, "undo")).content.decode()
+    [form] = re.findall(r'<form\s+class="dialog.*?</form>', text, re.DOTALL)
+    assert form.count("No step of the current history will be discarded.") == 1
+    assert "readable" not in form
+
+
 def test_rewind_says_which_side_effects_are_not_undone(operator):
     history = builders.refunding()
     history.finish(history.calls[-1], "refunded")

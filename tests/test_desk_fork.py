@@ -5,6 +5,7 @@ import re
 import pytest
 from django.test import Client
 
+from sessions_app import actions
 from sessions_app.history import restore
 from sessions_app.models import Checkpoint, Message, Session
 from tests import builders
@@ -68,6 +69,31 @@ def test_nothing_is_replaced_by_nothing(operator):
     assert Session.objects.count() == 1
 
 
-def test_a_rewind_does_not_offer_other_words(operator):
-    text = operator.get(f"/sessions/{builders.done().pk}/rewind/").content.decode()
-    assert "in other words" not in text
+@pytest.mark.parametrize("role, offered", [("supervisor", True), ("operator", False)])
+def test_a_rewind_offers_other_words_to_whom_may_correct_what_the_model_reads(client, role, offered):
+    client.force_login(builders.user(role))
+    session = builders.done()
+    text = client.get(f"/sessions/{session.pk}/rewind/").content.decode()
+    assert ("The last message, in other words" in text) is offered
+    dialog = f"/sessions/{session.pk}/message-text/"
+    assert (f'href="{dialog}"' in text) is offered
+    form = client.get(dialog).content.decode()
+    assert "Is my windscreen covered by POL-7?</textarea>" in form
+
+
+def test_the_last_message_is_the_last_that_the_model_reads(operator):
+    """A correction of the first message stands behind the second one, which is still the last that was said."""
+    history = builders.History()
+    first = history.user("Is my windscreen covered?")
+    history.checkpoint("start")
+    history.reply("By which policy?")
+    history.end("By which policy?")
+    history.user("By POL-7.")
+    history.checkpoint("start")
+    session = history.rest("paused")
+    supervisor = builders.actor("supervisor")
+    actions.replace_message(
+        actor=supervisor, session_id=session.pk, position=first.position, text="Is my roof?", reason="A slip"
+    )
+    form = operator.get(f"/sessions/{session.pk}/message-text/").content.decode()
+    assert "By POL-7.</textarea>" in form

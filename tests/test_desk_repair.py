@@ -137,10 +137,16 @@ def test_a_correction_that_rewinds_says_what_it_discards_and_is_compared_and_und
     address = f"/sessions/{session.pk}/message-text/?position={told.position}"
     form = " ".join(supervisor.get(address).content.decode().split())
     assert "2 steps of the current history will be discarded." in form
+    # What is explained is the primary button; saving alone is the other one.
+    assert "<h2>Save, rewind and resume</h2>" in form
+    assert re.findall(r'<button class="(button(?: first)?)"[^>]*>([^<]+)</button>', form) == [
+        ("button first", " Save, rewind and resume "),
+        ("button", "Save correction"),
+    ]
     assert "Not undone:" in form
     assert "issue_refund" in form
     answer = send(
-        supervisor, session, "message-text", position=told.position, text="It has lapsed.", second="on"
+        supervisor, session, "message-text", position=told.position, text="It has lapsed.", first="on"
     )
     assert answer.status_code == 302
     assert Session.objects.get(pk=session.pk).status == "queued"

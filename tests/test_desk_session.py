@@ -688,6 +688,12 @@ def test_a_stuck_session_offers_its_remedy_where_it_says_so(client, role, offere
     assert (f"/sessions/{session.pk}/release/" in banner) is offered
     assert (NOT_ALLOWED in banner) is not offered
     assert '<span class="pill error">Stuck</span>' in page
+    # On a phone the actions stay in reach, and so does the first of them.
+    actions_on_top = page[page.index('id="main-action"') : page.index('<span class="facts">')]
+    assert (
+        f'class="button first" role="button" href="/sessions/{session.pk}/release/"' in actions_on_top
+    ) is offered
+    assert actions_on_top.index("Release from its worker") < actions_on_top.index("Pause")
 
 
 @pytest.mark.parametrize("role, label", [("viewer", "See the call"), ("operator", "Decide the call")])

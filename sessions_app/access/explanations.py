@@ -40,8 +40,7 @@ def undo(session: Session) -> str:
     if branch is None or branch.undo_to is None:
         return ""
     return (
-        f"The session returns to branch {branch.undo_to.number} as it was when it was left. What has been done on "
-        f"branch {branch.number} stays readable."
+        "The session returns to how it was before the last rewind or repair. What was running then is paused."
     )
 
 

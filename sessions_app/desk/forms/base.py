@@ -15,8 +15,8 @@ from sessions_app.models import Session
 
 # What an action may be about besides the session: the names of `Action.impossible`.
 TARGETS = ("checkpoint", "call", "approval")
-# The parameter of the form's second button.
-SECOND = "second"
+# The parameter of the first button of a form that has two: without it, what the second one does is done.
+FIRST = "first"
 
 
 class ActionForm(forms.Form):
@@ -24,8 +24,8 @@ class ActionForm(forms.Form):
 
     ``details`` is the template of what the dialog shows above the fields: the values that `read_details` returns.
     ``heading`` and ``button`` may be others than the action's where the form does more. ``second_button`` is the label
-    of another button, which sends the form with the parameter `SECOND`; "" for none. ``pays`` says that the button
-    names the sum that the call moves, if it moves one, and ``button_end`` what follows the sum there.
+    of another button; the first one then sends the form with the parameter `FIRST`. "" for none. ``pays`` says that the
+    button names the sum that the call moves, if it moves one, and ``button_end`` what follows the sum there.
     """
 
     details = ""

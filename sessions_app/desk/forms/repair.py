@@ -22,7 +22,7 @@ from sessions_app.action_list import (
     Action,
 )
 from sessions_app.actions.repair import value_type
-from sessions_app.desk.forms.base import SECOND, ActionForm, ReasonForm
+from sessions_app.desk.forms.base import FIRST, ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
 from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo, restored_text
 from sessions_app.desk.pages.session import consequences, repairs, state
@@ -30,6 +30,7 @@ from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.history import restore
 from sessions_app.models import Session
 
+SAVE_AND_RESUME = "Save, rewind and resume"
 NAME_IS_HIDDEN = "A part of the name of this key is hidden, so its value cannot be changed here."
 
 
@@ -111,7 +112,7 @@ class StateForm(ReasonForm):
 
 
 class MessageTextForm(ReasonForm):
-    """With the second button, the session also rewinds to the step that read the message first, and runs on there."""
+    """With the first of two buttons, the session also rewinds to the step that read the message first, and runs on."""
 
     details = "session/_dialog_correction.html"
 
@@ -127,11 +128,11 @@ class MessageTextForm(ReasonForm):
             checkpoint = restore.step_after(self.context.branch, position)
         if checkpoint is None or agent_cannot_run(self.session):
             return {}
-        self.second_button = "Save, rewind and resume"
+        self.button, self.second_button = SAVE_AND_RESUME, self.button
         return {"checkpoint": checkpoint, "consequences": consequences.of_rewind(self.context, checkpoint)}
 
     def perform(self, **arguments: Any) -> Session:
-        arguments["rewind"] = SECOND in self.data
+        arguments["rewind"] = FIRST in self.data
         current_text = repairs.message_text(self.session.current_branch, arguments["position"])
         arguments["text"] = restored_text(self.context.mask, arguments["text"], current_text)
         return actions.replace_message(**arguments)

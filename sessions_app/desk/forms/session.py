@@ -160,7 +160,12 @@ class CheckpointForm(ReasonForm):
             if self.is_bound:
                 raise Http404("No checkpoint was chosen.")
             newest = checkpoints.read_page(self.context, limit=15).checkpoints
-            return {"checkpoint": None, "suggestions": self.suggestions(), "newest": newest}
+            return {
+                "checkpoint": None,
+                "suggestions": self.suggestions(),
+                "newest": newest,
+                "present": self.present_place(),
+            }
         checkpoint = checkpoints.find(self.context, key)
         if checkpoint is None:
             raise Http404("This session has no such checkpoint.")
@@ -168,6 +173,10 @@ class CheckpointForm(ReasonForm):
 
     def suggestions(self) -> list[checkpoints.Suggestion]:
         return checkpoints.suggestions(self.context)
+
+    def present_place(self) -> int | None:
+        """The checkpoint that is not offered, since the session rests there."""
+        return None
 
     def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
         """What leaving from the checkpoint does to this session; None for nothing."""
@@ -177,6 +186,15 @@ class CheckpointForm(ReasonForm):
 class RewindForm(CheckpointForm):
     question = "Rewind to"
     destination = "Rewind to"
+
+    def suggestions(self) -> list[checkpoints.Suggestion]:
+        """No checkpoint at which the session is already; and the last message, which its correction rewinds to."""
+        present, message = self.present_place(), checkpoints.editable(self.context)
+        elsewhere = [place for place in super().suggestions() if place.checkpoint.pk != present]
+        return [*elsewhere, *([message] if message else [])]
+
+    def present_place(self) -> int | None:
+        return checkpoints.present_place(self.context)
 
     def consequences(self, checkpoint: Checkpoint) -> consequences.Consequences | None:
         return consequences.of_rewind(self.context, checkpoint)

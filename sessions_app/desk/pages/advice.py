@@ -3,14 +3,17 @@
 Another attempt is the first thing to do only where it can end otherwise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from sessions_app.action_list import RESUME, REWIND, Action
+from sessions_app.access.roles import Actor
+from sessions_app.action_list import REPLACE_MESSAGE, RESUME, REWIND, Action
 from sessions_app.history.failures import exception_type, http_status
 from sessions_app.models import Phase, Session, Status, WaitingFor
 from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
+EDIT_MESSAGE = "Edit the message"
 AGENT_CHANGED = "The agent has changed"
 _BUSY = frozenset({408, 409, 425, 429})
 _REFUSED_KEY = frozenset({401, 403})
@@ -25,6 +28,12 @@ class Advice:
     text: str
     action: Action
     label: str
+
+    def for_actor(self, actor: Actor) -> Self:
+        """Who may not change what the model reads rewinds instead, and sends the message in other words."""
+        if self.action is not REPLACE_MESSAGE or actor.may(REPLACE_MESSAGE.permission):
+            return self
+        return replace(self, action=REWIND, label=REWIND.label)
 
 
 def advice(session: Session, tool: str = "") -> Advice | None:
@@ -70,7 +79,7 @@ def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Ad
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status is not None and status < 500 and status not in _BUSY:
         text = f"HTTP {status} will not go away by itself: rewind and change the message."
-        return Advice(what, text, REWIND, REWIND.label)
+        return Advice(what, text, REPLACE_MESSAGE, EDIT_MESSAGE)
     if status is not None or gave_up:
         return Advice(what, "This may pass by itself. Try again once the service answers.", RESUME, TRY_AGAIN)
     text = "The same step fails again unless its cause is gone: correct the agent, or rewind and change the input."

@@ -211,6 +211,8 @@ def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
 
 def _failed(context: PageContext, session: Session, cause: Cause, last: datetime, tool: str) -> Failed:
     what_helps = advice(session, tool)
+    if what_helps is not None:
+        what_helps = what_helps.for_actor(context.actor)
     return Failed(
         session=session,
         number=cause.number,

@@ -8,8 +8,21 @@ from django.db.models.functions import Coalesce
 
 from agentstate.names import STEP_KINDS
 from sessions_app.access.availability import shows
+from sessions_app.action_list import REPLACE_MESSAGE, Action
+from sessions_app.desk.pages.session import repairs
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.models import Branch, CallStatus, Checkpoint, Message, ModelCall, Session, ToolCall
+from sessions_app.history import restore
+from sessions_app.models import (
+    Branch,
+    CallStatus,
+    Checkpoint,
+    Message,
+    ModelCall,
+    Phase,
+    Session,
+    Status,
+    ToolCall,
+)
 from sessions_app.models.rows import BranchRow
 
 PAGE = 100
@@ -19,6 +32,7 @@ _LAST_CALLS = 100
 _MOST_TOOLS = 5
 # The dialog offers so many places by name; all others are one click further.
 _MOST_SUGGESTIONS = 4
+OTHER_WORDS = "the last message, in other words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +85,16 @@ def find(context: SessionContext, pk: int) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A checkpoint to choose. ``replace`` is the position of the message that a fork from there replaces, if any."""
+    """A checkpoint to choose.
+
+    replace: the position of the message that a fork from there replaces, if any.
+    action: the action whose dialog does it, where that is another than the one that asks.
+    """
 
     what: str
     checkpoint: Checkpoint
     replace: int | None = None
+    action: Action | None = None
 
 
 def suggestions(context: SessionContext) -> list[Suggestion]:
@@ -125,7 +144,33 @@ def replaceable(context: SessionContext) -> Suggestion | None:
     start = starts.defer(*_BIG_FIELDS).order_by("position").first()
     if start is None:
         return None
-    return Suggestion("the last message, in other words", context.mask.row(start), message)
+    return Suggestion(OTHER_WORDS, context.mask.row(start), message)
+
+
+def editable(context: SessionContext) -> Suggestion | None:
+    """The last message that the model reads of a user, with the checkpoint to which a correction of it rewinds.
+
+    None for a person who may not correct it. At most five queries.
+    """
+    if context.why_not.of(REPLACE_MESSAGE):
+        return None
+    position = repairs.last_message_of_user(context.branch)
+    start = restore.step_after(context.branch, position) if position is not None else None
+    return Suggestion(OTHER_WORDS, context.mask.row(start), action=REPLACE_MESSAGE) if start else None
+
+
+def present_place(context: SessionContext) -> int | None:
+    """The end of the turn at which a session rests that is done, by its primary key: to rewind there changes nothing.
+
+    None for any other session. One query.
+    """
+    session = context.session
+    if session.status != Status.IDLE or session.phase != Phase.DONE:
+        return None
+    newest = (
+        Checkpoint.objects.visible_on(context.branch).only("kind", "branch").order_by("-position").first()
+    )
+    return newest.pk if newest is not None and newest.kind == Checkpoint.Kind.END else None
 
 
 def user_text_at(branch: Branch, position: int) -> str:

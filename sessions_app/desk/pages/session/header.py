@@ -73,6 +73,8 @@ def header(context: SessionContext) -> Header:
     """Two queries: the agent, and the calls that need a person. For a failed session one more."""
     session, now = context.session, context.now
     failure_advice = advice_for(session)
+    if failure_advice is not None:
+        failure_advice = failure_advice.for_actor(context.actor)
     tone, label = stuck.status_label(session, now)
     agent = session.registered_agent
     open_calls = context.mask.rows(
@@ -153,18 +155,23 @@ def _primary(
             label = "See the call" if why_not.of(APPROVE) else "Review approval"
         return Button(None, label, anchor=f"c{open_calls[0].position}", primary=True)
     match session.status:
+        case Status.IDLE | Status.WAITING if (
+            failure_advice is not None and failure_advice.action is not RESUME
+        ):
+            action = failure_advice.action
+            return Button(action, failure_advice.label, why_not.of(action), primary=True)
         case Status.PAUSED | Status.WAITING:
             return Button(RESUME, RESUME.label, primary=True)
         case Status.IDLE if session.phase == Phase.ERROR:
-            if failure_advice is None or failure_advice.action is RESUME:
-                return Button(RESUME, TRY_AGAIN, primary=True)
-            return Button(failure_advice.action, failure_advice.label, primary=True)
+            return Button(RESUME, TRY_AGAIN, primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
             if why_not.of(MESSAGE):
                 return Button(MESSAGE, MESSAGE.title, why_not.of(MESSAGE))
             return Button(None, MESSAGE.title, anchor="say", primary=True)
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
             return Button(RESUME, "Try now", primary=True)
+        case Status.RUNNING if stuck.why_not_moving(session, now):
+            return Button(RELEASE, RELEASE.title, why_not.of(RELEASE), primary=True)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
             return Button(RESUME, "Do not pause", primary=True)
         case Status.RUNNING | Status.QUEUED:

@@ -23,7 +23,8 @@ MARK = "[x]"
 def initial(context: SessionContext, action: Action, query: Mapping[str, str]) -> dict[str, Any]:
     """The fields of the form of a repair, from what ``query`` names: a state key, a message's position, or a call.
 
-    The number of queries does not depend on how long the history is.
+    A correction that names neither a message nor a call is one of the last message of a user. The number of queries
+    does not depend on how long the history is.
     """
     branch, mask = context.branch, context.mask
     if action is EDIT_MEMORY:
@@ -95,10 +96,22 @@ def _memory(memory: state.Memory) -> dict[str, str]:
     }
 
 
+def last_message_of_user(branch: Branch) -> int | None:
+    """Position of the last of a user's messages that the model reads; None if it reads none.
+
+    One query for what the model sees, and those that find the newest checkpoint.
+    """
+    checkpoint = restore.last_visible(Checkpoint, branch)
+    seen = restore.context_of(branch, checkpoint, only=["role"]) if checkpoint is not None else []
+    return next((row.position for row in reversed(seen) if row.role == Message.Role.USER), None)
+
+
 def _position_of_message(branch: Branch, query: Mapping[str, str]) -> int | None:
     """Position of what the model reads now in place of the named message, or of the result of the named call."""
     position = requested_number("position", query.get("position"))
     call_id = requested_number("call", query.get("call"))
+    if position is None and call_id is None:
+        return last_message_of_user(branch)
     if position is None and call_id is not None:
         call = ToolCall.objects.visible_on(branch).filter(pk=call_id).first()
         message = restore.answer_of(branch, call) if call is not None else None
