@@ -113,6 +113,7 @@ class RunEvent:
     GAVE_UP: Final = "gave_up"
     IN_DOUBT: Final = "in_doubt"
     LOST: Final = "lost"
+    NOT_STORED: Final = "not_stored"
     PAUSED: Final = "paused"
     RETRY: Final = "retry"
 

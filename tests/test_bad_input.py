@@ -442,6 +442,34 @@ def test_a_tool_may_put_into_the_state_what_cannot_be_stored_and_the_call_the_st
         assert words in " ".join(page.content.decode().split())
 
 
+@pytest.mark.parametrize("point", ["before_llm", "after_tool"])
+def test_what_a_hook_puts_into_the_state_and_cannot_be_stored_is_told_once_on_the_timeline(
+    desk: Desk, client: Client, point: str
+) -> None:
+    @hook
+    def puts_another(state: State) -> None:
+        state.set("thing", Thing())
+
+    desk.agent(
+        lambda: sample_agents.long_run(
+            3, state_schema={"thing": {"type": Any}}, hooks={point: [puts_another]}
+        )
+    )
+    session = desk.start()
+    while desk.drive(session, slice_seconds=0) == "queued":  # each step is run by another worker
+        desk.due(session)
+    assert desk.events(session) == ["started", "not_stored", "finished"]
+    page_session = desk.fresh(session)
+    desk.say(page_session, "and again?")
+    assert desk.events(desk.run(page_session)).count("not_stored") == 1
+    client.force_login(user("operator", "anna"))
+    page = client.get(reverse("session", args=[session.pk]))
+    assert (
+        "A value of the State could not be stored as it is: thing (tests.test_bad_input.Thing). A run that "
+        "continues has its text or its plain data instead."
+    ) in " ".join(page.content.decode().split())
+
+
 @pytest.mark.parametrize("death", ["before the checkpoint", "behind it"])
 def test_a_run_that_continues_without_it_has_its_text_and_a_tool_that_needs_more_is_told_why(
     desk: Desk, death: str

@@ -313,6 +313,19 @@ def test_exact_counts_without_their_extra_say_which_one_is_missing(monkeypatch: 
         exact_tokens()
 
 
+def test_a_tokenizer_that_cannot_be_fetched_says_how_to_take_it_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unreachable(name: str) -> None:
+        raise ConnectionError("no such host")
+
+    monkeypatch.setitem(sys.modules, "tiktoken", SimpleNamespace(get_encoding=unreachable))
+    with pytest.raises(
+        OSError, match=r"'o200k_base' cannot be fetched: no such host\. .* TIKTOKEN_CACHE_DIR"
+    ):
+        exact_tokens()
+
+
 def test_a_message_is_plain_json_and_comes_back_as_it_was() -> None:
     message = asking(call("c1", number=[1]))
     data = message.to_dict()

@@ -138,14 +138,23 @@ def approximate_tokens(text: str) -> int:
 
 
 def exact_tokens(encoding: str = "o200k_base") -> TokenCounter:
-    """A counter by the tokenizer of OpenAI's models, which is fetched at its first use. Needs the extra `tokens`."""
+    """A counter by the tokenizer of OpenAI's models, which is fetched at its first use. Needs the extra `tokens`.
+
+    :raises OSError: if the tokenizer cannot be fetched, with what to do.
+    """
     try:
         import tiktoken
     except ImportError as error:
         raise ImportError(
             "Exact counts need the extra 'tokens': pip install 'agentstate[tokens]'."
         ) from error
-    tokenizer = tiktoken.get_encoding(encoding)
+    try:
+        tokenizer = tiktoken.get_encoding(encoding)
+    except OSError as error:
+        raise OSError(
+            f"The tokenizer {encoding!r} cannot be fetched: {error}. Call exact_tokens() once where there is a "
+            "network, with TIKTOKEN_CACHE_DIR set to a folder, and take that folder along."
+        ) from error
     return lambda text: len(tokenizer.encode(text, disallowed_special=()))
 
 

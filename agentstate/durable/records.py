@@ -1,6 +1,6 @@
 """The records that a durable run hands to its journal and reads back. All values are plain JSON. Needs no Haystack."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -188,7 +188,8 @@ class NewCheckpoint:
     negative numbers for the new messages (-1 the first). `state` maps a changed key to {"set": value} or
     {"extend": items}. A `STEP` checkpoint reads the unread messages into the context, behind the rest, unless
     `read_unread` is False. `replaced_unread` are the ids of unread messages that a hook has replaced or left out: they
-    are read, and not stored.
+    are read, and not stored. `lost` names the type of each key of `state` that holds, from now on and by no call of a
+    tool, what cannot be stored as it is.
 
     With `run_end` the run ends in the same commit. If it is `Finished` and messages are unread, the session is queued
     for its next turn instead, with `next_turn` as its progress.
@@ -208,6 +209,7 @@ class NewCheckpoint:
     next_turn: Progress | None = None
     read_unread: bool = True
     replaced_unread: Sequence[int] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

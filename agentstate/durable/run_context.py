@@ -307,6 +307,8 @@ class RunContext:
     ) -> _Draft:
         change = self.conversation.change(state.data["messages"])
         key_changes, changed_keys = self.keys.changes(state.data)
+        by_calls = {key for call in self.calls.values() for key in call.state or ()}
+        lost = self.keys.newly_lost({key: key_changes[key] for key in key_changes.keys() - by_calls})
         counters, _ = encode_lossy(counters_of(state.data, ends_turn=kind == CheckpointKind.END))
         counters |= self.conversation.prompt.in_counters(state.data["messages"])
         new = NewCheckpoint(
@@ -321,6 +323,7 @@ class RunContext:
             answered=tuple(answered),
             definition=self.definition,
             replaced_unread=change.replaced_unread,
+            lost=lost,
             **options,
         )
         if kind != CheckpointKind.PREPARED:

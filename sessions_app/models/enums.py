@@ -62,6 +62,7 @@ class EventKind(StrEnum):
     FAILED = RunEvent.FAILED, False, "The run failed"
     FINISHED = RunEvent.FINISHED, False, "Finished"
     LOST = RunEvent.LOST, False, "The worker was lost; another continues"
+    NOT_STORED = RunEvent.NOT_STORED, False, "A value of the State could not be stored as it is"
     EXPIRED = RunEvent.EXPIRED, False, "Nobody answered in time: {tool} was rejected"
 
 

@@ -92,7 +92,7 @@ class OrmJournal:
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
         with self._transaction():
             fence = self._fence(
-                len(new.messages) + 1,
+                _positions(new),
                 new.progress,
                 definition=new.definition,
                 attempt=1,
@@ -109,7 +109,7 @@ class OrmJournal:
         with self._transaction():
             messages = [] if new.side_call else list(new.messages)
             own_positions = 1 + len(messages) + len(new.calls)
-            before = len(checkpoint.messages) + 1 if checkpoint else 0
+            before = _positions(checkpoint) if checkpoint else 0
             also = {"definition": checkpoint.definition} if checkpoint else {}
             also |= self._updated(new.ended_at)
             fence = self._fence(before + own_positions, new.progress, attempt=1, **also)
@@ -241,10 +241,12 @@ class OrmJournal:
         position: int,
         unread: Sequence[InboxMessage] = (),
     ) -> CommittedCheckpoint:
-        """Store the checkpoint at `position`, and in front of it its messages and the unread ones that it reads."""
+        """Store the checkpoint at `position`, and in front of it what it lost, its messages and the unread ones."""
         now = timezone.now()
         first = position - len(unread) - len(new.messages)
         positions = tuple(range(first, first + len(new.messages)))
+        if new.lost:
+            step_rows.not_stored(self._session, self.claim.worker, new.lost, position=first - 1, at=now)
         self._store_messages(new, positions, now)
         read = self._read(unread, first + len(new.messages))
         self._checkpoints.insert(new, position, positions, [message.position for message in read], now)
@@ -320,6 +322,11 @@ class OrmJournal:
             self._call_ids[call.position] = call.call_id
             if call.status == CallState.DONE:
                 self._results[call.call_id] = (call.position, call.result)
+
+
+def _positions(new: NewCheckpoint) -> int:
+    """How many positions it takes: its own, those of its messages, and that of the event of what it lost."""
+    return 1 + len(new.messages) + bool(new.lost)
 
 
 def _read_ids(new: NewCheckpoint) -> list[int]:

@@ -9,7 +9,16 @@ from agentstate.durable.records import CallEnd, CallRecord, NewReply
 from agentstate.durable.state.tags import stand_ins
 from sessions_app.access.shown import cut_off
 from sessions_app.history.message_rows import pack
-from sessions_app.models import Branch, LossyResult, Message, ModelCall, ToolCall
+from sessions_app.models import (
+    Branch,
+    EventKind,
+    LossyResult,
+    Message,
+    ModelCall,
+    Session,
+    ToolCall,
+    record_event,
+)
 from sessions_app.runtime import statements
 
 Json = Any
@@ -106,4 +115,20 @@ def lossy_results(agent: str, tool: str, kinds: Sequence[str], at: datetime) -> 
     rows = [LossyResult(agent=agent, tool=tool, kind=kind, seen_at=at) for kind in kinds]
     LossyResult.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["agent", "tool", "kind"], update_fields=["seen_at"]
+    )
+
+
+def not_stored(
+    session: Session, worker: str, lost: Mapping[str, str], *, position: int, at: datetime
+) -> None:
+    """An event that names the keys of the State, each with the type that a run which continues does not have."""
+    keys = ", ".join(f"{key} ({kind})" for key, kind in sorted(lost.items()))
+    reason = f"{keys}. A run that continues has its text or its plain data instead."
+    record_event(
+        session,
+        EventKind.NOT_STORED,
+        position=position,
+        actor_name=worker,
+        reason=cut_off(reason, 4_000),
+        at=at,
     )

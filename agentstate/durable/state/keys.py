@@ -13,6 +13,7 @@ from typing import Any
 from haystack.dataclasses import ChatMessage, Document
 
 from agentstate.durable.state.encoding import Json, decode, encode_marked
+from agentstate.durable.state.tags import stand_ins
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,15 @@ class StateKeys:
                 changes[key] = change
                 changed[key] = _Known(_copied(value), encoded)
         return changes, changed
+
+    def newly_lost(self, changes: Mapping[str, Json]) -> dict[str, str]:
+        """Of the changes those that cannot be stored as they are, and had nothing of the kind: key and type."""
+        lost = {}
+        for key in {key for key, _ in self._told} & changes.keys():
+            before = stand_ins(self._known[key].data) if key in self._known else []
+            if new := [name for name in stand_ins(changes[key]) if name not in before]:
+                lost[key] = new[0]
+        return lost
 
     def committed(self, changed: Mapping[str, "_Known"]) -> None:
         self._known.update(changed)
