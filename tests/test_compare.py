@@ -67,7 +67,7 @@ def test_an_earlier_and_a_later_checkpoint_of_one_branch():
     ]
     backwards = compare(last(session), start)
     assert [line.kind for line in backwards.lines] == ["removed"] * 3
-    assert by_name(comparison.numbers)["step"] == ("changed", "0", "2")
+    assert by_name(comparison.numbers)["number of the step"] == ("changed", "0", "2")
     assert by_name(comparison.numbers)["prompt tokens"] == ("added", "", "240")
 
 
@@ -282,6 +282,30 @@ def test_only_the_differences_are_shown_where_that_is_asked_for(client):
     brief = client.get(f"/compare/?a={a.pk}&b={b.pk}&show=differences").content.decode()
     assert "Show everything" in brief
     assert '<tr class="same">' not in brief
+
+
+def test_the_comparison_says_which_side_is_current_and_which_is_discarded(client):
+    client.force_login(builders.user("viewer"))
+    session = builders.rewound()
+    ends = [
+        Checkpoint.objects.visible_on(branch).latest("position").pk
+        for branch in (session.branches.get(number=1), builders.branch_of(session))
+    ]
+    page = client.get(f"/compare/?a={ends[0]}&b={ends[1]}").content.decode()
+    assert re.findall(r"<h2>([AB]: [^<]+)</h2>", page) == ["A: discarded history", "B: current history"]
+    assert re.findall(r'<th scope="col">([AB]: [^<]+)</th>', page) == ["A: discarded", "B: current"]
+    swapped = client.get(f"/compare/?a={ends[1]}&b={ends[0]}").content.decode()
+    assert re.findall(r"<h2>([AB]: [^<]+)</h2>", swapped) == ["A: current history", "B: discarded history"]
+
+
+def test_a_table_without_a_row_is_left_out_of_the_comparison(client):
+    client.force_login(builders.user("viewer"))
+    end = last(builders.done())
+    page = client.get(f"/compare/?a={end.pk}&b={end.pk}").content.decode()
+    # Each table has a heading of its own, which a phone shows too.
+    assert re.findall(r"<h2 id=[^>]*>([^<]+)</h2>", page) == ["Messages", "Numbers"]
+    brief = client.get(f"/compare/?a={end.pk}&b={end.pk}&show=differences").content.decode()
+    assert "The state and the numbers do not differ." in brief
 
 
 @pytest.mark.slow

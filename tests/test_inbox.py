@@ -146,7 +146,8 @@ def test_the_inbox_of_the_demo_says_what_to_type(desk):
 
 
 @pytest.mark.slow
-def test_pages_follow_each_other_without_loss_or_repetition():
+@pytest.mark.parametrize("oldest_first", [True, False], ids=["oldest first", "newest first"])
+def test_pages_follow_each_other_without_loss_or_repetition(oldest_first):
     all_kinds()
     same = minutes_ago(10)
     for _ in range(3):
@@ -155,14 +156,28 @@ def test_pages_follow_each_other_without_loss_or_repetition():
     now = timezone.now()
     whole = [(entry.kind, entry.key) for entry in inbox.read_page(now).entries]
     assert len(whole) == 10
+    if not oldest_first:
+        whole.reverse()
     paged, after = [], ""
     while True:
-        page = inbox.read_page(now, after=after, limit=3)
+        page = inbox.read_page(now, after=after, oldest_first=oldest_first, limit=3)
         paged += [(entry.kind, entry.key) for entry in page.entries]
         if not page.next:
             break
         after = page.next
     assert paged == whole
+
+
+def test_the_order_of_the_inbox_is_said_and_can_be_changed(desk):
+    all_kinds()
+    oldest = titles(desk)
+    assert "Oldest first · newest first" in text_of(desk)
+    assert titles(desk, "order=newest") == oldest[::-1]
+    newest = desk.get("/inbox/?order=newest").content.decode()
+    assert "Newest first · oldest first" in text_of(desk, "/inbox/?order=newest")
+    assert 'href="/inbox/?order=newest&amp;kind=failed"' in newest
+    # What is decided there leads back to the same order.
+    assert "back=inbox%3Forder%3Dnewest%23" in newest
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,36 @@ def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
     assert apps.get_model("sessions_app", "ToolCall").objects.get().ordinal == 0
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
+    apps = migrate("0021_filter_by_people")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    said = [("system", ""), ("system", "sue"), ("user", "")]
+    for place, (role, author) in enumerate(said, 1):
+        message = apps.get_model("sessions_app", "Message").objects.create(
+            branch=branch, position=place, role=role, author=author, text="Refund", body={}
+        )
+        with connection.cursor() as cursor:
+            for key in (message.pk, -message.pk):
+                cursor.execute(
+                    "INSERT INTO sessions_app_message_words (rowid, words) VALUES (%s, 'refund')", [key]
+                )
+            cursor.execute(
+                "UPDATE sessions_app_search_mark SET upto = %s WHERE name = 'message'", [message.pk]
+            )
+    migrate("0022_search_without_instructions")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rowid FROM sessions_app_message_words ORDER BY rowid")
+        indexed = [key for (key,) in cursor.fetchall()]
+        cursor.execute("SELECT upto FROM sessions_app_search_mark WHERE name = 'message'")
+        [(mark,)] = cursor.fetchall()
+    # SQLite adds all messages again, by the next sweeps.
+    assert (indexed, mark) == (([], 0) if connection.vendor == "sqlite" else ([-3, -2, 2, 3], 3))
+    migrate("0021_filter_by_people")
+
+
 MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
 
 

@@ -59,6 +59,22 @@ def test_a_message_is_found_after_the_next_sweep():
     assert found("windscreen") == {session, other.session}
 
 
+def test_no_session_is_found_by_the_instructions_of_its_agent(index):
+    history = builders.History()
+    history.system("You work at the claims desk. Ask before you pay a refund.")
+    history.user("My roof leaks.")
+    index()
+    assert found("refund") == found("desk") == set()
+    assert found("roof") == {history.session}
+
+
+def test_what_a_person_has_written_in_place_of_the_instructions_is_found(index):
+    history = builders.History()
+    history.message("system", "Pay no refund today.", author="sue")
+    index()
+    assert found("refund") == {history.session}
+
+
 def test_calls_are_found_by_name_arguments_and_result(index):
     history = builders.asked()
     history.reply(calls=[("lookup_policy", {"policy": {"number": "POL-77"}, "copies": 3})])

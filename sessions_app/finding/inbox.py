@@ -1,4 +1,4 @@
-"""What waits for a person, in one list, the oldest first: approvals, calls in doubt, failures by cause, stuck sessions.
+"""What waits for a person, in one list by its age: approvals, calls in doubt, failures by cause, stuck sessions.
 
 Each kind is read by an index of its own, at most one page of it, and the pages are merged: a list costs the same
 however many rows there are.
@@ -106,12 +106,13 @@ def read_page(
     where: Q | None = None,
     tool: str = "",
     after: str = "",
+    oldest_first: bool = True,
     limit: int = PAGE,
 ) -> Entries:
     """One page of the kinds. One query for each, and one more if there are failures.
 
     :param where: A condition on the sessions. ``tool``: only approvals of this tool; "" for all.
-    :param after: The cursor that the page before gave; an invalid one gives the first page.
+    :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
     """
     cursor = read_cursor(after)
     entries: list[Entry] = []
@@ -119,15 +120,21 @@ def read_page(
     rows = _rows(now, where)
     if tool:
         rows[APPROVAL] = rows[APPROVAL].filter(call__tool=tool)
+    sign = "" if oldest_first else "-"
     for kind, (since, version) in _COLUMNS.items():
         if kind in kinds:
-            found = rows[kind].filter(_after(cursor, kind, since)).order_by(since, "pk")
+            beyond = _after(cursor, kind, since, oldest_first=oldest_first)
+            found = rows[kind].filter(beyond).order_by(f"{sign}{since}", f"{sign}pk")
             columns = found.values_list(since, "pk", version, named=False)[: limit + 1]
             entries += [Entry(kind, at, pk, number) for at, pk, number in columns]
     if FAILED in kinds:
         causes = {cause.oldest: cause for cause in failures.read_causes(where)}
-        entries += [entry for entry in _entries_of(causes) if cursor is None or entry.order > cursor]
-    entries.sort(key=lambda entry: entry.order)
+        entries += [
+            entry
+            for entry in _entries_of(causes)
+            if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
+        ]
+    entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown, more = entries[:limit], len(entries) > limit
     return Entries(shown, causes, shown[-1].cursor if more else "")
 
@@ -167,13 +174,15 @@ def _rows(now: datetime, where: Q | None) -> dict[str, QuerySet[Any]]:
     return {kind: found.filter(**{paths[kind]: sessions}) for kind, found in rows.items()}
 
 
-def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str) -> Q:
+def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str, *, oldest_first: bool) -> Q:
     if cursor is None:
         return Q()
     at, rank, pk = cursor
+    beyond = "gt" if oldest_first else "lt"
     if KINDS.index(kind) != rank:
-        return Q(**{f"{since}__gt" if KINDS.index(kind) < rank else f"{since}__gte": at})
-    return Q(**{f"{since}__gte": at}) & (Q(**{f"{since}__gt": at}) | Q(pk__gt=pk))
+        at_that_time_too = (KINDS.index(kind) > rank) is oldest_first
+        return Q(**{f"{since}__{beyond}e" if at_that_time_too else f"{since}__{beyond}": at})
+    return Q(**{f"{since}__{beyond}e": at}) & (Q(**{f"{since}__{beyond}": at}) | Q(**{f"pk__{beyond}": pk}))
 
 
 def _entries_of(causes: dict[UUID, Cause]) -> list[Entry]:

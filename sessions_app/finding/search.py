@@ -1,8 +1,9 @@
 """Full-text search in sessions: in their messages, and in the names, arguments, results and errors of their tool calls.
 
-Every word must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of a quoted
-phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do not
-matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
+An agent's instructions are not searched. Every word must occur in the same message or call. The parts of a word with
+punctuation (``CLM-1042``) and of a quoted phrase must follow each other, and the last word may be the beginning of
+one. Case, accents and punctuation do not matter. Any text is a valid query. The first 100,000 characters of each
+message and call are searched.
 
 The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
 of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
@@ -39,8 +40,11 @@ NEWEST = 2_000
 SHORTEST_BEGINNING = 3
 # Characters shown on each side of a match.
 AROUND = 80
-# The text of a tool's message is indexed with its call already, unless a person has replaced it.
-INDEXED_MESSAGES = ~Q(text="") & (~Q(role=Message.Role.TOOL) | ~Q(author=""))
+# Between the name of a call's tool, its arguments, its error and its result. It holds no word.
+BETWEEN = " · "
+# The text of a tool's message is indexed with its call already, and by the words of an agent's instructions each of its
+# sessions would be found: unless a person has written it.
+INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ def message_text(text: str, mask: Mask) -> str:
 def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
     values = (mask.named(name, getattr(call, name)) for name in ("sent", "arguments", "error", "result"))
-    return " ".join(filter(None, [call.tool, *map(plain, values)]))
+    return BETWEEN.join(filter(None, [call.tool, *map(plain, values)]))
 
 
 # A key that is selected, its condition, the order from the newest on, and the parameters.
@@ -318,9 +322,10 @@ def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
 def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:
     """The text of a call begins with its tool, which `Hit.who` names already."""
     beginning, is_match = parts[0] if parts else ("", False)
-    if is_match or not beginning.startswith(f"{tool} "):
+    named = f"{tool}{BETWEEN}"
+    if is_match or not beginning.startswith(named):
         return parts
-    return [(beginning.removeprefix(f"{tool} "), False), *parts[1:]]
+    return [(beginning.removeprefix(named), False), *parts[1:]]
 
 
 def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:

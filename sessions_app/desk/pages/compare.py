@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sessions_app import wording
+from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.values import readable
 from sessions_app.history import restore
@@ -78,7 +79,11 @@ class Comparison:
 
     @property
     def sides(self) -> list[dict[str, object]]:
-        return [{"letter": "A", "checkpoint": self.left}, {"letter": "B", "checkpoint": self.right}]
+        """Each with the letter by which the tables name it, and whether its session's current history shows it."""
+        return [
+            {"letter": letter, "checkpoint": checkpoint, "is_current": _is_current(checkpoint)}
+            for letter, checkpoint in (("A", self.left), ("B", self.right))
+        ]
 
     def differences(self) -> "Comparison":
         """Without the messages, keys and numbers that are the same on both sides."""
@@ -92,7 +97,8 @@ class Comparison:
 
     @property
     def tables(self) -> list[tuple[str, list[Key]]]:
-        return [("State", self.keys), ("Numbers", self.numbers)]
+        """Those of the state and the numbers that have a row."""
+        return [(title, keys) for title, keys in (("State", self.keys), ("Numbers", self.numbers)) if keys]
 
 
 def compare(left: Checkpoint, right: Checkpoint, mask: Mask, *, whole: bool) -> Comparison:
@@ -261,4 +267,10 @@ def _numbers(checkpoint: Checkpoint) -> dict[str, Any]:
     numbers = {**checkpoint.totals, "context tokens": checkpoint.counters.get("context_tokens")}
     plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
     rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in plain.items()}
-    return {key.replace("_", " "): value for key, value in {**rounded, "step": checkpoint.step}.items()}
+    names = {"steps": "steps done"}
+    named = {names.get(key, key.replace("_", " ")): value for key, value in rounded.items()}
+    return {**named, "number of the step": checkpoint.step}
+
+
+def _is_current(checkpoint: Checkpoint) -> bool:
+    return shows(checkpoint.branch.session.current_branch, checkpoint)

@@ -113,7 +113,8 @@ class InboxPage:
     mark: str
 
     @property
-    def oldest(self) -> datetime | None:
+    def first(self) -> datetime | None:
+        """Since when its first line waits, which is the oldest or the newest of the page."""
         return self.lines[0].since if self.lines else None
 
 
@@ -124,6 +125,7 @@ def read_page(
     where: Q | None = None,
     tool: str = "",
     after: str = "",
+    oldest_first: bool = True,
     typed: Mapping[str, str] | None = None,
 ) -> InboxPage:
     """One page. At most 23 queries, however many lines there are.
@@ -133,7 +135,9 @@ def read_page(
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
     numbers = inbox.counts(context.now, where)
-    found = inbox.read_page(context.now, kinds=kinds, where=where, tool=tool, after=after)
+    found = inbox.read_page(
+        context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first
+    )
     items = _items(context, found, typed)
     lines = [
         Line(entry.kind, entry.since, items[entry.kind, entry.key], f"line-{entry.kind}-{entry.key}")

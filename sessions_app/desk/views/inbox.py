@@ -90,6 +90,7 @@ def _render(
     where = session_filter.where()
     kind = query.get("kind", "") if query.get("kind", "") in inbox.KINDS else ""
     tool = query.get("tool", "")
+    oldest_first = query.get("order") != "newest"
     in_batch = bool(tool) and not context.why_not.of(APPROVE)
     page = inbox_pages.read_page(
         context,
@@ -97,6 +98,7 @@ def _render(
         where=where or None,
         tool=tool,
         after=after,
+        oldest_first=oldest_first,
         typed=(form.typed if form else {}) if in_batch else None,
     )
     if request.GET.get("seen") == page.mark:
@@ -105,13 +107,14 @@ def _render(
     for name in _PLACE:
         kept.pop(name, None)
     filtered = kept.copy()
-    for name in ("kind", "tool"):
+    for name in ("kind", "tool", "order"):
         filtered.pop(name, None)
     values = {
         "page": page,
         "kind": inbox.APPROVAL if tool else kind,
         "tool": tool,
         "after": after,
+        "oldest_first": oldest_first,
         "now": context.now,
         "seconds": SECONDS,
         "why_not": context.why_not,
