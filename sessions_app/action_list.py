@@ -300,7 +300,7 @@ def _repair(key: str, title: str, button: str, rule: Rule = availability.repair)
         event=EventKind.REPAIRED,
         title=title,
         button=button,
-        done="Repaired, on a branch of its own. You can undo it.",
+        done="Repaired. The history before stays readable, and you can undo it.",
         explain=explanations.repair,
     )
 

@@ -293,7 +293,7 @@ def test_a_call_that_a_rewind_left_behind_cannot_be_decided(action: str) -> None
         reason="another way",
     )
     hows: dict[str, dict[str, Any]] = {"decide": {"again": True}, "approve": {}, "reject": {"message": "no"}}
-    with pytest.raises(Refused, match="on a discarded branch"):
+    with pytest.raises(Refused, match="in discarded history"):
         getattr(actions, action)(
             actor=builders.SYSTEM, session_id=session.pk, call_id=call.pk, reason="late", **hows[action]
         )

@@ -33,8 +33,8 @@ def test_events_of_the_same_moment_are_read_in_the_order_that_the_page_names(des
     history.event("resumed", ANNA, "Back")
     session = history.rest("paused")
     newest, oldest = rows(desk, session), rows(desk, session, "?order=oldest")
-    assert "resumed it" in newest[0]
-    assert "paused it" in newest[1]
+    assert "Resumed it" in newest[0]
+    assert "Paused it" in newest[1]
     assert oldest == newest[::-1]
     assert "Newest first" in desk.get(f"/sessions/{session.pk}/audit/").content.decode()
     assert "Oldest first" in desk.get(f"/sessions/{session.pk}/audit/?order=oldest").content.decode()
@@ -83,6 +83,27 @@ def test_what_was_recorded_with_an_event_is_told_in_words(desk: Client) -> None:
         strict=True,
     ):
         assert text.endswith(sentence)
+
+
+def test_the_arguments_of_a_decided_call_are_listed_by_their_titles_and_formats(desk: Client) -> None:
+    properties = {"claim": {"type": "string", "title": "Claim number"}, "amount": {"type": "number"}}
+    pay = builders.tool("pay", properties=properties, approval=True, formats={"amount": "money:EUR"})
+    builders.agent(tools=[pay])
+    history = builders.asked()
+    history.reply(calls=[("pay", {"claim": "CLM-1", "amount": 450})])
+    call = ToolCall.objects.get()
+    history.event("approved", ANNA, call=call.pk, tool=call.tool)
+    [entry] = rows(desk, history.rest("paused"))[:1]
+    assert "Approved pay see the call Claim number CLM-1 Amount €450.00" in entry
+    assert "{" not in entry
+
+
+def test_branches_and_checkpoints_of_an_entry_stand_in_its_details(desk: Client) -> None:
+    session = builders.rewound()
+    page = desk.get(f"/sessions/{session.pk}/audit/").content.decode()
+    outside = re.sub(r"<details.*?</details>", "", page, flags=re.DOTALL)
+    assert "From branch 1 to branch 2." in page
+    assert "branch" not in outside[outside.index("<tbody>") : outside.index("</tbody>")]
 
 
 def test_long_arguments_of_a_decided_call_are_shown_whole(desk: Client) -> None:

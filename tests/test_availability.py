@@ -106,7 +106,7 @@ def test_a_call_of_a_discarded_branch_is_not_decided() -> None:
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, status="doubt")
     call.branch_id = 0
-    sentence = "This call is on a discarded branch: it is not part of the current history."
+    sentence = "This call is in discarded history: the session continues without it."
     assert ACTIONS["decide"].impossible(session, call=call) == sentence
 
 
@@ -147,7 +147,7 @@ def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str
 
     discarded = open_approval(session)
     discarded.call.branch_id = 0
-    sentence = "This call is on a discarded branch: it is not part of the current history."
+    sentence = "This call is in discarded history: the session continues without it."
     assert action.impossible(session, approval=discarded) == sentence
 
 

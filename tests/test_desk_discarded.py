@@ -120,7 +120,7 @@ def test_after_two_undos_what_was_paid_is_still_on_the_page(anna, sue, desk):
     assert "second letter" in third
     assert "first letter" not in third
     listed = plain(desk, session, "checkpoints/")
-    assert "Discarded branches" in listed
+    assert "Discarded history" in listed
     assert "All of it was right" in listed
 
 

@@ -92,7 +92,7 @@ def test_discarded_steps_are_found_and_linked_to(desk):
     actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
     text = page(desk, "/", q="roof", queue="all")
     assert f'href="/sessions/{session.pk}/branches/1/#c' in text
-    assert "on a discarded branch" in text
+    assert "in discarded history" in text
 
 
 def test_a_fork_is_found_by_what_it_shares(desk):
@@ -105,7 +105,7 @@ def test_a_fork_is_found_by_what_it_shares(desk):
     assert ">Forked</a>" in text
     call = builders.branch_of(session).toolcalls.get(tool="send_letter")
     assert f"/sessions/{fork.pk}/?at={call.position}" in text
-    assert "on a discarded branch" not in text
+    assert "in discarded history" not in text
 
 
 def test_each_session_shows_its_newest_places_only_and_leads_to_all(desk):

@@ -266,7 +266,7 @@ def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_le
     assert "He is Bob" not in page
     assert f"/sessions/{history.session.pk}/?at={call.position}#c{call.position}" in page
     assert f"call {call.position}" in page
-    assert page.count("On a discarded branch: agents do not recall it.") == 1
+    assert page.count("Learned in discarded history: agents do not recall it.") == 1
     assert f"/sessions/{history.session.pk}/edit-entry/?entry=" in page
     found = supervisor.get(address, {"q": "MAILS"}).content.decode()
     assert MAIL in found
@@ -298,7 +298,7 @@ def test_an_entry_is_edited_and_erased_from_its_page(supervisor: Client) -> None
     assert supervisor.post(erasing, erase)["Location"] == f"/sessions/{session.pk}/memories/"
     assert supervisor.get(address, {"entry": entry.pk}).status_code == 404
     trail = supervisor.get(f"/sessions/{session.pk}/audit/").content.decode()
-    assert "erased an entry of the long-term memory" in trail
+    assert "Erased an entry of the long-term memory" in trail
     assert "Calls are fine" not in trail
 
 

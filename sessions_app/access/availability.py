@@ -28,7 +28,7 @@ from sessions_app.models.rows import BranchRow
 
 POSSIBLE = ""
 CANCELLED = "It was cancelled. Rewind or fork it to continue."
-ON_DISCARDED_BRANCH = "This call is on a discarded branch: it is not part of the current history."
+ON_DISCARDED_BRANCH = "This call is in discarded history: the session continues without it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ def undo(session: Session) -> str:
 
 
 def repair(session: Session) -> str:
-    return "Nothing is changed in place: the session continues on a branch of its own, paused, and you can undo it."
+    return "The history before stays readable. The session is paused, and you can undo this."
 
 
 def erase_entry(session: Session) -> str:

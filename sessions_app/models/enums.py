@@ -34,7 +34,7 @@ class EventKind(StrEnum):
     STOP_REQUESTED = "stop_requested", True, "asked it to stop"
     REWOUND = "rewound", True, "rewound it"
     # So of an event of an earlier version, which did not record what was undone.
-    UNDONE = "undone", True, "went back to the branch before"
+    UNDONE = "undone", True, "went back to the history before"
     FORKED = "forked", True, "forked it"
     APPROVED = "approved", True, "approved {tool}"
     REJECTED = "rejected", True, "rejected {tool}"

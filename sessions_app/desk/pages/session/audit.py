@@ -1,10 +1,11 @@
 """The audit trail of a session: what people and the system did on every branch, in either order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sessions_app.desk.pages.session.breakpoints import breakpoint_text
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.summary import ShownArgument, published_tool, shown_arguments
 from sessions_app.models import Event, EventKind, ToolCall
 
 PAGE = 100
@@ -19,10 +20,11 @@ _DECISIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """An event, the call that it is about, and what else was recorded with it, in words."""
+    """An event, the call that it is about with its arguments, and what else was recorded with it, in words."""
 
     event: Event
     call: ToolCall | None = None
+    arguments: list[ShownArgument] = field(default_factory=list)
 
     @property
     def details(self) -> list[str]:
@@ -34,26 +36,30 @@ class AuditRow:
             f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
             "Allowed for the rest of the session." if data.get("for_session") else "",
             f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
-            f"From branch {data['from_branch']} to branch {data['to_branch']}."
-            if {"from_branch", "to_branch"} <= data.keys()
-            else "",
             f"Bulk action {data['bulk']}." if data.get("bulk") else "",
         ]
         if self.event.kind in (EventKind.BREAKPOINT_SET, EventKind.BREAKPOINT_REMOVED):
             facts.append(f"Before {breakpoint_text(data)}.")
         return [fact for fact in facts if fact]
 
+    @property
+    def numbers(self) -> list[str]:
+        """The checkpoint and the branches that it names, a sentence each, for who looks a row up."""
+        data = self.event.data if isinstance(self.event.data, dict) else {}
+        numbers = [f"Checkpoint #{data['checkpoint']}."] if data.get("checkpoint") else []
+        if {"from_branch", "to_branch"} <= data.keys():
+            numbers.append(f"From branch {data['from_branch']} to branch {data['to_branch']}.")
+        elif self.event.branch is not None and self.event.branch.number > 1:
+            numbers.append(f"On branch {self.event.branch.number}.")
+        return numbers
+
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """``next`` is the position from which the page after this one goes on, None on the last.
-
-    ``of_branches``: the page shows events of other branches than the first, so each row names its own.
-    """
+    """``next`` is the position from which the page after this one goes on, None on the last."""
 
     rows: list[AuditRow]
     next: int | None
-    of_branches: bool
 
 
 def newest_events(context: SessionContext, limit: int) -> list[Event]:
@@ -64,15 +70,24 @@ def newest_events(context: SessionContext, limit: int) -> list[Event]:
 def read_page(
     context: SessionContext, *, beyond: int | None = None, oldest_first: bool = False, limit: int = PAGE
 ) -> AuditPage:
-    """A page of events on the far side of a position, in the order of reading. Two queries, one without calls."""
+    """A page of events on the far side of a position, in the order of reading. Two queries, one without calls.
+
+    The session's agent is one more, if it is not loaded.
+    """
     events = _events(context, beyond=beyond, oldest_first=oldest_first, limit=limit + 1)
     shown = events[:limit]
     calls = _calls_of(context, shown)
     return AuditPage(
-        rows=[AuditRow(event, calls.get(_call_key(event))) for event in shown],
+        rows=[_row(context, event, calls.get(_call_key(event))) for event in shown],
         next=shown[-1].position if len(events) > limit else None,
-        of_branches=any(event.branch is not None and event.branch.number > 1 for event in shown),
     )
+
+
+def _row(context: SessionContext, event: Event, call: ToolCall | None) -> AuditRow:
+    if call is None:
+        return AuditRow(event)
+    tool = published_tool(context.session.registered_agent, call.tool, context.mask)
+    return AuditRow(event, call, shown_arguments(tool, call.ran_with))
 
 
 def _events(context: SessionContext, *, beyond: int | None, oldest_first: bool, limit: int) -> list[Event]:
