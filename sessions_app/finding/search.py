@@ -1,9 +1,8 @@
 """Full-text search in sessions: in their messages, and in the names, arguments, results and errors of their tool calls.
 
-An agent's instructions are not searched. Every word must occur in the same message or call. The parts of a word with
-punctuation (``CLM-1042``) and of a quoted phrase must follow each other, and the last word may be the beginning of
-one. Case, accents and punctuation do not matter. Any text is a valid query. The first 100,000 characters of each
-message and call are searched.
+Every word must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of a quoted
+phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do not
+matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
 
 The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
 of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
@@ -40,10 +39,11 @@ NEWEST = 2_000
 SHORTEST_BEGINNING = 3
 # Characters shown on each side of a match.
 AROUND = 80
-# Between the name of a call's tool, its arguments, its error and its result. It holds no word.
-BETWEEN = " · "
-# The text of a tool's message is indexed with its call already, and by the words of an agent's instructions each of its
-# sessions would be found: unless a person has written it.
+BETWEEN = (
+    " · "  # stands between the tool, the arguments, the error and the result of a call; it holds no word
+)
+# A tool's message is indexed with its call already, and an agent's instructions are in each of its sessions: neither is
+# indexed unless a person has written it.
 INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
 
 
@@ -321,11 +321,9 @@ def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
 
 def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:
     """The text of a call begins with its tool, which `Hit.who` names already."""
-    beginning, is_match = parts[0] if parts else ("", False)
-    named = f"{tool}{BETWEEN}"
-    if is_match or not beginning.startswith(named):
+    if not parts or parts[0][1]:
         return parts
-    return [(beginning.removeprefix(named), False), *parts[1:]]
+    return [(parts[0][0].removeprefix(f"{tool}{BETWEEN}"), False), *parts[1:]]
 
 
 def _snippet(text: str, phrases: list[_Phrase]) -> list[tuple[str, bool]]:
