@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.databases import connected
@@ -26,8 +28,9 @@ def other_database(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBl
 
 
 def migrate(name: str) -> Any:
-    """Migrate to the migration of that name; returns the models as they are then."""
+    """Migrate to the migration of that name, one by one; returns the models as they are then."""
     executor = MigrationExecutor(connection)
+    executor.loader = MigrationLoader(connection, replace_migrations=False)
     executor.migrate([("sessions_app", name)])
     return executor.loader.project_state([("sessions_app", name)]).apps
 
@@ -129,3 +132,41 @@ def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
 
     apps = migrate("0005_bulk_actions")
     assert apps.get_model("sessions_app", "Approval").objects.filter(repeats=rows[0].pk).count() == 1
+
+
+def tables() -> dict[str, Any]:
+    """Of each table of the desk: its columns, indexes and constraints, with the names that the models give them.
+
+    A table that was renamed keeps the other names, which the database or Django made of what it was called.
+    """
+    models = apps.get_app_config("sessions_app").get_models()
+    given = {rule.name for model in models for rule in (*model._meta.indexes, *model._meta.constraints)}
+    described = {}
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            if table.startswith("sessions_app_"):
+                columns = connection.introspection.get_table_description(cursor, table)
+                constraints = connection.introspection.get_constraints(cursor, table)
+                described[table] = (
+                    sorted(map(repr, columns)),
+                    sorted(
+                        (name if name in given else "", repr(sorted(constraint.items())))
+                        for name, constraint in constraints.items()
+                    ),
+                )
+    return described
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_a_new_database_gets_the_tables_that_one_of_an_earlier_version_has() -> None:
+    at_once = [("sessions_app", "0001_squashed_0021_filter_by_people")]
+    MigrationExecutor(connection).migrate(at_once)
+    new = tables()
+    MigrationExecutor(connection).migrate([("sessions_app", None)])
+    assert tables() == {}
+
+    migrate("0021_filter_by_people")
+    assert set(tables()) == set(new)
+    for table, described in tables().items():
+        assert described == new[table]

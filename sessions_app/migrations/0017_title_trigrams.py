@@ -1,37 +1,11 @@
-"""Indexes by which PostgreSQL finds a part of a title or of a customer's name, where the extension pg_trgm is to be had.
+"""Indexes by which PostgreSQL finds a part of a title or of a customer's name."""
 
-Without it the search works too, and reads every session. SQLite always does.
-"""
+from django.db import migrations
 
-from django.apps.registry import Apps
-from django.db import Error, migrations, transaction
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-
-_INDEXES = {"session_title_trigrams": "title", "session_customer_trigrams": "customer"}
-
-
-def _forwards(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    if schema_editor.connection.vendor != "postgresql":
-        return
-    try:
-        with transaction.atomic(using=schema_editor.connection.alias):
-            schema_editor.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
-    except Error:  # it is not installed on the server, or this user may not create it
-        return
-    for name, column in _INDEXES.items():
-        # As Django's `icontains` compares.
-        schema_editor.execute(
-            f"CREATE INDEX {name} ON sessions_app_session USING gin (UPPER({column}::text) gin_trgm_ops)"
-        )
-
-
-def _backwards(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    if schema_editor.connection.vendor == "postgresql":
-        for name in _INDEXES:
-            schema_editor.execute(f"DROP INDEX IF EXISTS {name}")
+from sessions_app.migrations import _title_trigrams
 
 
 class Migration(migrations.Migration):
     dependencies = [("sessions_app", "0016_failure_causes")]
 
-    operations = [migrations.RunPython(_forwards, _backwards)]
+    operations = [migrations.RunPython(_title_trigrams.create, _title_trigrams.drop)]
