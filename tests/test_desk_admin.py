@@ -232,6 +232,17 @@ def test_the_admin_has_the_desks_name_and_colours_and_a_way_back(client):
     assert 'rel="icon"' in client.get("/no-such-page/").content.decode()
 
 
+def test_each_value_of_a_list_names_its_column_as_a_phone_shows_it(supervisor):
+    builders.done(title="<b>Roof</b>")
+    page = supervisor.get(LIST).content.decode()
+    row = page[page.index("<tbody>") : page.index("</tbody>")]
+    assert re.findall(r'<td data-label="([^"]*)"', row) == [
+        *("State", "Agent", "Worker", "Attempt", "Updated at", "Desk"),
+    ]
+    assert "&lt;b&gt;Roof&lt;/b&gt;" in row
+    assert "<b>" not in row
+
+
 def test_the_admin_says_what_was_done_as_the_desk_does(client):
     client.force_login(builders.user("supervisor"))
     session = builders.retries_used_up()

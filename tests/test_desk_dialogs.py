@@ -303,6 +303,15 @@ def test_the_dialogs_that_discard_say_each_thing_once(operator):
     assert "readable" not in form
 
 
+def test_an_undo_offers_to_compare_what_it_discarded_with_the_history_that_it_returned_to(operator):
+    session = builders.rewound()
+    answer = operator.post(address(session, "undo"), typed(session, "undo"), follow=True)
+    toasts = re.findall(r'<p class="toast[^"]*">(.*?)</p>', answer.content.decode(), re.DOTALL)
+    assert len(toasts) == 1
+    assert f'<a href="/sessions/{session.pk}/branches/2/compare/">Compare</a>' in toasts[0]
+    assert operator.get(f"/sessions/{session.pk}/branches/2/compare/").status_code == 302
+
+
 def test_rewind_says_which_side_effects_are_not_undone(operator):
     history = builders.refunding()
     history.finish(history.calls[-1], "refunded")

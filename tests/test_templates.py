@@ -17,7 +17,10 @@ ROOT = Path(settings.BASE_DIR)
 FOLDER = ROOT / "templates"
 TEMPLATES = {path.relative_to(FOLDER).as_posix(): path.read_text() for path in FOLDER.rglob("*.html")}
 # Django looks these up by name.
-BY_CONVENTION = {"403.html", "403_csrf.html", "404.html", "500.html", "registration/login.html"}
+BY_CONVENTION = {
+    *("403.html", "403_csrf.html", "404.html", "500.html", "registration/login.html"),
+    "admin/change_list_results.html",
+}
 SESSION = SimpleNamespace(pk=UUID(int=7))
 
 

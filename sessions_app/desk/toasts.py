@@ -42,7 +42,11 @@ def tell(request: HttpRequest, form: ActionForm, session: Session) -> None:
 
 def _comparison(form: ActionForm, session: Session) -> SafeString | str:
     """A link that compares the branch which the action left with the present one."""
-    left_branch = session.current_branch.undo_to if TAKEN_BACK_BY.get(form.action) is UNDO else None
+    left_branch = None
+    if form.action is UNDO:
+        left_branch = form.session.current_branch  # the form has the session as it was before
+    elif TAKEN_BACK_BY.get(form.action) is UNDO:
+        left_branch = session.current_branch.undo_to
     if left_branch is None:
         return ""
     return format_html('<a href="{}">Compare</a>', address("compare-branch", session.pk, left_branch.number))
