@@ -168,6 +168,31 @@ def test_after_a_rewind_the_mirror_follows_the_present_branch_and_after_undoing_
     assert (facts["branch"], facts["status"], talk) == ("1", "complete", before[1])
 
 
+@pytest.mark.django_db
+def test_a_process_that_read_the_session_before_a_rewind_does_not_write_the_branch_that_was_left(
+    mirror: MirrorSessions, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = builders.done()
+    mirror.update(session.pk)
+    start = Checkpoint.objects.visible_on(branch_of(session)).first()
+    assert start is not None
+    read = MirrorSessions._stored
+
+    def late(self: MirrorSessions, session_id: Any) -> Any:
+        monkeypatch.undo()
+        actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
+        other = MirrorSessions(redis_url, kept_seconds=DAY)
+        with other.client:
+            other.update(session.pk)
+        return read(self, session_id)
+
+    Session.objects.filter(pk=session.pk).update(change=session.change + 1)
+    monkeypatch.setattr(MirrorSessions, "_stored", late)
+    mirror.update(session.pk)
+    assert state(mirror, session)["branch"] == "2"
+    assert [body["role"] for body in messages(mirror, session)] == ["system", "user"]
+
+
 @pytest.mark.slow
 @pytest.mark.django_db
 def test_the_time_begins_when_a_session_has_ended_and_stops_when_it_continues(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import redis
+from haystack.dataclasses import ChatMessage
 
-from agentstate import Answered, DurableAgent, ToolPolicy, Waiting, agent
+from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.registry import registry
 from agentstate.journals.server import JournalServerError
@@ -83,6 +84,55 @@ def test_the_list_is_the_conversation_in_order_and_the_stream_the_whole_log(sess
     assert [record["op"] for _, record in sessions.follow("anna", timeout=0.01)] == [
         fields[b"op"].decode() for _, fields in entries
     ]
+
+
+def test_what_a_session_has_gone_back_behind_is_in_neither_the_list_nor_the_hash(
+    sessions: ValkeySessions,
+) -> None:
+    def listed() -> list[dict[str, Any]]:
+        texts: Any = sessions.client.lrange("agent:messages:anna", 0, -1)
+        return [json.loads(text) for text in texts]
+
+    def results() -> dict[str, str]:
+        return {name: text for name, text in state(sessions).items() if name.startswith("result_step_")}
+
+    durable(sessions).run("hi")
+    messages, before = listed(), results()
+    durable(sessions).run("and again?")
+    outcome = durable(sessions).resume(
+        at=durable(sessions).checkpoints()[3], changes={}, break_point=Breakpoint()
+    )
+    assert isinstance(outcome, AtBreakpoint)
+    assert [body["content"] for body in listed()] == [
+        *(body["content"] for body in messages),
+        [{"text": "and again?"}],
+    ]
+    assert (results(), state(sessions)["current_step"]) == (before, "3")
+    durable(sessions).resume(at=durable(sessions).checkpoints()[1])
+    assert [body["role"] for body in listed()] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert [json.loads(text)[0]["content"] for _, text in sorted(results().items())] == [
+        json.loads(text)[0]["content"] for _, text in sorted(before.items())
+    ]
+    durable(sessions).resume(
+        at=durable(sessions).checkpoints()[0], changes={"messages": [ChatMessage.from_user("hello")]}
+    )
+    assert [body["role"] for body in listed()] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert listed()[0]["content"] == [{"text": "hello"}]
+    assert results().keys() == {"result_step_1", "result_step_2", "result_step_3"}
 
 
 def test_a_log_of_more_than_a_page_is_read_whole(

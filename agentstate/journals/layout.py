@@ -49,7 +49,11 @@ def status_at_rest(status: str, *, failed: bool) -> str:
 
 def step_fields(step: int, bodies: Sequence[Mapping[str, Json]]) -> dict[str, str]:
     """The fields that tell the result of a step that has ended, and that it was the last."""
-    return {f"result_step_{step}": dumps(bodies), **current_step(step)}
+    return {result_field(step): dumps(bodies), **current_step(step)}
+
+
+def result_field(step: int) -> str:
+    return f"result_step_{step}"
 
 
 def current_step(step: int) -> dict[str, str]:

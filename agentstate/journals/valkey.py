@@ -24,10 +24,10 @@ from uuid import uuid4
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import Snapshot
-from agentstate.journals import layout
+from agentstate.journals import derived, layout
 from agentstate.journals.memory import MemoryJournal
 from agentstate.journals.store import Record, Store, begin_epoch
-from agentstate.names import CheckpointKind, RunEvent
+from agentstate.names import CheckpointKind
 
 try:
     import redis
@@ -45,15 +45,18 @@ BLOCKING_SECONDS = 5.0
 STALE_SECONDS = 1.0
 
 # Keys: state, messages, log. Arguments: the writer's epoch, the number of records before this one, the name of this
-# write, the record and its operation, the milliseconds after which the session expires (0 for never), the number of
-# messages, the messages, and the fields of the state with their values.
+# write, the record and its operation, the milliseconds after which the session expires (0 for never), "1" to write the
+# messages anew, the numbers of messages and of fields to remove, these, and the fields of the state with their values.
 _WRITE = """
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'records', 'last_write')
 if now[3] and now[3] == ARGV[3] then return 1 end
 if tonumber(now[1] or 0) ~= tonumber(ARGV[1]) or tonumber(now[2] or 0) ~= tonumber(ARGV[2]) then return 0 end
 redis.call('XADD', KEYS[3], '*', 'op', ARGV[5], 'record', ARGV[4])
-local fields = 8 + tonumber(ARGV[7])
-for i = 8, fields - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
+local removed = 10 + tonumber(ARGV[8])
+local fields = removed + tonumber(ARGV[9])
+for i = 10, removed - 1 do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+for i = removed, fields - 1 do redis.call('HDEL', KEYS[1], ARGV[i]) end
 for i = fields, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', KEYS[1], 'records', tonumber(ARGV[2]) + 1, 'last_write', ARGV[3])
 for _, key in ipairs(KEYS) do
@@ -181,13 +184,20 @@ class ValkeyStore(Store):
         self.records = 0
         self.written_at = -math.inf
         self.step_messages: list[Record] = []
+        self.listed: list[int] = []  # the positions of the messages in the LIST
         self._script = sessions.client.register_script(_WRITE)
 
     def write(self, record: Record) -> None:
         """:raises LeaseLost: if the session has another writer by now; nothing was written.
         :raises JournalUnavailable: if the server does not answer. Whether it has written the record is not known.
         """
-        messages = [layout.dumps(body) for body in _messages(record)]
+        bodies = [message["body"] for message in derived.messages(record)]
+        goes_back, removed = "back_to" in record, []
+        if goes_back:
+            listed = derived.listed_after_going_back(self, self.listed, record)
+            bodies = [*(self.messages[position] for position in listed), *bodies]
+            removed = derived.discarded_steps(self, record)
+        messages = [layout.dumps(body) for body in bodies]
         fields = self._fields(record)
         line = layout.dumps(record)
         arguments = [
@@ -197,13 +207,15 @@ class ValkeyStore(Store):
             line,
             record["op"],
             self._expiry(record),
+            int(goes_back),
             len(messages),
+            len(removed),
         ]
         try:
             # A client that sends a write again, since its answer was lost, is told by the name of the write.
             written = self._script(
                 layout.keys(self.session_id),
-                [*arguments, *messages, *[text for pair in fields.items() for text in pair]],
+                [*arguments, *messages, *removed, *[text for pair in fields.items() for text in pair]],
             )
         except redis.RedisError as error:
             self.epoch += 1  # a run that still uses this journal stops here
@@ -228,11 +240,14 @@ class ValkeyStore(Store):
             raise LeaseLost(f"The session {self.session_id} has another writer now.")
 
     def _apply(self, record: Record) -> None:
+        if "back_to" in record:
+            self.listed = derived.listed_after_going_back(self, self.listed, record)
         super()._apply(record)
+        self.listed += [message["position"] for message in derived.own_messages(record)]
         if record["op"] == "checkpoint" and record["kind"] != CheckpointKind.PREPARED:
             self.step_messages = []
         elif record["op"] == "reply":
-            self.step_messages += _own_messages(record)
+            self.step_messages += _bodies(record)
 
     def _fields(self, record: Record) -> dict[str, str]:
         """What the record changes in the HASH."""
@@ -245,10 +260,10 @@ class ValkeyStore(Store):
                 fields["epoch"] = str(part["epoch"])
             elif part["op"] == "checkpoint":
                 fields |= layout.current_step(part["step"])
-                if part["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
-                    fields |= layout.step_fields(part["step"], [*step_messages, *_own_messages(part)])
+                if part["kind"] in (CheckpointKind.STEP, CheckpointKind.END) and "back_to" not in part:
+                    fields |= layout.step_fields(part["step"], [*step_messages, *_bodies(part)])
                     step_messages = []
-            if status := _status(part):
+            if status := derived.status(part):
                 fields["status"] = status
         if self.records == 0:
             fields["status"] = "idle"
@@ -256,7 +271,7 @@ class ValkeyStore(Store):
 
     def _expiry(self, record: Record) -> int:
         """Milliseconds, where this record ends the session's only unfinished turn; else 0."""
-        ends = _status(record) in layout.ENDED or (record["op"] == "open" and self._is_complete())
+        ends = derived.status(record) in layout.ENDED or (record["op"] == "open" and self._is_complete())
         return layout.milliseconds(self.sessions.ttl) if ends and self.sessions.ttl is not None else 0
 
     def _is_complete(self) -> bool:
@@ -320,23 +335,5 @@ def _check_complete(sessions: ValkeySessions, session_id: str) -> None:
         )
 
 
-def _messages(record: Record) -> list[Record]:
-    """The bodies of the messages that the record adds to the conversation, in order."""
-    before = record.get("before")
-    return [*(_own_messages(before) if before else []), *_own_messages(record)]
-
-
-def _own_messages(record: Record) -> list[Record]:
-    if record["op"] not in ("checkpoint", "reply") or record.get("aside"):
-        return []
-    return [message["body"] for message in record["messages"]]
-
-
-def _status(record: Record) -> str:
-    """What the HASH says of a session after this record; "" where it says what it said before."""
-    end = record.get("stop")
-    if end:
-        return layout.status_at_rest(end["status"], failed=end["event"] == RunEvent.FAILED)
-    if record["op"] == "call" and "at" not in record:
-        return ""  # a person's decision: the session waits until it is resumed
-    return "running" if record["op"] in ("ask", "reply", "plan", "call", "checkpoint") else ""
+def _bodies(record: Record) -> list[Record]:
+    return [message["body"] for message in derived.own_messages(record)]

@@ -108,13 +108,14 @@ class MirrorSessions:
         """
         pages = 0
         while True:
+            # Before the database: what another process has written meanwhile is never overwritten by what is older.
+            stored = self._stored(session_id)
             session = Session.objects.select_related("branch").filter(pk=session_id).first()
             if session is None:
                 self.delete([str(session_id)])
                 return
             if session.branch is None or self.is_over(session):
                 return
-            stored = self._stored(session)
             same = stored.whole and stored.branch == session.branch.number
             if not anew and same and stored.change >= session.change:
                 return
@@ -156,8 +157,8 @@ class MirrorSessions:
         log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
         return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log])), complete
 
-    def _stored(self, session: Session) -> _Mirrored:
-        [(values, lengths)] = self._read([str(session.pk)])
+    def _stored(self, session_id: UUID) -> _Mirrored:
+        [(values, lengths)] = self._read([str(session_id)])
         if isinstance(values, redis.RedisError):
             raise values
         stored = dict(zip((*_FIELDS, *_LENGTHS), values, strict=True))
