@@ -12,8 +12,11 @@ from haystack.tools import Tool
 import agentstate
 from agentstate import DurableAgent, ToolPolicy
 from agentstate.durable.agent import make_durable
+from agentstate.durable.doubts import in_doubt
+from agentstate.durable.records import CallRecord
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
+from agentstate.names import CallState
 from tests import sample_agents
 from tests.sample_agents import scripted
 from tests.test_durable_run import killed_at
@@ -155,4 +158,16 @@ def test_two_threads_that_run_one_session_follow_each_other() -> None:
     assert set(asked) == {"one", "two"}
     assert Counter(sample_agents.effects) == Counter(
         {"model(0)": 2, "fast(q0)": 2, "model(1)": 2, "fast(q1)": 2, "model(2)": 2}
+    )
+
+
+def test_several_calls_in_doubt_are_named_together() -> None:
+    calls = [
+        CallRecord(n, f"c{n}", tool, {}, f"k{n}", CallState.STARTED)
+        for n, tool in enumerate(["pay", "mail", "pay", "book"])
+    ]
+    end = in_doubt(calls, may_run_again=lambda tool: False)
+    assert end is not None
+    assert end.why == (
+        "book, mail and pay were started and did not report back. They may or may not have taken effect."
     )

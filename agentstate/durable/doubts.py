@@ -33,7 +33,13 @@ def in_doubt(
     names = sorted({call.tool for call in doubts})
     notes = "".join(nested_agents.doubt_note((tools or {}).get(name)) for name in names)
     return InDoubt(
-        why=f"{', '.join(names)} was started and did not report back. It may or may not have taken effect."
-        f"{notes}{f' {also}' if also else ''}",
+        why=f"{_were_started(names)} or may not have taken effect.{notes}{f' {also}' if also else ''}",
         calls=tuple(call.position for call in doubts),
     )
+
+
+def _were_started(tools: list[str]) -> str:
+    *first, last = tools
+    if first:
+        return f"{', '.join(first)} and {last} were started and did not report back. They may"
+    return f"{last} was started and did not report back. It may"

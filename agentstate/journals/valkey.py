@@ -222,7 +222,7 @@ class ValkeyStore(Store):
             raise JournalUnavailable(failed(self.sessions.client, error)) from error
         if not written:
             self.epoch += 1
-            raise LeaseLost(f"The session {self.session_id} has another writer now.")
+            raise self._is_lost()
         self._apply(record)
         self.records += 1
         self.written_at = time.monotonic()
@@ -237,7 +237,13 @@ class ValkeyStore(Store):
         except redis.RedisError as error:
             raise JournalUnavailable(failed(self.sessions.client, error)) from error
         if int(cast(Any, epoch) or 0) != self.epoch:
-            raise LeaseLost(f"The session {self.session_id} has another writer now.")
+            raise self._is_lost()
+
+    def _is_lost(self) -> LeaseLost:
+        return LeaseLost(
+            f"The session {self.session_id} has another writer now: it was opened once more, in another process as a "
+            "rule, and goes on there. Let one process at a time run a session."
+        )
 
     def _apply(self, record: Record) -> None:
         if "back_to" in record:
