@@ -103,6 +103,16 @@ def test_a_refused_message_is_edited_and_sent_again_from_where_its_failure_is_sh
     assert base.context[-1].body["content"] == [{"text": "Is my roof covered?"}]
 
 
+def test_who_may_not_edit_a_refused_message_is_told_what_they_can_do(client: Client):
+    client.force_login(builders.user("operator"))
+    session = failed("BadRequestError: Error code: 400 - wrong field")
+    for address in (f"/sessions/{session.pk}/", "/inbox/"):
+        page = client.get(address).content.decode()
+        assert "or fork with the last message in other words." in page, address
+        assert "Edit the message" not in page, address
+        assert f"/sessions/{session.pk}/message-text/" not in page, address
+
+
 def test_a_session_that_gave_up_on_a_refused_message_offers_to_edit_it_too(client: Client):
     client.force_login(builders.user("supervisor"))
     session = failed("x")

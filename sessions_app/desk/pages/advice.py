@@ -30,10 +30,14 @@ class Advice:
     label: str
 
     def for_actor(self, actor: Actor) -> Self:
-        """Who may not change what the model reads rewinds instead, and sends the message in other words."""
+        """The advice, or for whom may not change what the model reads, what that person can do instead."""
         if self.action is not REPLACE_MESSAGE or actor.may(REPLACE_MESSAGE.permission):
             return self
-        return replace(self, action=REWIND, label=REWIND.label)
+        text = (
+            f"{self.what} will not go away by itself: rewind and send another message, or fork with the last message "
+            "in other words."
+        )
+        return replace(self, text=text, action=REWIND, label=REWIND.label)
 
 
 def advice(session: Session, tool: str = "") -> Advice | None:
