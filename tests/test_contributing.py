@@ -57,7 +57,7 @@ print("RESULT" + json.dumps({
     "events": sorted(Event.objects.filter(kind="escalated").values_list("actor_name", "reason")),
     "tags": Session.objects.filter(tags__name="escalated").count(),
     "timeline": "escalated it" in client.get(url).content.decode(),
-    "audit": "escalated it" in client.get(url + "audit/").content.decode(),
+    "audit": "Escalated it" in client.get(url + "audit/").content.decode(),
     "people": "escalated it" in client.get(url + "?show=people").content.decode(),
     "people of the command line": "escalated it" in client.get(f"/sessions/{other.pk}/?show=people").content.decode(),
     "command": out.getvalue().startswith(str(other.pk)),

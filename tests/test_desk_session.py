@@ -800,5 +800,5 @@ def test_the_audit_trail_names_the_tool_and_the_assignee_in_its_sentence_only(de
     )
     rows = re.findall(r'<tr id="e.*?</tr>', page_of(session, desk, "audit/"), re.DOTALL)
     assigned, rejected = (" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows[:2])
-    assert "anna assigned it to cora" in assigned
+    assert "anna Assigned it to cora" in assigned
     assert rejected.count("issue_refund") == 1
