@@ -190,11 +190,11 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
 @pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(28):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(28):
         desk.get("/inbox/")
 
 
@@ -237,6 +237,7 @@ def test_causes_are_found_without_reading_their_members():
     assert [cause.number.number for cause in found] == [1, 1, 1]
     assert causes.read_causes(Q(title="none")) == []
     assert causes.read_causes(Q(pk__in=[])) == []
+    assert causes.read_causes(changed=True) == []
 
 
 @pytest.mark.slow

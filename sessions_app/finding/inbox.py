@@ -1,4 +1,5 @@
-"""What waits for a person, in one list by its age: approvals, calls in doubt, failures by cause, stuck sessions.
+"""What waits for a person, in one list by its age: approvals, calls in doubt, failures by cause, changed agents, stuck
+sessions.
 
 Each kind is read by an index of its own, at most one page of it, and the pages are merged: a list costs the same
 however many rows there are.
@@ -19,7 +20,8 @@ from sessions_app.finding.causes import Cause, as_sql, causes_sql
 from sessions_app.finding.counting import MOST, Count, Sql, count_each
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
-APPROVAL, DOUBT, FAILED, STUCK = KINDS = ("approval", "doubt", "failed", "stuck")
+APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
+BY_CAUSE = (FAILED, CHANGED)
 PAGE = 50
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
@@ -88,7 +90,8 @@ def counts(now: datetime, where: Q | None = None) -> dict[str, Count]:
 def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
     """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
     selects = [as_sql(rows.order_by().values("pk")[: MOST + 1]) for rows in _rows(now, where).values()]
-    selects.insert(KINDS.index(FAILED), causes_sql("1", where, MOST + 1))
+    for kind in BY_CAUSE:
+        selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
     return selects
 
 
@@ -109,7 +112,7 @@ def read_page(
     oldest_first: bool = True,
     limit: int = PAGE,
 ) -> Entries:
-    """One page of the kinds. One query for each, and one more if there are failures.
+    """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
     :param where: A condition on the sessions. ``tool``: only approvals of this tool; "" for all.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
@@ -127,13 +130,17 @@ def read_page(
             found = rows[kind].filter(beyond).order_by(f"{sign}{since}", f"{sign}pk")
             columns = found.values_list(since, "pk", version, named=False)[: limit + 1]
             entries += [Entry(kind, at, pk, number) for at, pk, number in columns]
-    if FAILED in kinds:
-        causes = {cause.oldest: cause for cause in failures.read_causes(where)}
-        entries += [
-            entry
-            for entry in _entries_of(causes)
-            if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
-        ]
+    for kind in BY_CAUSE:
+        if kind in kinds:
+            by_oldest = {
+                cause.oldest: cause for cause in failures.read_causes(where, changed=kind == CHANGED)
+            }
+            entries += [
+                entry
+                for entry in _entries_of(kind, by_oldest)
+                if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
+            ]
+            causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown, more = entries[:limit], len(entries) > limit
     return Entries(shown, causes, shown[-1].cursor if more else "")
@@ -161,7 +168,7 @@ _COLUMNS = {
 
 
 def _rows(now: datetime, where: Q | None) -> dict[str, QuerySet[Any]]:
-    """The rows of each kind but the failures, in the order of `KINDS`."""
+    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`."""
     rows: dict[str, QuerySet[Any]] = {
         APPROVAL: open_approvals(now),
         DOUBT: calls_in_doubt(),
@@ -185,13 +192,13 @@ def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str, *, o
     return Q(**{f"{since}__{beyond}e": at}) & (Q(**{f"{since}__{beyond}": at}) | Q(**{f"pk__{beyond}": pk}))
 
 
-def _entries_of(causes: dict[UUID, Cause]) -> list[Entry]:
-    """The lines of the causes. One query, if there are any."""
+def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:
+    """The lines of the causes, which are of this kind. One query, if there are any."""
     keys = {key for cause in causes.values() for key in (cause.oldest, cause.newest)}
     rows = Session.objects.filter(pk__in=keys).values_list("pk", "updated_at", "version") if keys else []
     times = {pk: (at, version) for pk, at, version in rows}
     return [
-        Entry(FAILED, times[oldest][0], oldest, (*times[oldest], times[cause.newest], cause.number))
+        Entry(kind, times[oldest][0], oldest, (*times[oldest], times[cause.newest], cause.number))
         for oldest, cause in causes.items()
         if oldest in times and cause.newest in times
     ]

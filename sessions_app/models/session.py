@@ -146,6 +146,9 @@ def _allowed_phase_changes() -> Q:
     return allowed
 
 
+_BY_CAUSE = ["failure", "updated_at", "id"]
+
+
 class Session(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     agent = models.CharField(max_length=100)
@@ -243,10 +246,9 @@ class Session(models.Model):
                 condition=Q(status=Status.IDLE, phase=Phase.ERROR),
                 name="session_failed",
             ),
+            models.Index(fields=_BY_CAUSE, condition=Q(failure__isnull=False), name="session_failure"),
             models.Index(
-                fields=["failure", "updated_at", "id"],
-                condition=Q(failure__isnull=False),
-                name="session_failure",
+                fields=_BY_CAUSE, condition=Q(waiting_for=WaitingFor.CHANGED), name="session_changed"
             ),
             models.Index(fields=["agent", "status"], name="session_agent_status"),
             models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),

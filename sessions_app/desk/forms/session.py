@@ -169,7 +169,18 @@ class CheckpointForm(ReasonForm):
         checkpoint = checkpoints.find(self.context, key)
         if checkpoint is None:
             raise Http404("This session has no such checkpoint.")
-        return {"checkpoint": checkpoint, "consequences": self.consequences(checkpoint)}
+        return {
+            "checkpoint": checkpoint,
+            "consequences": self.consequences(checkpoint),
+            "agent_changed": self._agent_changed_since(checkpoint),
+        }
+
+    def _agent_changed_since(self, checkpoint: Checkpoint) -> bool:
+        """Whether a run from there stops until a person resumes it with the new definition; a new turn does not."""
+        agent = self.session.registered_agent
+        if agent is None or agent.problem or checkpoint.kind == Checkpoint.Kind.END:
+            return False
+        return bool(checkpoint.definition) and checkpoint.definition != agent.definition
 
     def suggestions(self) -> list[checkpoints.Suggestion]:
         return checkpoints.suggestions(self.context)

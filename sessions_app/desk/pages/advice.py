@@ -6,6 +6,7 @@ Another attempt is the first thing to do only where it can end otherwise.
 from dataclasses import dataclass, replace
 from typing import Self
 
+from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import REPLACE_MESSAGE, RESUME, REWIND, Action
 from sessions_app.history.failures import exception_type, http_status
@@ -14,7 +15,7 @@ from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
 EDIT_MESSAGE = "Edit the message"
-AGENT_CHANGED = "The agent has changed"
+AGENT_CHANGED, AGENT_CANNOT_RUN = "The agent has changed", "The agent cannot run"
 _BUSY = frozenset({408, 409, 425, 429})
 _REFUSED_KEY = frozenset({401, 403})
 _TOO_LONG = ("context length", "context window", "maximum context", "too many tokens", "context is longer")
@@ -41,14 +42,18 @@ class Advice:
 
 
 def advice(session: Session, tool: str = "") -> Advice | None:
-    """For a session that has failed or gave up, None for any other.
+    """For a session that has failed, gave up, or waits since its agent has changed; None for any other.
+
+    Reads its registered agent.
 
     :param session: Masked, as it is shown.
     :param tool: The tool whose failure ended the turn, if one did.
     """
     gave_up = session.status == Status.WAITING and session.waiting_for == WaitingFor.RETRIES
     if session.status == Status.WAITING and session.waiting_for == WaitingFor.CHANGED:
-        text = "Compare the definitions, then resume with the agent as it is now, or rewind."
+        if problem := agent_cannot_run(session):
+            return Advice(AGENT_CANNOT_RUN, f"{problem} Correct it, then resume.", RESUME, RESUME.label)
+        text = "See what changed, then resume with the agent as it is now, or rewind."
         return Advice(AGENT_CHANGED, text, RESUME, RESUME.label)
     if not gave_up and not (session.status == Status.IDLE and session.phase == Phase.ERROR):
         return None

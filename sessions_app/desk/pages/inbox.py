@@ -10,6 +10,8 @@ from typing import Any
 from django.db.models import Q
 from django.http import QueryDict
 
+from sessions_app.access.availability import agent_cannot_run
+from sessions_app.action_list import RESUME
 from sessions_app.addresses import address
 from sessions_app.desk.pages.advice import Advice, advice
 from sessions_app.desk.pages.approvals import Card, read_cards
@@ -19,7 +21,7 @@ from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.finding import inbox, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest
-from sessions_app.finding.inbox import APPROVAL, DOUBT, FAILED, KINDS, STUCK, Entries
+from sessions_app.finding.inbox import APPROVAL, BY_CAUSE, CHANGED, DOUBT, FAILED, KINDS, STUCK, Entries
 from sessions_app.models import Event, EventKind, Session, WaitingFor
 from sessions_app.wording import time_left
 
@@ -27,12 +29,15 @@ TEMPLATES = {
     APPROVAL: "inbox/_approval.html",
     DOUBT: "inbox/_doubt.html",
     FAILED: "inbox/_failed.html",
+    CHANGED: "inbox/_failed.html",
     STUCK: "inbox/_stuck.html",
 }
 # The id of the list's heading.
 HEADING = "inbox-heading"
 _LINE_ID = re.compile(r"line-[a-z]+-[0-9a-f-]+", re.ASCII)
-CHIPS = {APPROVAL: "Approvals", DOUBT: "In doubt", FAILED: "Failed", STUCK: "Stuck"}
+CHIPS = {APPROVAL: "Approvals", DOUBT: "In doubt", FAILED: "Failed", CHANGED: "Agent changed", STUCK: "Stuck"}
+# A kind that is rare has a chip only while there is such a line, or it is chosen.
+_RARE = (CHANGED,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Sessions that failed for one reason.
+    """Sessions that failed for one reason, or wait since their agent has changed or cannot run.
 
     session: the first one, masked. ``last``: when the last one failed.
     refusal: why the person may not do what the advice says; "" if they may.
@@ -128,7 +133,7 @@ def read_page(
     oldest_first: bool = True,
     typed: Mapping[str, str] | None = None,
 ) -> InboxPage:
-    """One page. At most 23 queries, however many lines there are.
+    """One page. At most 25 queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
     :param typed: What was typed into the form of several approvals; None where each has a form of its own.
@@ -145,7 +150,11 @@ def read_page(
         if (entry.kind, entry.key) in items
     ]
     lines = [replace(line, following=after_it.id) for line, after_it in pairwise(lines)] + lines[-1:]
-    chips = [Chip(name, CHIPS[name], number) for name, number in numbers.items()]
+    chips = [
+        Chip(name, CHIPS[name], number)
+        for name, number in numbers.items()
+        if number or name == kind or name not in _RARE
+    ]
     total = inbox.total(numbers.values())
     number = None if tool else numbers.get(kind, total)
     mark = _mark(context, found, lines, numbers)
@@ -179,15 +188,15 @@ def _items(
     items: dict[tuple[str, object], Card | Doubt | Failed | Stuck] = {}
     items |= {(APPROVAL, key): card for key, card in read_cards(context, keys(APPROVAL), typed).items()}
     items |= {(DOUBT, key): doubt for key, doubt in read_doubts(context, keys(DOUBT)).items()}
-    sessions = _sessions(
-        context, [*keys(FAILED), *keys(STUCK), *(found.causes[key].newest for key in keys(FAILED))]
-    )
+    by_cause = [(kind, key) for kind in BY_CAUSE for key in keys(kind)]
+    newest = [found.causes[key].newest for _, key in by_cause]
+    sessions = _sessions(context, [*(key for _, key in by_cause), *newest, *keys(STUCK)])
     tools = _failed_tools(keys(FAILED))
-    for key in keys(FAILED):
+    for kind, key in by_cause:
         cause = found.causes[key]
         if key in sessions and cause.newest in sessions:
-            newest = sessions[cause.newest]
-            items[FAILED, key] = _failed(context, sessions[key], cause, newest.updated_at, tools.get(key, ""))
+            last = sessions[cause.newest].updated_at
+            items[kind, key] = _failed(context, sessions[key], cause, last, tools.get(key, ""))
     for key in keys(STUCK):
         if key in sessions:
             items[STUCK, key] = _stuck(sessions[key], context.now)
@@ -217,15 +226,20 @@ def _failed(context: PageContext, session: Session, cause: Cause, last: datetime
     what_helps = advice(session, tool)
     if what_helps is not None:
         what_helps = what_helps.for_actor(context.actor)
+    resumes = what_helps is not None and what_helps.action is RESUME
+    cannot_run = agent_cannot_run(session)
+    # Of a changed agent, and of one that cannot run, the advice says it in present words.
+    is_said = session.waiting_for == WaitingFor.CHANGED and bool(cannot_run or session.new_definition)
     return Failed(
         session=session,
         number=cause.number,
         key=str(cause.key),
         last=last,
         agent_title=agent_title(session),
-        error=session.error or session.why,
+        error="" if is_said else session.error or session.why,
         advice=what_helps,
-        refusal=context.why_not.of(what_helps.action) if what_helps is not None else "",
+        refusal=(context.why_not.of(what_helps.action) if what_helps is not None else "")
+        or (cannot_run if resumes else ""),
     )
 
 

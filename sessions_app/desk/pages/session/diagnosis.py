@@ -238,13 +238,12 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
     session, agent = facts.session, facts.agent
     if session.status == Status.CANCELLED:
         return
+    finished = session.status == Status.IDLE and session.phase == Phase.DONE
     if agent is None or agent.problem:
         yield Hint("no agent", ERROR, "It cannot continue until a worker can run its agent.")
-    elif session.new_definition:
-        finished = session.status == Status.IDLE and session.phase == Phase.DONE
-        then = "its next message runs with the new one" if finished else "check it before you resume it"
-        text = f"The agent's code has changed since the last checkpoint; {then}."
-        yield Hint("changed definition", NOTE if finished else WARNING, text, *_step(facts))
+    elif session.new_definition and not finished:
+        text = "The agent has changed since this session last ran: see what changed before you resume it."
+        yield Hint("changed definition", WARNING, text, *_step(facts))
 
 
 def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:

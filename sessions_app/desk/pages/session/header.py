@@ -1,5 +1,6 @@
 """The top of a session's page: what it is doing, what it needs from a person, and which of its buttons work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.db.models import Q
@@ -7,7 +8,7 @@ from django.db.models import Q
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
-from sessions_app.desk.pages.advice import TRY_AGAIN, Advice
+from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import published_tool, summary
@@ -23,6 +24,8 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.wording import ago, arguments, duration, time_left
+
+CANNOT_CONTINUE = "It cannot continue."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Button:
 class Banner:
     """What a person should know first, and the button that helps.
 
-    ``anchor`` is the id of the element that it is about, if there is one.
+    ``anchor`` is the id of the element that it is about, if there is one. ``also`` says what keeps the session from
+    continuing as it was, in two parts like the banner itself. ``shows_changes``: it leads to what changed in the agent.
     """
 
     tone: str
@@ -48,6 +52,8 @@ class Banner:
     text: str
     anchor: str = ""
     button: Button | None = None
+    also: tuple[str, str] = ("", "")
+    shows_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,9 @@ def header(context: SessionContext) -> Header:
         label=label,
         working=_working(session, label),
         agent=agent,
-        banner=_with_remedy(_banner(context, open_calls, failure_advice), context),
+        banner=_with_agent(
+            _with_remedy(_banner(context, open_calls, failure_advice), context), session, open_calls
+        ),
         buttons=_buttons(context, open_calls, failure_advice),
         open_calls=open_calls,
         new_definition=session.new_definition,
@@ -237,6 +245,25 @@ def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | Non
     if not stuck.why_not_moving(context.session, context.now):
         return banner
     return replace(banner, button=Button(RELEASE, RELEASE.title, context.why_not.of(RELEASE)))
+
+
+def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[ToolCall]) -> Banner | None:
+    """What is to be known of the agent, in the same banner: that it cannot run, or has changed."""
+    parked = session.waiting_for == WaitingFor.CHANGED
+    if problem := agent_cannot_run(session):
+        if banner is None or parked:
+            return Banner("error", CANNOT_CONTINUE, problem)
+        return replace(banner, tone="error", also=(CANNOT_CONTINUE, problem))
+    if not session.new_definition or banner is None:
+        return banner
+    if parked:
+        text = "since this session last ran. It continues with the new definition once it is resumed."
+        return Banner("doubt", AGENT_CHANGED, text, shows_changes=True)
+    # A call that waits says it where it is decided, and the advice says it of a session that has failed.
+    if open_calls or session.status not in (Status.WAITING, Status.PAUSED, Status.QUEUED):
+        return replace(banner, shows_changes=_has_failed(session))
+    text = "since this session last ran. It continues with the new definition."
+    return replace(banner, also=(AGENT_CHANGED, text), shows_changes=True)
 
 
 def _about_call(context: SessionContext, open_calls: list[ToolCall]) -> Banner:
