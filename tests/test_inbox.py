@@ -248,7 +248,8 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     text = text_of(desk)
     assert "Issue refund moves money asked 9 min ago · expires in 53 min" in text
     assert (
-        "Maria Santos “Is my windscreen covered by POL-7?” lookup_policy policy POL-7, status active" in text
+        "Maria Santos “Is my windscreen covered by POL-7?” lookup_policy policy: POL-7, status: active"
+        in text
     )
     assert "Claim CLM-1042 Amount 120" in text
     assert re.search(
@@ -269,7 +270,7 @@ def test_what_the_agent_noted_for_itself_is_no_finding(desk):
     history.rest("waiting", waiting_for="approval")
     text = text_of(desk)
     # In an order of the database's own: PostgreSQL stores the keys of JSON sorted.
-    assert all(fact in text for fact in ("lookup_policy ", "policy POL-7", "active yes", "limit 500.0"))
+    assert all(fact in text for fact in ("lookup_policy ", "policy: POL-7", "active: yes", "limit: 500.0"))
     assert "Noted." not in text
 
 
@@ -302,8 +303,8 @@ def test_a_finding_that_a_person_corrected_is_the_one_that_the_model_read(desk):
     correct(session, "tool", '{"policy": "POL-7", "status": "lapsed", "limit": 80.0}', rewind=True)
     refunding_after(go_on(session))
     text = text_of(desk)
-    assert "lookup_policy policy POL-7, status lapsed, limit 80.0 (corrected by sue) Claim" in text
-    assert "status active" not in text
+    assert "lookup_policy policy: POL-7, status: lapsed, limit: 80.0 (corrected by sue) Claim" in text
+    assert "status: active" not in text
     correct(session, "tool", "It is in arrears.", rewind=True)
     refunding_after(go_on(session))
     assert "lookup_policy It is in arrears. (corrected by sue) Claim" in text_of(desk)
@@ -335,7 +336,7 @@ def test_what_is_hidden_stays_hidden_in_a_corrected_finding(desk, settings):
     correct(session, "tool", r'{"policy": "POL\u002d7", "status": "lapsed", "limit": 80.0}', rewind=True)
     refunding_after(go_on(session))
     text = text_of(desk)
-    assert "policy ••••, status lapsed" in text
+    assert "policy: ••••, status: lapsed" in text
     assert "80.0" not in text
     assert "d7" not in re.sub(r"[0-9a-f-]{36,}", "", text)
 
@@ -347,7 +348,7 @@ def test_findings_are_about_what_the_call_is_about(desk):
         history.lookup(policy)
     session = refunding_after(history, policy="POL-7")
     text = text_of(desk)
-    assert "lookup_policy policy POL-7, status active Claim" in text
+    assert "lookup_policy policy: POL-7, status: active Claim" in text
     assert "POL-9" not in text
     Session.objects.filter(pk=session.pk).delete()
     history = builders.looked_up()
@@ -355,7 +356,10 @@ def test_findings_are_about_what_the_call_is_about(desk):
         history.lookup(policy)
     refunding_after(history, policy="none of them")
     text = text_of(desk)
-    assert "lookup_policy policy POL-8, status active lookup_policy policy POL-9, status active Claim" in text
+    assert (
+        "lookup_policy policy: POL-8, status: active lookup_policy policy: POL-9, status: active Claim"
+        in text
+    )
 
 
 def test_what_is_hidden_stays_hidden_in_the_words_and_the_findings(desk, settings):

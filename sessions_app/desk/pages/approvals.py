@@ -94,7 +94,10 @@ def read_cards(
     approvals = context.mask.rows(originals)
     load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
-    evidence = evidence_of([(row.session.current_branch, row.call) for row in originals], context.mask)
+    formats = {request.call.pk: _formats(request, context.mask) for request in requests}
+    evidence = evidence_of(
+        [(row.session.current_branch, row.call) for row in originals], context.mask, formats
+    )
     return {
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
         for card in cards(requests, context.mask, typed, in_batch=typed is not None)
@@ -129,7 +132,7 @@ def _card(
     tool = published_tool(agent, request.call.tool, mask)
     schema: dict[str, Any] = tool.get("parameters") or {}
     policy: dict[str, Any] = tool.get("policy") or {}
-    formats: dict[str, str] = policy.get("formats") or {}
+    formats = _formats(request, mask)
     arguments = approval.arguments if approval.edited is None else approval.edited
     rows = fields(approval.arguments, schema, typed, edited=approval.edited, prefix=prefix, formats=formats)
     return Card(
@@ -149,6 +152,13 @@ def _card(
         earlier=earlier,
         in_batch=in_batch,
     )
+
+
+def _formats(request: Request, mask: Mask) -> Mapping[str, str]:
+    """Those of the call's arguments, by its tool's policy."""
+    tool = published_tool(request.session.registered_agent, request.call.tool, mask)
+    formats: Mapping[str, str] = (tool.get("policy") or {}).get("formats") or {}
+    return formats
 
 
 def _sum(rows: Sequence[Field], formats: Mapping[str, str]) -> Sum | None:

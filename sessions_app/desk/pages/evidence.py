@@ -16,7 +16,8 @@ from agentstate.names import MEMORY_TOOLS
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.typed import read_json
-from sessions_app.desk.pages import replacements
+from sessions_app.desk.pages import excerpts, replacements
+from sessions_app.desk.pages.excerpts import Excerpt
 from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.values import readable
 from sessions_app.history.staff_notes import note_places
@@ -26,28 +27,29 @@ from sessions_app.wording import shorten
 # So many positions before a call are looked at: some sixty steps for the customer's words, some eight for findings.
 WORDS_WITHIN, FINDINGS_WITHIN = 400, 50
 FINDINGS = 2
+# Characters that a card shows of the words and of a finding; the rest is opened.
+WORDS_SHOWN, FINDING_SHOWN = 480, 320
 # Characters of a result, or of a call's arguments, as JSON text; a longer one is not read.
 LONGEST_READ = 5_000
-SHOWN = 160
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``text`` is the tool's result in a few words, masked; ``corrected`` says by whom it was, "" if it was not."""
+    """``text`` is the tool's result, masked; ``corrected`` says by whom it was, "" if it was not."""
 
     tool: str
-    text: str
+    text: Excerpt
     corrected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """``words`` are the customer's, or of the ``author`` among the staff; "" where there are none near the call.
+    """``words`` are the customer's, or of the ``author`` among the staff; empty where there are none near the call.
 
     ``corrected`` says by whom the words were corrected, "" if they were not.
     """
 
-    words: str = ""
+    words: Excerpt = field(default_factory=Excerpt)
     author: str = ""
     corrected: str = ""
     findings: list[Finding] = field(default_factory=list)
@@ -66,8 +68,13 @@ class _Row:
     values: frozenset[str] = frozenset()
 
 
-def of_calls(places: Sequence[Place], mask: Mask) -> dict[int, Evidence]:
-    """By the keys of the calls, which are not masked: findings are chosen by the values of their arguments."""
+def of_calls(
+    places: Sequence[Place], mask: Mask, formats: Mapping[int, Mapping[str, str]] | None = None
+) -> dict[int, Evidence]:
+    """By the keys of the calls, which are not masked: findings are chosen by the values of their arguments.
+
+    :param formats: By the keys of the calls, the formats of their arguments: a finding with the same key has the same.
+    """
     after: dict[Branch, int] = {}
     for branch, call in places:
         after[branch] = min(after.get(branch, call.position), call.position - WORDS_WITHIN)
@@ -79,16 +86,17 @@ def of_calls(places: Sequence[Place], mask: Mask) -> dict[int, Evidence]:
     calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups(), FINDINGS_WITHIN)}
     texts = _texts((row.pk for rows in words.values() for row in rows), mask)
     findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
+    of_each = formats or {}
     return {
         call.pk: Evidence(
             *_words(words[call.pk], texts, replaced[branch.pk], call),
-            _corrected(calls[call.pk], findings, replaced[branch.pk], call),
+            _corrected(calls[call.pk], findings, replaced[branch.pk], call, of_each.get(call.pk, {})),
         )
         for branch, call in places
     }
 
 
-def in_few_words(value: Any, limit: int = SHOWN) -> str:
+def in_few_words(value: Any, limit: int) -> str:
     """A stored value on one line: its documents, its facts (``status active, limit 500``), or its text."""
     shown = readable(value)
     if shown.documents:
@@ -177,18 +185,19 @@ def _texts(keys: Iterable[int], mask: Mask) -> Mapping[int, tuple[str, str]]:
 
 def _words(
     rows: Iterable[_Row], texts: Mapping[int, tuple[str, str]], replaced: Replacements, call: ToolCall
-) -> tuple[str, str, str]:
+) -> tuple[Excerpt, str, str]:
     """The last words, who of the staff wrote them, and who corrected them."""
     for row in rows:
         if row.pk in texts:
             text, author = texts[row.pk]
             correction = replaced.by_message.get(row.position)
             text = correction.text if correction else text
-            return shorten(" ".join(text.split()), 2 * SHOWN), author, _by(correction, call)
-    return "", "", ""
+            return excerpts.of_text(text, WORDS_SHOWN), author, _by(correction, call)
+    return Excerpt(), "", ""
 
 
-def _findings(keys: Iterable[int], mask: Mask) -> Mapping[int, Finding]:
+def _findings(keys: Iterable[int], mask: Mask) -> Mapping[int, ToolCall]:
+    """The calls, masked, of those whose result is not too long to be read."""
     as_text = Cast("result", TextField())
     rows: Any = (
         ToolCall.objects.filter(pk__in=set(keys))
@@ -196,20 +205,27 @@ def _findings(keys: Iterable[int], mask: Mask) -> Mapping[int, Finding]:
         .filter(length__lte=LONGEST_READ)
         .defer("state")
     )
-    return {row.pk: Finding(row.tool, in_few_words(row.result)) for row in mask.rows(rows)}
+    return {row.pk: row for row in mask.rows(rows)}
 
 
 def _corrected(
-    rows: Iterable[_Row], findings: Mapping[int, Finding], replaced: Replacements, call: ToolCall
+    rows: Iterable[_Row],
+    findings: Mapping[int, ToolCall],
+    replaced: Replacements,
+    call: ToolCall,
+    formats: Mapping[str, str],
 ) -> list[Finding]:
     """The findings of the rows, each as a person corrected it."""
     shown = []
     for row in rows:
         if correction := replaced.by_call.get(row.position):
-            text = in_few_words(_value(correction.text)) if len(correction.text) <= LONGEST_READ else "…"
+            is_short = len(correction.text) <= LONGEST_READ
+            value = _value(correction.text) if is_short else "…"
+            text = excerpts.of_value(value, FINDING_SHOWN, formats)
             shown.append(Finding(row.tool, text, _by(correction, call)))
         elif row.pk in findings:
-            shown.append(findings[row.pk])
+            text = excerpts.of_value(findings[row.pk].result, FINDING_SHOWN, formats)
+            shown.append(Finding(row.tool, text))
     return shown
 
 
