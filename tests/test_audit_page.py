@@ -73,7 +73,7 @@ def test_what_was_recorded_with_an_event_is_told_in_words(desk: Client) -> None:
         (
             "Seen: the customer of the session.",
             "It did not take effect: run again.",
-            "Allowed for the rest of the session.",
+            "Pre-approved for the rest of this session.",
             "To pause.",
             "Worker vm:7, attempt 2.",
             "From branch 1 to branch 2.",

@@ -147,9 +147,9 @@ def withdraw(
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
-    """Withdraw that a tool is allowed for the rest of the session: from the next step on, its calls need approval.
+    """Withdraw that a tool is pre-approved for the rest of the session: from the next step on, its calls need approval.
 
-    :raises NotFound: if the tool is not allowed for the rest of the session.
+    :raises NotFound: if the tool is not pre-approved for the rest of the session.
     """
     require(actor, WITHDRAW.permission)
     reason = optional_text("The reason", reason)
@@ -157,7 +157,7 @@ def withdraw(
     check(session, WITHDRAW)
     withdrawn, _ = Allowance.objects.filter(session=session, tool=tool).delete()
     if not withdrawn:
-        raise NotFound(f"{tool} is not allowed for the rest of this session.")
+        raise NotFound(f"{tool} is not pre-approved for the rest of this session.")
     return commit(session, WITHDRAW.event, actor, reason, {"tool": tool})
 
 

@@ -130,3 +130,28 @@ def place(checkpoint: Checkpoint) -> str:
         case Checkpoint.Kind.PREPARED:
             return f"inside step {checkpoint.step + 1}"
     return Checkpoint.Kind(checkpoint.kind).label
+
+
+@register.simple_tag
+def shown_field(field: Any, text: str) -> SafeString | str:
+    """What a field of an argument holds, as people write it: the script keeps it right while that is edited.
+
+    Without a field, the text.
+    """
+    if field is None:
+        return text
+    money = field.currency
+    attributes = (
+        format_html(
+            ' data-before="{}" data-after="{}" data-places="{}"', money.before, money.after, money.places
+        )
+        if money
+        else ""
+    )
+    return format_html(
+        '<span data-of="{}" data-requested="{}"{}>{}</span>',
+        field.input_name,
+        field.in_sentence,
+        attributes,
+        text,
+    )

@@ -101,16 +101,63 @@
     const digits = { minimumFractionDigits: Number(places), maximumFractionDigits: 20 };
     return before + Number(text).toLocaleString("en-US", digits) + after;
   }
-  document.addEventListener("input", (event) => {
-    if ("asked" in event.target.dataset) {
-      event.target.classList.toggle("changed", event.target.value !== event.target.dataset.asked);
-      const edited = $("[data-edited]", event.target.form);
-      if (edited) edited.hidden = !$(".changed", event.target.form);
-    }
-    // The button that pays names what will be paid.
-    const sum = event.target.form && event.target.name && $(`[data-sum-of="${CSS.escape(event.target.name)}"]`, event.target.form);
-    if (sum) sum.textContent = money(event.target.value, sum.dataset);
+  // A card says everywhere what will be sent: in its sentence, beside what was requested, and on its button.
+  function tell(field) {
+    const card = field.closest("[data-card], form.dialog");
+    if (!card || !field.name || !("asked" in field.dataset)) return;
+    const changed = field.value !== field.dataset.asked;
+    const typed = (dataset) => ("places" in dataset && money(field.value, dataset)) || field.value || "–";
+    field.classList.toggle("changed", changed);
+    const note = $("[data-if-changed]", field.parentElement);
+    if (note) note.hidden = !changed;
+    card.querySelectorAll(`[data-of="${CSS.escape(field.name)}"]`).forEach((shown) => {
+      shown.textContent = changed ? typed(shown.dataset) : shown.dataset.requested;
+      const argument = shown.closest("[data-argument]");
+      if (!argument) return;
+      argument.hidden = !changed && !field.dataset.asked;
+      const instead = shown.closest("ins");
+      instead.hidden = !changed;
+      if (instead.firstElementChild === instead.firstChild) instead.prepend("will run with ");
+      argument.classList.toggle("replaced-by", changed);
+    });
+    const sum = $(`[data-sum-of="${CSS.escape(field.name)}"]`, card);
+    if (sum) sum.textContent = money(field.value, sum.dataset);
+    const edited = $("[data-edited]", card);
+    if (edited) edited.hidden = !$(".changed", card);
+    if (card.ariaLabel) card.ariaLabel = card.ariaLabel.split(":")[0] + ": " + $(".what", card).textContent;
+  }
+  document.addEventListener("input", (event) => tell(event.target));
+
+  // What a person has changed in a card is as it was requested again, and its fields are closed.
+  function discard(edit) {
+    let changed = false;
+    edit.querySelectorAll("input, textarea, select").forEach((field) => {
+      const before = [field.value, field.checked].join();
+      if ("asked" in field.dataset) field.value = field.dataset.asked;
+      else { field.value = field.defaultValue; field.checked = field.defaultChecked; }
+      if (before === [field.value, field.checked].join()) return;
+      changed = true;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+    edit.open = false;
+    $("summary", edit).focus();
+    if (changed) $("#announce").textContent = "Edit discarded. The arguments are as they were requested again.";
+  }
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-discard]")) return;
+    event.preventDefault();
+    discard(event.target.closest("details.edit"));
   });
+
+  // The button of a decision is named by the outcome that is chosen.
+  function nameButton(form) {
+    const chosen = $("input[name=decision]:checked", form);
+    const name = chosen && $(`[data-if-${CSS.escape(chosen.value)}]`, form);
+    if (name) name.textContent = name.getAttribute(`data-if-${chosen.value}`);
+  }
+  document.addEventListener("change", (event) => { if (event.target.name === "decision") nameButton(event.target.form); });
+  document.addEventListener("htmx:load", (event) => { const form = event.detail.elt.closest("form.dialog") || $("form.dialog", event.detail.elt); if (form) nameButton(form); });
+  document.querySelectorAll("form.dialog").forEach(nameButton);
 
   // Who opens the fields of a card goes on in the first of them, as with the key.
   document.addEventListener("click", (event) => {
@@ -147,23 +194,12 @@
     if (next) next.focus();
   }
 
-  // Escape gives up an edit that is open within a card, as it closes a dialog, and says so if something was changed.
+  // Escape gives up an edit that is open within a card, as it closes a dialog.
   document.addEventListener("keydown", (event) => {
     const edit = event.key === "Escape" && event.target.closest("details.edit[open]");
     if (!edit) return;
     event.preventDefault();
-    let changed = false;
-    edit.querySelectorAll("input, textarea, select").forEach((field) => {
-      const before = [field.value, field.checked].join();
-      if (field.matches("select")) [...field.options].forEach((option) => { option.selected = option.defaultSelected; });
-      else { field.value = field.defaultValue; field.checked = field.defaultChecked; }
-      if (before === [field.value, field.checked].join()) return;
-      changed = true;
-      field.dispatchEvent(new Event("input", { bubbles: true }));
-    });
-    edit.open = false;
-    $("summary", edit).focus();
-    if (changed) $("#announce").textContent = "Edit cancelled. What you had changed is as it was requested again.";
+    discard(edit);
   });
 
   // Keys. A row, a step or an approval is chosen by focus.

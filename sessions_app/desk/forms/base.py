@@ -3,7 +3,8 @@
 `run` may raise any `ActionError`; the view shows it on the same form, so nothing that was typed is lost.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django import forms
 
@@ -26,12 +27,14 @@ class ActionForm(forms.Form):
     ``heading`` and ``button`` may be others than the action's where the form does more. ``second_button`` is the label
     of another button; the first one then sends the form with the parameter `FIRST`. "" for none. ``pays`` says that the
     button names the sum that the call moves, if it moves one, and ``button_end`` what follows the sum there.
+    ``button_names`` are the names that a script gives the button, by the chosen value of the field ``decision``.
     """
 
     details = ""
     second_button = ""
     pays = False
     button_end = ""
+    button_names: ClassVar[Mapping[str, str]] = {}
     impossible = ""  # why there is nothing to do, where the action's rule cannot tell
 
     version = Key()

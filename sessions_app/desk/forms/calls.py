@@ -12,6 +12,7 @@ from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.edited import edited_arguments, typed_arguments
 from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
+    BUTTON_NAMES,
     DECISIONS,
     message_field,
     outcome,
@@ -24,6 +25,8 @@ from sessions_app.desk.pages.earlier_effects import Request
 from sessions_app.desk.pages.session import consequences
 from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.models import Approval, Session, ToolCall
+
+CONTINUES = "and continue with the new definition"
 
 
 class CallForm(ActionForm):
@@ -78,12 +81,20 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
     pays = True
 
     fingerprint = forms.CharField(widget=forms.HiddenInput, max_length=64)
-    for_session = forms.BooleanField(required=False, label="Allow this tool for the rest of the session")
+    for_session = forms.BooleanField(
+        required=False, label="Pre-approve this tool for the rest of this session"
+    )
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.button_end = "and continue with the new definition" if self.session.new_definition else ""
+        self.button_end = CONTINUES if self.session.new_definition else ""
+
+    def read_details(self) -> dict[str, Any]:
+        details = super().read_details()
+        tool = details["call"].tool
+        self.fields["for_session"].label = f"Pre-approve {tool} for the rest of this session"
+        return details
 
     def run(self) -> Session:
         approvals_of_call = Approval.objects.select_related("call").filter(
@@ -129,7 +140,8 @@ class RejectForm(CallForm):
 class DecideForm(ContinuingForm, CallForm):
     decides = True
     details = "session/_dialog_decide.html"
-    button_if_changed = "Decide and continue with the new definition"
+    button_if_changed = DECIDE.button
+    button_names = BUTTON_NAMES
 
     decision = forms.ChoiceField(
         choices=DECISIONS,
@@ -139,6 +151,10 @@ class DecideForm(ContinuingForm, CallForm):
     text = result_field()
     message = message_field()
     reason = ReasonForm.base_fields["reason"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.button_end = CONTINUES if self.session.new_definition else ""
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

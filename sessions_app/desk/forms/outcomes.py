@@ -16,6 +16,13 @@ DECISIONS = [
     (DoubtDecision.AGAIN.value, "It did not: run again"),
     (DoubtDecision.SKIP.value, "Skip, and tell the agent"),
 ]
+# What the button does, by what is chosen.
+BUTTON_NAMES = {
+    DoubtDecision.RESULT.value: "Record result",
+    DoubtDecision.NOTHING.value: "Record outcome",
+    DoubtDecision.AGAIN.value: "Run again",
+    DoubtDecision.SKIP.value: "Skip",
+}
 NO_MESSAGE = "Write what the agent is told instead of a result."
 NOT_NOTHING = "It returns nothing, but a result is written here. Choose one."
 RESULT_HELP = "What the tool returned, as text or as JSON."

@@ -16,7 +16,7 @@ from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import published_tool, summary
+from sessions_app.desk.pages.summary import parts, published_tool
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
@@ -47,10 +47,18 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
+class SentencePart:
+    """``field`` is that of the argument which the text shows, for the page to keep it right; None for other words."""
+
+    text: str
+    field: Field | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
     """An open approval, with all that is needed to decide it.
 
-    summary: what the call does, with the arguments that were asked for or that a person sent before.
+    sentence: what the call does, with the arguments that would run: as they were asked for, or as a person edited them.
     fingerprint: for who may decide it only.
     agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
     new_definition: the agent's definition, if it has changed since the session last ran.
@@ -62,7 +70,7 @@ class Card:
     fingerprint: str
     session: Session
     agent_title: str
-    summary: str
+    sentence: list[SentencePart]
     effect: str
     fields: list[Field]
     editable: bool
@@ -73,6 +81,11 @@ class Card:
     earlier: Earlier = field(default_factory=Earlier)
     evidence: Evidence = field(default_factory=Evidence)
     in_batch: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The sentence as one text."""
+        return "".join(part.text for part in self.sentence)
 
     @property
     def edited(self) -> bool:
@@ -141,7 +154,7 @@ def _card(
         fingerprint=shown_fingerprint(approval),
         session=session,
         agent_title=agent_title(session),
-        summary=summary(agent, request.call.tool, arguments, mask),
+        sentence=_sentence(tool, request.call.tool, arguments, rows),
         effect=str(policy.get("effect") or ""),
         fields=rows,
         editable=bool(tool),
@@ -152,6 +165,16 @@ def _card(
         earlier=earlier,
         in_batch=in_batch,
     )
+
+
+def _sentence(
+    tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any], rows: Sequence[Field]
+) -> list[SentencePart]:
+    by_name = {row.name: row for row in rows}
+    typed = {row.name: row.shown for row in rows if row.changed}
+    return [
+        SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)
+    ]
 
 
 def _formats(request: Request, mask: Mask) -> Mapping[str, str]:

@@ -14,9 +14,12 @@ from sessions_app.access.typed import (
     with_line_ends_of,
     with_plain_line_ends,
 )
-from sessions_app.desk.pages.formats import formatted
+from sessions_app.desk.pages.formats import Currency, currency, formatted
+from sessions_app.wording import shorten
 
 PREFIX = "arg-"
+# Characters of one argument in the sentence about a call.
+LONGEST_IN_SENTENCE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Field:
     default: what the tool uses for an argument that the agent left out; "" for one that it asked for.
     choices: what the schema allows, for yesno and choice.
     shown, shown_requested, shown_default: each as people write it, by the format of the tool's policy.
+    currency: of an argument that the policy formats as money.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Field:
     shown_requested: str = ""
     default: str = ""
     shown_default: str = ""
+    currency: Currency | None = None
 
     @property
     def input_name(self) -> str:
@@ -51,6 +56,11 @@ class Field:
     def unchanged(self) -> str:
         """What is in the field where nobody has changed the argument."""
         return self.requested or self.default
+
+    @property
+    def in_sentence(self) -> str:
+        """As the sentence about the call shows the argument where nobody has changed it."""
+        return shorten(self.shown_requested or self.shown_default or "–", LONGEST_IN_SENTENCE)
 
     @property
     def changed(self) -> bool:
@@ -119,6 +129,7 @@ def fields(
                 _shown(kind, requested, format),
                 default,
                 _shown(kind, default, format),
+                currency(format),
             )
         )
     return result

@@ -10,12 +10,11 @@ from string import Formatter
 from typing import Any
 
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.arguments import defaults_of, label, with_hidden_defaults
+from sessions_app.desk.pages.arguments import LONGEST_IN_SENTENCE, defaults_of, label, with_hidden_defaults
 from sessions_app.desk.pages.formats import formatted
 from sessions_app.models import RegisteredAgent, ToolCall
 from sessions_app.wording import shorten
 
-_LONGEST = 80
 _LONGEST_FACTS = 160
 
 
@@ -26,6 +25,14 @@ class ShownArgument:
     label: str
     value: Any
     is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the line: ``text``, and the name of the ``argument`` that it shows, "" for the words in between."""
+
+    text: str
+    argument: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +89,35 @@ def shown_arguments(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> li
 
 
 def _line(tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
+    return "".join(part.text for part in parts(tool, name, arguments))
+
+
+def parts(
+    tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any], typed: Mapping[str, str] | None = None
+) -> list[Part]:
+    """The line in its parts, by what is published of the tool.
+
+    :param typed: Arguments that a person has changed, as they are shown.
+    """
     policy = tool.get("policy") or {}
     template = str(policy.get("summary") or "")
     if not template:
-        return name.replace("_", " ").strip().capitalize() or name
+        return [Part(name.replace("_", " ").strip().capitalize() or name)]
     formats = policy.get("formats") or {}
     values = {**defaults_of(tool.get("parameters") or {}), **arguments}
-    return "".join(
-        literal + ("" if name is None else _shown(values.get(name), formats.get(name, "text")))
-        for literal, name, _, _ in Formatter().parse(template)
-    )
+    shown = []
+    for literal, argument, _, _ in Formatter().parse(template):
+        if literal:
+            shown.append(Part(literal))
+        if argument is not None:
+            changed = (typed or {}).get(argument)
+            text = _shown(values.get(argument), formats.get(argument, "text"))
+            shown.append(
+                Part(text if changed is None else shorten(changed or "–", LONGEST_IN_SENTENCE), argument)
+            )
+    return shown
 
 
 def _shown(value: Any, format: str) -> str:
     """The argument as text; a dash for one that the call leaves out and that has no default."""
-    return "–" if value is None else shorten(formatted(value, format), _LONGEST)
+    return "–" if value is None else shorten(formatted(value, format), LONGEST_IN_SENTENCE)

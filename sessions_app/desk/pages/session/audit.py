@@ -34,7 +34,7 @@ class AuditRow:
             _DECISIONS.get(str(data.get("decision")), ""),
             f"To {data['request']}." if data.get("request") else "",
             f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
-            "Allowed for the rest of the session." if data.get("for_session") else "",
+            "Pre-approved for the rest of this session." if data.get("for_session") else "",
             f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
             f"Bulk action {data['bulk']}." if data.get("bulk") else "",
         ]
