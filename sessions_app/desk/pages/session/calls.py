@@ -94,6 +94,13 @@ class CallItem:
         return self.row.ran_with
 
     @property
+    def error(self) -> str:
+        """Its error, "" where the note of its approval says it already: the words in which a person rejected it."""
+        error: str = self.row.error
+        said = self.approval.message if self.approval is not None else ""
+        return "" if self.row.status == CallStatus.REJECTED and said and said in error else error
+
+    @property
     def edited(self) -> bool:
         return bool(self.row.changed_arguments)
 

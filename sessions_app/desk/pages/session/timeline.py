@@ -270,8 +270,7 @@ class _Rows:
                 case Event() if row.kind == EventKind.RETRY and step is not None and step.failures:
                     step.retries.append(row)
                 case Event():
-                    failures = step.failures if step is not None else []
-                    items.append(EventItem.of(row, said_above=failures[-1].error if failures else ""))
+                    items.append(EventItem.of(row, said_above=step.said_of(row) if step is not None else ""))
         if step is not None and context is not None:
             step.take_state_of(context.session, context.now)
         return timeline_items.with_gaps(items)

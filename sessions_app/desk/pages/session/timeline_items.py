@@ -15,6 +15,7 @@ from sessions_app.finding import stuck
 from sessions_app.models import (
     Checkpoint,
     Event,
+    EventKind,
     Message,
     ModelCall,
     Phase,
@@ -75,6 +76,14 @@ class StepItem:
         self.next_phase = session.phase if session.phase in (Phase.ERROR, Phase.EXECUTING) else ""
         tone, _ = stuck.status_label(session, now)
         self.tone = tone if session.phase != Phase.DONE else "idle"
+
+    def said_of(self, event: Event) -> str:
+        """What the step shows of what an event tells: why a person rejected a call, or the last error."""
+        for call in self.calls:
+            if event.kind == EventKind.REJECTED and call.row.pk == event.data.get("call"):
+                message = call.approval.message if call.approval is not None else ""
+                return message if message == event.reason else ""
+        return self.failures[-1].error if self.failures else ""
 
     @property
     def began_at(self) -> datetime:
@@ -195,7 +204,7 @@ class EventItem:
 
     @classmethod
     def of(cls, row: Event, *, said_above: str = "") -> "EventItem":
-        """:param said_above: The error of the failed model call that the step above shows."""
+        """:param said_above: What the step above shows of it: see `StepItem.said_of`."""
         reason = "" if said_above and said_above in row.reason else row.reason
         return cls(row, row.position, row.created_at, reason)
 
