@@ -236,7 +236,7 @@ DECIDE = Action(
     rule=availability.decide,
     event=EventKind.DECIDED,
     title="Decide a call in doubt",
-    button="Decide",
+    button="Record outcome",
     done="Decided. The session continues.",
     done_later="Decided. The session continues once {when}.",
 )

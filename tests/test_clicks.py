@@ -109,7 +109,7 @@ def test_deciding_a_call_in_doubt_takes_three_clicks_with_a_look_at_its_session(
     story.press("button", "It took effect…")
     story.type("Result", "Paid, RF-7")
     story.type("Reason", "Seen on the account")
-    story.press("button", "Decide", within="dialog")
+    story.press("button", "Record result", within="dialog")
     expect(story.page.locator(".toast")).to_contain_text("Decided.")
     assert ToolCall.objects.get(tool="issue_refund").result == "Paid, RF-7"
     assert story.clicks == 3

@@ -79,7 +79,7 @@ def test_the_keyboard_goes_on_at_the_next_card_and_escape_gives_up_an_edit(page)
     expect(first.get_by_label("Amount", exact=True)).to_be_hidden()
     expect(first.locator("details.edit > summary")).to_be_focused()
     expect(first.get_by_label("Amount", exact=True)).to_have_value("120")
-    expect(page.locator("#announce")).to_contain_text("Edit cancelled.")
+    expect(page.locator("#announce")).to_contain_text("Edit discarded.")
     remaining = second.locator("[data-card]").get_attribute("id")
     page.keyboard.press("a")
     page.keyboard.press("Enter")
@@ -165,7 +165,7 @@ def test_a_call_in_doubt_is_decided_in_the_inbox_by_its_evidence(page):
     expect(dialog.get_by_label("Message to the agent")).to_be_hidden()
     dialog.get_by_label("Result", exact=True).fill("Paid, RF-7")
     dialog.get_by_label("Reason").fill("Seen on the account")
-    dialog.get_by_role("button", name="Decide").click()
+    dialog.get_by_role("button", name="Record result").click()
     expect(page.get_by_text("Nothing needs attention.")).to_be_visible()
     assert Session.objects.get(pk=session.pk).status == "queued"
 
@@ -205,3 +205,22 @@ def test_the_inbox_is_accessible_and_fits_the_screen(browser, live_server, width
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{address} is {wide} px too wide"
     context.close()
+
+
+def test_the_dialog_of_a_call_in_doubt_says_what_the_chosen_outcome_does_and_its_button_is_named_by_it(page):
+    builders.in_doubt(title="Letter")
+    page.goto("/inbox/")
+    page.get_by_role("button", name="Skip…").click()
+    dialog = page.get_by_role("dialog")
+    twice, nothing_runs = dialog.get_by_text("takes effect twice"), dialog.get_by_text("nothing runs")
+    expect(dialog.get_by_role("button", name="Skip", exact=True)).to_be_visible()
+    expect(twice).to_be_hidden()
+    expect(nothing_runs).to_be_visible()
+    dialog.get_by_label("It did not: run again").check()
+    expect(dialog.get_by_role("button", name="Run again", exact=True)).to_be_visible()
+    expect(twice).to_be_visible()
+    expect(nothing_runs).to_be_hidden()
+    dialog.get_by_label("It took effect, with this result").check()
+    dialog.get_by_role("button", name="Record result").click()
+    expect(dialog.get_by_label("Result", exact=True)).to_be_focused()
+    expect(dialog.get_by_role("button", name="Record result")).to_be_visible()

@@ -85,7 +85,7 @@ def test_a_call_in_doubt_is_decided_by_what_is_known_of_it(context):
     expect(dialog).to_contain_text("Refunded 50 EUR, reference RF-6")
     dialog.get_by_label("Result", exact=True).fill("Refunded 120 EUR, reference RF-7")
     dialog.get_by_label("Reason").fill("Seen on the account")
-    dialog.get_by_role("button", name="Decide").click()
+    dialog.get_by_role("button", name="Record result").click()
     expect(page.locator(".toast")).to_contain_text("Claim 2 · Issue refund · Decided.")
     call.refresh_from_db()
     assert (call.status, call.result, call.decided_by) == ("done", "Refunded 120 EUR, reference RF-7", "anna")

@@ -1,13 +1,15 @@
 """Resuming a session with calls in doubt: all of them are decided in the dialog, or nothing happens."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, Refused
-from sessions_app.models import Session, ToolCall
+from sessions_app.models import Session, ToolCall, Worker
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -197,3 +199,47 @@ def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hid
         assert "returned this on another occasion" in text
         assert "120" in text[text.index("another occasion") :]
         assert "DE00 1234" not in text
+
+
+def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(operator):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    page = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}&decision=skip").content.decode()
+    [label] = re.findall(r"<span (data-if-result[^>]*)>Record outcome</span>", page)
+    assert dict(re.findall(r'data-if-(\w+)="([^"]*)"', label)) == {
+        "result": "Record result",
+        "nothing": "Record outcome",
+        "again": "Run again",
+        "skip": "Skip",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "worker, sentence, warning",
+    [
+        ({"stopped_at": 0}, "it does nothing any more.", ""),
+        (
+            {"beat_at": 3600},
+            "is offline: its last heartbeat was 1 h ago.",
+            "Its worker may only have lost its connection:",
+        ),
+        ({}, "Worker host:7 is online.", "Its worker is online:"),
+        (None, "Worker host:7 is not known any more.", "Whether its worker still runs is not known:"),
+    ],
+)
+def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_call(
+    operator, worker, sentence, warning
+):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    ToolCall.objects.filter(pk=call.pk).update(worker="host:7")
+    if worker is not None:
+        times = {name: timezone.now() - timedelta(seconds=age) for name, age in worker.items()}
+        Worker.objects.create(name="host:7", **times)
+    page = operator.get(f"/sessions/{session.pk}/decide/?call={call.pk}&decision=again").content.decode()
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert sentence in text
+    assert "also while it counts as offline" not in text
+    assert ("may still finish the call" in text) is bool(warning)
+    assert warning in text

@@ -24,7 +24,7 @@ class Doubt:
 
     arguments: those that it ran with, by their titles and formats.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
-    may_still_end: that worker is not known to have stopped: it may still finish the call.
+    may_still_end: why that worker may still finish the call, as a sentence; "" where it is known to have stopped.
     tools_inside: the tools of an agent that runs inside the call, any of which may have taken effect.
     """
 
@@ -35,7 +35,7 @@ class Doubt:
     effect: str
     arguments: list[ShownArgument]
     worker: str
-    may_still_end: bool
+    may_still_end: str
     agent_problem: str
     new_definition: str
     tools_inside: list[str]
@@ -84,11 +84,14 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
     )
 
 
-def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, bool]:
+def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str]:
+    """What is known of the worker, and why it may still finish the call."""
     if worker is None:
-        return (f"Worker {name} is not known any more." if name else ""), True
+        known = f"Worker {name} is not known any more." if name else ""
+        return known, "Whether its worker still runs is not known: it may still finish the call too."
     if worker.stopped_at is not None:
-        return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it does nothing any more.", False
+        return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it does nothing any more.", ""
     if worker.beat_at >= workers.online_since(now):
-        return f"Worker {name} is online.", True
-    return f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}.", True
+        return f"Worker {name} is online.", "Its worker is online: it may still finish the call too."
+    offline = f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}."
+    return offline, "Its worker may only have lost its connection: then it may still finish the call too."
