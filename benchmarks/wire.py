@@ -3,6 +3,7 @@
 So all contenders are counted alike, whatever library they use.
 """
 
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from tools.services import free_port
 # Statements that are counted as none of their own.
 _FRAME = ("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET", "RESET")
 _WRITES = ("INSERT", "UPDATE", "DELETE", "MERGE")
+_WRITING_EXPRESSION = re.compile(rb"WITH \w+ AS \((INSERT|UPDATE|DELETE)\b")
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class _Connection:
     def _requests(self) -> None:
         with suppress(OSError):
             while data := self._client.recv(1 << 16):
+                # The answer to a statement with common table expressions does not say that they write.
+                self._has_written |= bool(_WRITING_EXPRESSION.search(data))
                 if not self._waits:
                     self._waits = True
                     self._counts.add("round_trips")

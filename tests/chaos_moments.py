@@ -5,6 +5,7 @@ appended at once, so that it outlives the process. The moments are
 
     claimed                 a worker has claimed the session
     inside METHOD           a journal's write is about to be committed: its transaction is open
+    before METHOD           the statement that is the whole of the commit is about to be sent
     after METHOD            it is committed
     ask NAME                a model was asked; the answer has not arrived
     enter TOOL              a tool was entered; nothing has happened yet
@@ -84,7 +85,7 @@ def watch() -> None:
 
     claim = leases.claim
     beat = leases.Heartbeat.beat
-    transaction = OrmJournal._transaction
+    transaction, statement = OrmJournal._transaction, OrmJournal._statement
 
     def claims(session_id: UUID, worker: str, now: datetime | None = None) -> leases.Claim | None:
         won = claim(session_id, worker, now)
@@ -101,6 +102,13 @@ def watch() -> None:
             yield
             if name := getattr(writing, "name", ""):
                 moment(str(journal.claim.session_id), "inside", name)
+
+    @contextmanager
+    def is_about_to_send(journal: OrmJournal) -> Iterator[None]:
+        if name := getattr(writing, "name", ""):
+            moment(str(journal.claim.session_id), "before", name)
+        with _in_transaction, statement(journal):
+            yield
 
     def noted(name: str) -> Callable[..., Any]:
         write = getattr(OrmJournal, name)
@@ -124,6 +132,7 @@ def watch() -> None:
     leases.claim = claims
     leases.Heartbeat.beat = beats  # type: ignore[method-assign, assignment]
     OrmJournal._transaction = is_about_to_commit  # type: ignore[method-assign, assignment]
+    OrmJournal._statement = is_about_to_send  # type: ignore[method-assign, assignment]
     for name in WRITES:
         setattr(OrmJournal, name, noted(name))
 

@@ -104,6 +104,11 @@ class DyingConnection(RunConnection):
                 faults.dead = True
                 raise Killed
 
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        with self.transaction():
+            yield
+
 
 # The agent: it looks and pays, pays again, and answers. What it says depends on the messages alone.
 

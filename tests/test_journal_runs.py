@@ -129,6 +129,11 @@ class DyingConnection(RunConnection):
                     self.death.adapter.fence()  # what still runs in this process may write no more
                 raise Killed
 
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        with self.transaction():
+            yield
+
 
 def dying_journal(adapter: Adapter, death: Death, say: str = "hi") -> Journal:
     """The session's journal, whose process will die."""

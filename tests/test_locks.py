@@ -18,7 +18,7 @@ from sessions_app.actions import bulk
 from sessions_app.desk.pages import bulk as bulk_pages
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import search_index
-from sessions_app.models import Approval, Event, Message, ModelCall, RegisteredAgent, Session, Status
+from sessions_app.models import Approval, Checkpoint, Event, Message, RegisteredAgent, Session, Status
 from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
@@ -394,11 +394,11 @@ def test_a_run_whose_transaction_postgresql_has_ended_stops_there_and_writes_not
         desk.agent(sample_agents.plain_talk)
         session = desk.start()
         with monkeypatch.context() as patch:
-            patch.setattr("sessions_app.runtime.step_rows.model_call", stops)
+            patch.setattr("sessions_app.runtime.journal.end_run", stops)
             assert desk.drive(session) == "lost"
         left = fresh(session)
         assert (left.status, left.error) == (Status.RUNNING, "")
-        assert not ModelCall.objects.filter(branch__session=session).exists()
+        assert not Checkpoint.objects.filter(branch__session=session, kind="end").exists()
         assert desk.events(session) == ["started"]
         Session.objects.filter(pk=session.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         assert desk.run(session).status == Status.IDLE

@@ -1,8 +1,9 @@
 """The rows of a run's checkpoints: each holds what changed since the one before, and refers to it for the rest."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from agentstate.durable.records import NewCheckpoint
 from agentstate.durable.run_end import Finished
@@ -14,37 +15,41 @@ from sessions_app.runtime import statements
 Json = Any
 
 
+@dataclass(frozen=True, slots=True)
 class CheckpointRows:
-    """Inserts the checkpoints of one run, in the transaction that holds the fence.
+    """Inserts the checkpoints of one run. It is what the next checkpoint refers to of the last one.
 
-    Of the last checkpoint it keeps the position of each state key's last whole value, the position of the checkpoint
-    whose context holds, and the names of the tools.
+    keys: the position of each state key's last whole value.
+    context_at: the position of the checkpoint whose context holds.
+    tools: the names of the tools.
     """
 
-    def __init__(self, branch: Branch, restored: restore.Restored) -> None:
-        self._branch = branch
-        self._keys = dict(restored.keys)
-        self._context_at = restored.context_at
-        self._tools = restored.checkpoint.tools if restored.checkpoint else ()
+    branch_id: int
+    keys: Mapping[str, int]
+    context_at: int
+    tools: tuple[str, ...]
+
+    @classmethod
+    def behind(cls, branch: Branch, restored: restore.Restored) -> Self:
+        """What follows the checkpoint from which the run continues."""
+        tools = restored.checkpoint.tools if restored.checkpoint else ()
+        return cls(branch.id, restored.keys, restored.context_at, tools)
 
     def insert(
         self, new: NewCheckpoint, position: int, messages: Sequence[int], read: Sequence[int], at: datetime
-    ) -> None:
-        """Insert the checkpoint at `position`.
+    ) -> "CheckpointRows":
+        """Insert the checkpoint at `position`; returns what the next one refers to once this one is committed.
 
         :param messages: The positions of its new messages.
         :param read: The positions of the unread messages that it reads.
         """
-        context = None
+        context, context_at = None, self.context_at
         if new.context is not None:
             seen = [messages[-p - 1] if p < 0 else p for p in new.context] + [*read]
-            context, self._context_at = restore.ranges(seen), position
-        for key, change in new.state.items():
-            if "set" in change:
-                self._keys[key] = position
+            context, context_at = restore.ranges(seen), position
+        keys = {**self.keys, **{key: position for key, change in new.state.items() if "set" in change}}
         self._insert_values(position, new.state)
-        tools = list(new.tools) if new.tools != self._tools or new.kind == CheckpointKind.START else None
-        self._tools = new.tools
+        tools = list(new.tools) if new.tools != self.tools or new.kind == CheckpointKind.START else None
         outcome = None
         if new.kind == CheckpointKind.END and isinstance(new.run_end, Finished):
             outcome = {"final_answer": new.run_end.final_answer, "exit_reason": new.run_end.exit_reason}
@@ -52,14 +57,14 @@ class CheckpointRows:
             Checkpoint,
             [
                 {
-                    "branch_id": self._branch.id,
+                    "branch_id": self.branch_id,
                     "position": position,
                     "kind": new.kind,
                     "step": new.step,
                     "phase": new.progress.phase,
                     "context": context,
-                    "context_at": self._context_at,
-                    "keys": self._keys,
+                    "context_at": context_at,
+                    "keys": keys,
                     "counters": new.counters,
                     "tools": tools,
                     "outcome": outcome,
@@ -69,6 +74,7 @@ class CheckpointRows:
                 }
             ],
         )
+        return CheckpointRows(self.branch_id, keys, context_at, new.tools)
 
     def _insert_values(self, position: int, changes: Mapping[str, Mapping[str, Json]]) -> None:
         """The changed state keys of a checkpoint: ``{"set": value}`` or ``{"extend": items}``."""
@@ -76,7 +82,7 @@ class CheckpointRows:
             StateValue,
             [
                 {
-                    "branch_id": self._branch.id,
+                    "branch_id": self.branch_id,
                     "position": position,
                     "key": key,
                     "extends": "extend" in change,
@@ -85,3 +91,18 @@ class CheckpointRows:
                 for key, change in changes.items()
             ],
         )
+
+
+def positions_of(new: NewCheckpoint) -> int:
+    """How many positions it takes: its own, those of its messages, and that of the event of what it lost."""
+    return 1 + len(new.messages) + bool(new.lost)
+
+
+def is_rows_only(new: NewCheckpoint) -> bool:
+    """Whether the checkpoint is stored by inserts alone."""
+    return not (new.answered or new.run_end or new.lost or read_ids(new))
+
+
+def read_ids(new: NewCheckpoint) -> list[int]:
+    """The ids of the unread messages that the checkpoint names, as stored or as replaced."""
+    return [*(m.unread_id for m in new.messages if m.unread_id is not None), *new.replaced_unread]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from django.db import (
     DEFAULT_DB_ALIAS,
+    Error,
     InterfaceError,
     InternalError,
     OperationalError,
@@ -37,10 +38,29 @@ class RunConnection:
         :raises JournalUnavailable: if the database is unavailable or locked for too long, or has ended the
             transaction, which PostgreSQL does where a process stands still in one; nothing of it is stored then.
         """
+        with self._held(), transaction.atomic():
+            yield
+
+    @contextmanager
+    def statement(self) -> Iterator[None]:
+        """The run's connection for one statement that is a commit by itself. Other threads wait until it is executed.
+
+        :raises JournalUnavailable: as `transaction`.
+        """
+        with self._held():
+            try:
+                yield
+            except Error:
+                # It may be broken, and without a transaction Django does not look.
+                if not self._connection.in_atomic_block:
+                    self._connection.close()
+                raise
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
         with self.lock if threading.get_ident() == self._thread else self._shared():
             try:
-                with transaction.atomic():
-                    yield
+                yield
             # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
             except (OperationalError, InterfaceError, InternalError) as error:
                 raise JournalUnavailable(str(error)) from error

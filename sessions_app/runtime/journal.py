@@ -1,14 +1,10 @@
-"""The journal port on the ORM: what a run records, fenced by its session's epoch.
+"""The journal port on the ORM: what a run records, each time in one commit that is fenced by its session's epoch.
 
-Each write is one transaction that begins with `_fence`: an UPDATE of the session row with the claim's epoch in its
-WHERE clause. It locks the row, gives out positions, and returns stop requests and the number of unread messages. If it
-updates no row, the claim is over, and nothing is written. Tool threads write through the run's own connection, one at a
-time.
+Tool threads write through the run's own connection, one at a time.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,30 +31,29 @@ from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, Run
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
-from sessions_app.mirror.live import session_changed
 from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
 from sessions_app.runtime import statements, step_rows
-from sessions_app.runtime.checkpoint_rows import CheckpointRows
+from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, positions_of, read_ids
+from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
-from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run, progress_fields
+from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
 from sessions_app.runtime.leases import Claim
 
 Json = Any
+Written = tuple[CommittedCheckpoint, CheckpointRows]
 # While steps are shorter than this, lists are in the order of the changes only to within it. The end of a run, and what
 # people do, set `updated_at` in any case.
 UPDATED_AGAIN_AFTER = timedelta(seconds=5)
 
 
-class OrmJournal:
+class OrmJournal(FencedCommits):
     """The journal of one claim. Create it in the thread that drives the session, and `load` it before anything else."""
 
     def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.connection = RunConnection()
+        super().__init__(claim, RunConnection())
         self._session: Session
         self._branch: Branch
-        self._guard: EffectGuard
         self._updated_at: datetime
         self._checkpoints: CheckpointRows
         # Of the unfinished step: the position and result of each call that is done, by its id, and the ids by position.
@@ -69,12 +64,12 @@ class OrmJournal:
         with self._transaction():
             session = self.claim.read_session()
             self._session, self._branch = session, session.current_branch
-            self._updated_at = session.updated_at
+            self._updated_at, self._position = session.updated_at, session.position
             self._guard = EffectGuard(session)
             restored = restore.read(self._branch)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
             unread = tuple(UnreadMessage(row.pk, row.whole) for row in session.inbox.all())
-        self._checkpoints = CheckpointRows(self._branch, restored)
+        self._checkpoints = CheckpointRows.behind(self._branch, restored)
         self._remember_calls(restored.calls)
         return Snapshot(
             inputs=session.inputs,
@@ -90,50 +85,68 @@ class OrmJournal:
         )
 
     def checkpoint(self, new: NewCheckpoint) -> CommittedCheckpoint:
-        with self._transaction():
-            fence = self._fence(
-                _positions(new),
+        values = {"definition": new.definition, "attempt": 1, **self._updated(timezone.now())}
+        may_read = new.kind == CheckpointKind.STEP and new.read_unread
+        at_once = None
+        if is_rows_only(new):
+            at_once = self._at_once(
+                lambda fence: self._write_checkpoint(new, fence, fence.position),
+                positions_of(new),
                 new.progress,
-                definition=new.definition,
-                attempt=1,
-                **self._updated(timezone.now()),
+                values,
+                statements.Expected(self._position, all_read=may_read),
             )
+        if at_once is not None:
+            return self._committed(new, *at_once)
+        with self._transaction():
+            fence = self._fence(positions_of(new), new.progress, **values)
             unread: list[InboxMessage] = []
-            if fence.unread and new.kind == CheckpointKind.STEP and new.read_unread:
+            if fence.unread and may_read:
                 unread = self._unread(excluding=new)
                 if unread:
                     fence = self._fence(len(unread))
-            return self._write_checkpoint(new, fence, fence.position, unread)
+            written = self._write_checkpoint(new, fence, fence.position, unread)
+        return self._committed(new, fence, written)
 
     def reply(self, new: NewReply, checkpoint: NewCheckpoint | None = None) -> CommittedReply:
-        with self._transaction():
-            messages = [] if new.side_call else list(new.messages)
-            own_positions = 1 + len(messages) + len(new.calls)
-            before = _positions(checkpoint) if checkpoint else 0
-            also = {"definition": checkpoint.definition} if checkpoint else {}
-            also |= self._updated(new.ended_at)
-            fence = self._fence(before + own_positions, new.progress, attempt=1, **also)
-            with statements.together():
-                committed = None
-                if checkpoint is not None:
-                    committed = self._write_checkpoint(checkpoint, fence, fence.position - own_positions)
-                first = fence.position - own_positions + 1
-                step_rows.model_call(self._branch, first, new, replies=len(messages))
-                positions = tuple(range(first + 1, first + 1 + len(messages)))
-                self._insert(
-                    [(p, body, "", new.ended_at) for p, body in zip(positions, messages, strict=True)]
-                )
-                starts = new.start_calls and not (
-                    fence.stop_request or fence.breakpoints or self._guard.may_find_effects
-                )
-                calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at, starts=starts)
+        messages = [] if new.side_call else list(new.messages)
+        own_positions = 1 + len(messages) + len(new.calls)
+        before = positions_of(checkpoint) if checkpoint else 0
+        values: dict[str, Json] = {"definition": checkpoint.definition} if checkpoint else {}
+        values |= {"attempt": 1, **self._updated(new.ended_at)}
+
+        def write(fence: statements.Fence) -> tuple[tuple[int, ...], tuple[CallRecord, ...], Written | None]:
+            written = None
+            if checkpoint is not None:
+                written = self._write_checkpoint(checkpoint, fence, fence.position - own_positions)
+            first = fence.position - own_positions + 1
+            step_rows.model_call(self._branch, first, new, replies=len(messages))
+            positions = tuple(range(first + 1, first + 1 + len(messages)))
+            self._insert([(p, body, "", new.ended_at) for p, body in zip(positions, messages, strict=True)])
+            starts = new.start_calls and not (
+                fence.stop_request or fence.breakpoints or self._guard.may_find_effects
+            )
+            calls = self._plan(new.calls, first + 1 + len(messages), new.ended_at, starts=starts)
+            return positions, calls, written
+
+        expected = None
+        if checkpoint is None or is_rows_only(checkpoint):
+            may_start = new.start_calls and not self._guard.may_find_effects
+            expected = statements.Expected(self._position, undisturbed=may_start)
+        fence, (positions, calls, written) = self._commit(
+            write, before + own_positions, new.progress, values, expected
+        )
+        committed = self._committed(checkpoint, fence, written) if checkpoint and written else None
         self._remember_calls(calls)
         return CommittedReply(positions, calls, fence.signals(), committed)
 
     def plan(self, calls: Sequence[NewCall]) -> tuple[CallRecord, ...]:
-        with self._transaction():
-            fence = self._fence(len(calls))
-            planned = self._plan(calls, fence.position - len(calls) + 1, timezone.now())
+        now = timezone.now()
+        _, planned = self._commit(
+            lambda fence: self._plan(calls, fence.position - len(calls) + 1, now),
+            len(calls),
+            expected=statements.Expected(self._position),
+        )
         self._remember_calls(planned)
         return planned
 
@@ -148,22 +161,23 @@ class OrmJournal:
     def start_call(
         self, position: int, *, sent: dict[str, Json] | None, at: datetime, scope: EffectScope | None = None
     ) -> Signals:
-        with self._transaction():
-            fence = self._fence(0)
+        values = {
+            "status": CallState.STARTED,
+            "sent": sent,
+            "started_at": at,
+            "worker": self.claim.worker[:200],
+        }
+
+        def write(fence: statements.Fence) -> None:
             if scope is not None:
                 self._guard.check_start(position, sent, scope)
-            statements.update(
-                ToolCall,
-                {
-                    "status": CallState.STARTED,
-                    "sent": sent,
-                    "started_at": at,
-                    "worker": self.claim.worker[:200],
-                },
-                where={"branch_id": self._branch.id, "position": position},
-                raise_by_one="attempt",
-            )
-        return fence.signals()
+            where = {"branch_id": self._branch.id, "position": position}
+            statements.update(ToolCall, values, where=where, raise_by_one="attempt")
+
+        # In a line of forks it looks for effects once the session row is locked.
+        at_once = scope is None or not self._guard.is_in_line
+        expected = statements.Expected(undisturbed=scope is not None) if at_once else None
+        return self._commit(write, expected=expected)[0].signals()
 
     def check_claim(self) -> None:
         if timezone.now() < self.claim.lease_end:
@@ -174,23 +188,26 @@ class OrmJournal:
                 raise self.claim.is_over()
 
     def finish_call(self, position: int, end: CallEnd, progress: Progress | None = None) -> Signals:
-        with self._transaction():
-            fence = self._fence(0, progress, attempt=1)
-            values = {
-                "status": end.status,
-                "ended_at": end.ended_at,
-                "result": end.result,
-                "error": end.error,
-                "state": end.state,
-                "lossy": end.lossy,
-                "cached": end.cached,
-            }
+        values = {
+            "status": end.status,
+            "ended_at": end.ended_at,
+            "result": end.result,
+            "error": end.error,
+            "state": end.state,
+            "lossy": end.lossy,
+            "cached": end.cached,
+        }
+
+        def write(fence: statements.Fence) -> None:
             statements.update(ToolCall, values, where={"branch_id": self._branch.id, "position": position})
             if end.lossy and (kinds := step_rows.lost_types(end)):
                 tool = ToolCall.objects.values_list("tool", flat=True).get(
                     branch=self._branch, position=position
                 )
                 step_rows.lossy_results(self._session.agent, tool, kinds, end.ended_at)
+
+        expected = None if end.lossy else statements.Expected()
+        fence, _ = self._commit(write, 0, progress, {"attempt": 1}, expected)
         if end.status == CallState.DONE and position in self._call_ids:
             self._results[self._call_ids[position]] = (position, end.result)
         return fence.signals()
@@ -210,10 +227,14 @@ class OrmJournal:
     def thread_done(self) -> None:
         self.connection.close_others()
 
-    def _transaction(self) -> AbstractContextManager[None]:
-        return self.connection.transaction()
-
-    # Inside a transaction
+    def _committed(
+        self, new: NewCheckpoint, fence: statements.Fence, written: Written
+    ) -> CommittedCheckpoint:
+        """Remember what the next checkpoint refers to, now that this one is committed."""
+        committed, self._checkpoints = written
+        if new.kind != CheckpointKind.PREPARED:
+            self._results, self._call_ids = {}, {}
+        return replace(committed, signals=fence.signals())
 
     def _updated(self, now: datetime) -> dict[str, Json]:
         """`updated_at`, which is in the indexes of the lists, unless it was set a moment ago."""
@@ -222,17 +243,7 @@ class OrmJournal:
         self._updated_at = now
         return {"updated_at": now}
 
-    def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> statements.Fence:
-        """:raises LeaseLost: if the claim is over; heartbeats of it end too."""
-        if progress is not None:
-            values |= progress_fields(progress)
-        fence = statements.fence(self.claim.session_id, self.claim.epoch, positions, values)
-        if fence is None:
-            self.claim.lost.set()
-            raise self.claim.is_over()
-        session_changed(self.claim.session_id)
-        self._guard.is_in_line |= fence.line is not None
-        return fence
+    # Inside a commit
 
     def _write_checkpoint(
         self,
@@ -240,7 +251,7 @@ class OrmJournal:
         fence: statements.Fence,
         position: int,
         unread: Sequence[InboxMessage] = (),
-    ) -> CommittedCheckpoint:
+    ) -> Written:
         """Store the checkpoint at `position`, and in front of it what it lost, its messages and the unread ones."""
         now = timezone.now()
         first = position - len(unread) - len(new.messages)
@@ -249,24 +260,22 @@ class OrmJournal:
             step_rows.not_stored(self._session, self.claim.worker, new.lost, position=first - 1, at=now)
         self._store_messages(new, positions, now)
         read = self._read(unread, first + len(new.messages))
-        self._checkpoints.insert(new, position, positions, [message.position for message in read], now)
+        rows = self._checkpoints.insert(new, position, positions, [message.position for message in read], now)
         for answered in new.answered:
             self._unended_call(answered.position).update(
                 status=answered.status, error=answered.error, ended_at=now
             )
         status = ""
         if new.run_end is not None:
-            begins_turn = isinstance(new.run_end, Finished) and fence.unread > len(_read_ids(new))
+            begins_turn = isinstance(new.run_end, Finished) and fence.unread > len(read_ids(new))
             next_turn = new.next_turn if begins_turn else None
             status = str(
                 end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
             )
-        if new.kind != CheckpointKind.PREPARED:
-            self._results, self._call_ids = {}, {}
-        return CommittedCheckpoint(positions, fence.signals(), read, status)
+        return CommittedCheckpoint(positions, fence.signals(), read, status), rows
 
     def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
-        ids = _read_ids(new)
+        ids = read_ids(new)
         unread = InboxMessage.objects.select_related("author").in_bulk(ids) if ids else {}
         rows = []
         for position, message in zip(positions, new.messages, strict=True):
@@ -280,7 +289,7 @@ class OrmJournal:
             InboxMessage.objects.filter(pk__in=ids).delete()
 
     def _unread(self, excluding: NewCheckpoint) -> list[InboxMessage]:
-        own_ids = _read_ids(excluding)
+        own_ids = read_ids(excluding)
         rows = InboxMessage.objects.filter(session_id=self.claim.session_id).exclude(pk__in=own_ids)
         return list(rows.select_related("author"))
 
@@ -322,16 +331,6 @@ class OrmJournal:
             self._call_ids[call.position] = call.call_id
             if call.status == CallState.DONE:
                 self._results[call.call_id] = (call.position, call.result)
-
-
-def _positions(new: NewCheckpoint) -> int:
-    """How many positions it takes: its own, those of its messages, and that of the event of what it lost."""
-    return 1 + len(new.messages) + bool(new.lost)
-
-
-def _read_ids(new: NewCheckpoint) -> list[int]:
-    """The ids of the unread messages that the checkpoint names, as stored or as replaced."""
-    return [*(m.unread_id for m in new.messages if m.unread_id is not None), *new.replaced_unread]
 
 
 def _author(row: InboxMessage) -> str:

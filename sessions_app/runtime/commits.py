@@ -1,0 +1,108 @@
+"""The commits of a run: each is fenced by the epoch of its session, and writes all that it writes or nothing.
+
+A commit begins with the fence: an UPDATE of the session row with the claim's epoch in its WHERE clause. It locks the
+row, gives out positions, and returns stop requests and the number of unread messages. If it updates no row, the claim
+is over, and nothing is written.
+
+On SQLite a commit is a transaction. On PostgreSQL the commits of every step are one statement each, without BEGIN and
+COMMIT: one round trip, and no transaction that a process could leave open by standing still. What such a statement
+writes has to be known before the fence has returned anything, so it states in its WHERE clause what it takes for
+granted of the session row. Where that does not hold it writes nothing, and a transaction finds out what does.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from agentstate.durable.records import Progress
+from sessions_app.mirror.live import session_changed
+from sessions_app.runtime import statements
+from sessions_app.runtime.connection import RunConnection
+from sessions_app.runtime.effect_guard import EffectGuard
+from sessions_app.runtime.end_of_run import progress_fields
+from sessions_app.runtime.leases import Claim
+
+Json = Any
+T = TypeVar("T")
+
+
+class FencedCommits:
+    """The commits of one claim, on the connection of its run."""
+
+    def __init__(self, claim: Claim, connection: RunConnection) -> None:
+        self.claim = claim
+        self.connection = connection
+        self._guard: EffectGuard
+        # The last one that was given out, unless somebody else has taken one since.
+        self._position = 0
+
+    def _transaction(self) -> AbstractContextManager[None]:
+        return self.connection.transaction()
+
+    def _statement(self) -> AbstractContextManager[None]:
+        return self.connection.statement()
+
+    def _commit(
+        self,
+        write: Callable[[statements.Fence], T],
+        positions: int = 0,
+        progress: Progress | None = None,
+        values: dict[str, Json] | None = None,
+        expected: statements.Expected | None = None,
+    ) -> tuple[statements.Fence, T]:
+        """One commit of the fence and of what `write` stores behind it: by one statement where `expected` is given and
+        holds, else by a transaction. `write` may be called twice.
+        """
+        if expected is not None:
+            at_once = self._at_once(write, positions, progress, values or {}, expected)
+            if at_once is not None:
+                return at_once
+        with self._transaction():
+            fence = self._fence(positions, progress, **(values or {}))
+            with statements.together():
+                result = write(fence)
+        return fence, result
+
+    def _at_once(
+        self,
+        write: Callable[[statements.Fence], T],
+        positions: int,
+        progress: Progress | None,
+        values: dict[str, Json],
+        expected: statements.Expected,
+    ) -> tuple[statements.Fence, T] | None:
+        """As `_commit`, by one statement, which `write` is given the expected fence for. None if nothing was written:
+        where the claim is over, something else than `expected` holds, or the database has no such statements.
+        """
+        if not statements.is_one_statement():
+            return None
+        if progress is not None:
+            values = values | progress_fields(progress)
+        with self._statement():
+            with statements.collected() as writes:
+                result = write(statements.Fence((expected.position or 0) + positions, "", 0, None))
+            if not writes.are_few():
+                return None
+            fence = statements.fence_and_write(
+                self.claim.session_id, self.claim.epoch, positions, values, writes, expected
+            )
+            if fence is None:
+                return None
+            self._passed(fence)
+        return fence, result
+
+    def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> statements.Fence:
+        """:raises LeaseLost: if the claim is over; heartbeats of it end too."""
+        if progress is not None:
+            values |= progress_fields(progress)
+        fence = statements.fence(self.claim.session_id, self.claim.epoch, positions, values)
+        if fence is None:
+            self.claim.lost.set()
+            raise self.claim.is_over()
+        self._passed(fence)
+        return fence
+
+    def _passed(self, fence: statements.Fence) -> None:
+        self._position = fence.position
+        self._guard.is_in_line |= fence.line is not None
+        session_changed(self.claim.session_id)

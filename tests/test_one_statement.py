@@ -1,0 +1,253 @@
+"""A commit that is one statement of PostgreSQL writes all or nothing, whatever has happened to its session meanwhile.
+
+The tests of the journals, of runs that die and of workers that are stopped apply to these commits as to all others.
+Here are those that need two connections to a PostgreSQL of their own.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import DataError, connection
+from django.db.models import F
+
+from agentstate.durable.port import JournalUnavailable, LeaseLost
+from agentstate.durable.records import CallEnd, NewCall
+from agentstate.names import CallState
+from benchmarks.wire import counting
+from sessions_app.models import Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
+from sessions_app.runtime.commits import FencedCommits
+from sessions_app.runtime.journal import OrmJournal
+from tests.adapters import OrmAdapter
+from tests.chaos import database
+from tests.databases import connected
+from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
+from tools.services import wait_for
+
+pytestmark = pytest.mark.slow
+Json = Any
+TABLES: tuple[Any, ...] = (Message, ModelCall, ToolCall, Checkpoint, StateValue)
+
+
+@pytest.fixture(scope="module")
+def own_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
+) -> Iterator[str]:
+    url = request.getfixturevalue("postgres_server").new_database()
+    with django_db_blocker.unblock(), database(url):
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _use_it(own_database: str, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        yield
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Notes each commit that is a transaction, from then on."""
+    begun_ones: list[str] = []
+    transaction = FencedCommits._transaction
+
+    def noted(journal: FencedCommits) -> Any:
+        begun_ones.append("transaction")
+        return transaction(journal)
+
+    monkeypatch.setattr(FencedCommits, "_transaction", noted)
+    return begun_ones
+
+
+def rows(session: OrmAdapter) -> dict[str, list[dict[str, Json]]]:
+    """What is stored of the session."""
+    stored = {
+        model.__name__: list(model.objects.filter(branch__session_id=session.pk).order_by("pk").values())
+        for model in TABLES
+    }
+    return {**stored, "Session": list(Session.objects.filter(pk=session.pk).values())}
+
+
+def statuses(session: OrmAdapter) -> list[str]:
+    calls = ToolCall.objects.filter(branch__session_id=session.pk)
+    return list(calls.order_by("position").values_list("status", flat=True))
+
+
+def done(result: Json) -> CallEnd:
+    return CallEnd(CallState.DONE, AT, result)
+
+
+def while_it_waits(session: OrmAdapter, change: dict[str, Json], write: Callable[[], Any]) -> Any:
+    """Another connection changes the session's row, and commits that when `write` waits for its lock."""
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            sets = ", ".join(f"{name} = %s" for name in change)
+            cursor.execute(
+                f"UPDATE sessions_app_session SET {sets} WHERE id = %s", [*change.values(), session.pk]
+            )
+            pid = connection.connection.info.backend_pid
+
+            def waits() -> bool:
+                cursor.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [pid])
+                return bool(cursor.fetchone()[0])
+
+            def release() -> None:
+                try:
+                    wait_for(waits, "the commit to wait for the row")
+                finally:
+                    cursor.execute("COMMIT")
+
+            other.inc_thread_sharing()
+            releasing = threading.Thread(target=release)
+            releasing.start()
+            try:
+                return write()
+            finally:
+                releasing.join()
+    finally:
+        other.close()
+
+
+def test_a_step_is_two_commits_of_one_round_trip_each(
+    own_database: str, transactions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # `connected` leaves out the options of the address, and the proxy reads what is not encrypted.
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    monkeypatch.setenv("PGGSSENCMODE", "disable")
+    session = OrmAdapter()
+    with counting(own_database) as (url, counts), connected(url):
+        journal = begun(session)
+        transactions.clear()
+        for step in range(1, 4):
+            before = (counts.round_trips, counts.commits)
+            answer = journal.reply(
+                reply("Paying", calls=(pay(step),), start_calls=True),
+                checkpoint("step", f"said {step}", step=step),
+            )
+            journal.finish_call(answer.calls[0].position, done("paid"))
+            assert (counts.round_trips - before[0], counts.commits - before[1]) == (2, 2)
+    assert statuses(session) == ["done"] * 3
+    assert transactions == []
+
+
+def test_a_claim_that_ends_while_a_commit_waits_for_the_row_writes_nothing() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    answer = journal.reply(reply(calls=(pay(1),), start_calls=True))
+    epoch = session.fresh().epoch
+    position = answer.calls[0].position
+    before = rows(session)
+    for write in (
+        lambda: journal.finish_call(position, done("paid")),
+        lambda: journal.start_call(position, sent=None, at=AT),
+        lambda: journal.plan([pay(2)]),
+        lambda: journal.checkpoint(checkpoint("step", "late", step=1, state={"k": {"set": 1}})),
+        lambda: journal.reply(reply("late", calls=(pay(2),)), checkpoint("step", "late", step=1)),
+    ):
+        with pytest.raises(LeaseLost):
+            while_it_waits(session, {"epoch": epoch + 1}, write)
+        Session.objects.filter(pk=session.pk).update(epoch=epoch)
+        assert rows(session) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"stop_request": "pause"}, {"breakpoints": '[{"number": 1, "tool": "pay"}]'}],
+    ids=["a stop request", "a breakpoint"],
+)
+def test_what_people_ask_while_the_reply_waits_for_the_row_comes_before_its_calls(
+    change: dict[str, Json], transactions: list[str]
+) -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    transactions.clear()
+    answer = while_it_waits(
+        session, change, lambda: journal.reply(reply(calls=(pay(1), pay(2)), start_calls=True))
+    )
+    assert statuses(session) == ["planned", "planned"]
+    assert [call.status for call in answer.calls] == ["planned", "planned"]
+    assert transactions == ["transaction"]
+    assert ModelCall.objects.filter(branch__session_id=session.pk).count() == 1
+
+
+def test_positions_that_somebody_else_takes_meanwhile_are_left_to_them(transactions: list[str]) -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    journal.checkpoint(checkpoint("step", step=1, state={"k": {"set": 1}}, tools=("pay",)))
+    transactions.clear()
+    position = session.fresh().position
+    Session.objects.filter(pk=session.pk).update(position=F("position") + 3)
+    answer = journal.reply(
+        reply("Paying", calls=(pay(1),), start_calls=True),
+        checkpoint("step", step=2, state={"k": {"set": 2}}, tools=("pay", "look")),
+    )
+    assert transactions == ["transaction"]
+    call = ToolCall.objects.get(branch__session_id=session.pk)
+    assert (call.position, call.idempotency_key) == (position + 7, f"{session.pk}-{position + 7}")
+    assert answer.calls[0].position == position + 7
+    last = Checkpoint.objects.filter(branch__session_id=session.pk).latest("position")
+    assert (last.position, last.keys, last.tools) == (position + 4, {"k": position + 4}, ["pay", "look"])
+    assert statuses(session) == ["started"]
+    # From here on it knows again.
+    journal.finish_call(call.position, done("paid"))
+    journal.reply(reply("Done"), checkpoint("step", step=3, tools=("pay", "look")))
+    assert transactions == ["transaction"]
+
+
+def test_unread_messages_are_read_by_the_checkpoint_of_the_next_step(transactions: list[str]) -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    session.say("And now?")
+    transactions.clear()
+    committed = journal.checkpoint(checkpoint("step", step=1))
+    assert [message.body["content"] for message in committed.read] == [[{"text": "And now?"}]]
+    assert transactions == ["transaction"]
+
+
+def test_the_end_of_a_call_that_is_not_there_writes_nothing() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    before = rows(session)
+    with pytest.raises(LookupError):
+        journal.finish_call(99, done("paid"))
+    assert rows(session) == before
+
+
+def test_a_value_that_its_column_does_not_hold_is_refused_and_not_cut_off() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    before = rows(session)
+    with pytest.raises(DataError):
+        journal.reply(replace(reply("Hello"), name="n" * 101))
+    assert rows(session) == before
+    assert journal.reply(reply("Hello")).positions
+
+
+def test_a_reply_of_very_many_calls_is_stored_too(transactions: list[str]) -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    transactions.clear()
+    calls = tuple(NewCall(f"c{number}", "pay", {"n": number}) for number in range(250))
+    journal.reply(reply(calls=calls, start_calls=True))
+    assert statuses(session) == ["started"] * 250
+    assert transactions == ["transaction"]
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_that_it_failed() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    assert isinstance(journal, OrmJournal)
+    before = rows(session)
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.connection.info.backend_pid])
+    finally:
+        other.close()
+    with pytest.raises(JournalUnavailable):
+        journal.reply(reply("Hello"))
+    assert rows(session) == before
+    assert journal.reply(reply("Hello")).positions
