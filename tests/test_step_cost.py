@@ -15,6 +15,7 @@ from haystack.hooks import hook
 
 from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
+from sessions_app.models import Session
 from sessions_app.runtime import journal
 from tests import sample_agents
 from tests.adapters import OrmAdapter
@@ -162,3 +163,24 @@ def test_steps_in_quick_succession_leave_the_indexes_of_the_lists_alone(
     monkeypatch.setattr(journal, "UPDATED_AGAIN_AFTER", timedelta(seconds=seconds))
     step = third_step(calling("fast"))
     assert sum('"updated_at"' in sql for sql, _ in step) == updates
+
+
+def test_no_index_of_the_sessions_depends_on_what_each_step_changes() -> None:
+    """Where one does, PostgreSQL writes a new entry in every index of the table for each commit."""
+    step = third_step(calling("fast"))
+    changed = {
+        name
+        for sql, _ in step
+        for sets in re.findall(r'UPDATE "sessions_app_session" SET (.*?) WHERE', sql)
+        for name in re.findall(r'"?(\w+)"? = ', sets)
+    }
+    indexed = {
+        field.column
+        for field in Session._meta.concrete_fields
+        if getattr(field, "db_index", False) or field.unique
+    }
+    for index in Session._meta.indexes:
+        indexed |= {name.lstrip("-") for name in index.fields}
+        indexed |= set(index.condition.referenced_base_fields if index.condition else ())
+    assert {"position", "change", "phase", "totals"} <= changed
+    assert changed & indexed == set()

@@ -46,7 +46,7 @@ def queue_filter(key: str, now: datetime) -> Q:
     """Which sessions are in a queue."""
     match key:
         case "attention":
-            return Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR) | stuck.not_moving(now)
+            return Q(status=Status.WAITING) | Q(has_failed=True) | stuck.not_moving(now)
         case "running":
             return Q(status__in=(Status.RUNNING, Status.QUEUED))
         case "waiting":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import ExpressionWrapper, Q
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
@@ -147,6 +147,7 @@ def _allowed_phase_changes() -> Q:
 
 
 _BY_CAUSE = ["failure", "updated_at", "id"]
+_FAILED = ExpressionWrapper(Q(status=Status.IDLE, phase=Phase.ERROR), models.BooleanField())
 
 
 class Session(models.Model):
@@ -229,6 +230,10 @@ class Session(models.Model):
         default=dict, blank=True, help_text="Edges, seconds and tokens of the visible history."
     )
 
+    # For an index that does not depend on the phase: each commit of a run changes that (docs/performance.md).
+    has_failed = models.GeneratedField(
+        expression=_FAILED, output_field=models.BooleanField(), db_persist=True
+    )
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     updated_at = models.DateTimeField(default=timezone.now)
 
@@ -241,11 +246,7 @@ class Session(models.Model):
             models.Index(fields=["status", "next_run_at"], name="session_due"),
             models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
             models.Index(fields=["status", "-updated_at", "-id"], name="session_status_recent"),
-            models.Index(
-                fields=["-updated_at", "-id"],
-                condition=Q(status=Status.IDLE, phase=Phase.ERROR),
-                name="session_failed",
-            ),
+            models.Index(fields=["-updated_at", "-id"], condition=Q(has_failed=True), name="session_failed"),
             models.Index(fields=_BY_CAUSE, condition=Q(failure__isnull=False), name="session_failure"),
             models.Index(
                 fields=_BY_CAUSE, condition=Q(waiting_for=WaitingFor.CHANGED), name="session_changed"

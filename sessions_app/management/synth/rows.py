@@ -94,11 +94,12 @@ def _insert(model: type[Model], rows: list[list[Any]]) -> None:
 
 @cache
 def _fields(model: type[Model]) -> "tuple[models.Field[Any, Any], ...]":
-    """All but the keys that the database gives."""
+    """All but the keys that the database gives, and what it generates."""
     return tuple(
         field
         for field in model._meta.concrete_fields
-        if not isinstance(field, models.AutoField) or model._meta.model_name in WITH_KEYS
+        if not field.generated
+        and (not isinstance(field, models.AutoField) or model._meta.model_name in WITH_KEYS)
     )
 
 
