@@ -602,7 +602,7 @@ def test_an_allowance_is_withdrawn() -> None:
         "Too many of them",
         {"tool": "issue_refund"},
     )
-    with pytest.raises(NotFound, match="issue_refund is not allowed"):
+    with pytest.raises(NotFound, match="issue_refund is not pre-approved"):
         actions.withdraw(actor=ann, session_id=session.pk, tool="issue_refund")
 
 
