@@ -180,7 +180,7 @@ MESSAGE = Action(
     event=EventKind.MESSAGE,
     title="Send a message",
     button="Send",
-    done="Sent. The agent reads it at its next step.",
+    done="Sent.",
 )
 APPROVE = Action(
     key="approve",

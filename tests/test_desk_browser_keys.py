@@ -63,3 +63,12 @@ def test_on_the_page_of_a_dialog_no_other_dialog_opens_over_its_form(context):  
     tab.get_by_label("Reason").fill("The note was wrong")
     tab.keyboard.press("Control+Enter")
     expect(tab).to_have_url(re.compile(rf"/sessions/{session.pk}/$"))
+
+
+def test_the_help_about_keys_opens_over_the_page_and_is_closed_by_a_button(page):  # noqa: F811
+    page.goto("/")
+    page.keyboard.press("?")
+    expect(page.locator("#dialog h1")).to_have_text("Keys")
+    page.locator("#dialog").get_by_role("link", name="Close").click()
+    expect(page.locator("#dialog")).to_be_hidden()
+    expect(page).to_have_url("/inbox/")

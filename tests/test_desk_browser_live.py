@@ -76,6 +76,19 @@ def test_new_steps_below_is_said_only_where_a_step_came(page):  # noqa: F811
     expect(page.get_by_role("button", name="New steps below")).to_be_visible()
 
 
+def test_the_title_of_the_window_says_how_the_session_is_now(page):  # noqa: F811
+    history = builders.looked_up()
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    expect(page).to_have_title(f"{session} · Running · AgentState")
+    history.session.refresh_from_db()
+    history.reply("It is covered.")
+    history.end("It is covered.")
+    history.rest("idle")
+    poll(page)
+    expect(page).to_have_title(f"{session} · Done · AgentState")
+
+
 def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, live_server):
     session = builders.running()
     made = browser.new_context(base_url=live_server.url)

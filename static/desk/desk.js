@@ -90,6 +90,8 @@
   document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard(false); });
   document.addEventListener("htmx:afterOnLoad", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+  // Once there is a network again, what is live is asked for at once.
+  window.addEventListener("online", () => document.querySelectorAll("[data-live]").forEach((live) => htmx.trigger(live, "online")));
   if (fresh) {
     fresh.addEventListener("click", () => last().scrollIntoView({ block: "center" }));
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });

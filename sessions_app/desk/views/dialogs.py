@@ -201,4 +201,5 @@ def _last_events(context: SessionContext) -> list[Event]:
 @require_GET
 def keys(request: Request) -> HttpResponse:
     """The keyboard help, as a page."""
-    return render_page(request, "desk/keys.html#help" if wants_part(request) else "desk/keys.html", {})
+    part = wants_part(request)
+    return render_page(request, "desk/keys.html#help" if part else "desk/keys.html", {"part": part})
