@@ -91,7 +91,7 @@
   document.addEventListener("htmx:afterOnLoad", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
   // Once there is a network again, what is live is asked for at once.
-  window.addEventListener("online", () => document.querySelectorAll("[data-live]").forEach((live) => htmx.trigger(live, "online")));
+  window.addEventListener("online", () => document.querySelectorAll("[data-live]").forEach((live) => htmx.trigger(live, "network")));
   if (fresh) {
     fresh.addEventListener("click", () => last().scrollIntoView({ block: "center" }));
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });
