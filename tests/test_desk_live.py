@@ -52,7 +52,7 @@ def ask(desk: Client, address: str):
 )
 def test_how_often_a_page_asks_depends_on_the_state_and_a_closed_one_never_asks(desk, state, seconds):
     text = desk.get(f"/sessions/{builders.STATES[state]().pk}/").content.decode()
-    trigger = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s"', text, re.DOTALL)
+    trigger = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s, network"', text, re.DOTALL)
     assert (int(trigger[1]) if trigger else 0) == seconds
 
 

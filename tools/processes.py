@@ -34,7 +34,8 @@ class Process:
         self.command = command
         self.output = ""
         self._popen = subprocess.Popen(
-            [*dies_with_us("KILL"), *command],
+            # A shell that starts the tests in the background has them ignore Ctrl-C, which is inherited.
+            ["env", "--default-signal=INT", *dies_with_us("KILL"), *command],
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
