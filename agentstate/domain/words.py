@@ -20,8 +20,9 @@ def words_of(text: str) -> list[str]:
     """The words of the first 100,000 characters: lower case, without accents, letters and digits only."""
     text = text[:MOST_CHARACTERS].casefold()
     if not text.isascii():
-        letters = unicodedata.normalize("NFKD", text)
-        text = "".join(letter for letter in letters if not unicodedata.combining(letter))
+        text = unicodedata.normalize("NFKD", text)
+        for accent in filter(unicodedata.combining, set(text)):
+            text = text.replace(accent, "")
     return [word[:LONGEST_WORD] for word in re.findall(r"[^\W_]+", text)]
 
 

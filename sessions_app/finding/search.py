@@ -39,9 +39,8 @@ NEWEST = 2_000
 SHORTEST_BEGINNING = 3
 # Characters shown on each side of a match.
 AROUND = 80
-BETWEEN = (
-    " · "  # stands between the tool, the arguments, the error and the result of a call; it holds no word
-)
+# The fields of a call that are indexed besides its tool, and what stands between them, which holds no word.
+CALL_FIELDS, BETWEEN = ("sent", "arguments", "error", "result"), " · "
 # A tool's message is indexed with its call already, and an agent's instructions are in each of its sessions: neither is
 # indexed unless a person has written it.
 INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
@@ -203,7 +202,7 @@ def message_text(text: str, mask: Mask) -> str:
 
 def call_text(call: ToolCall, mask: Mask) -> str:
     """The text of a call that is indexed and searched."""
-    values = (mask.named(name, getattr(call, name)) for name in ("sent", "arguments", "error", "result"))
+    values = (mask.named(name, getattr(call, name)) for name in CALL_FIELDS)
     return BETWEEN.join(filter(None, [call.tool, *map(plain, values)]))
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from django.db import connection, transaction
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.db.models.expressions import RawSQL
 
 from agentstate.domain.words import words_of
@@ -23,6 +23,7 @@ from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_masking
 from sessions_app.finding.search import (
+    CALL_FIELDS,
     CALLS,
     INDEXED_MESSAGES,
     MESSAGES,
@@ -144,8 +145,7 @@ class _Postgres:
         if upto > mark:
             _move_mark(model, mark, upto)
         if model is Message:
-            insert = f"INSERT INTO {MESSAGES} VALUES (%s, %s::tsvector) ON CONFLICT DO NOTHING"  # noqa: S608
-            _execute_many(insert, [(pk, _tsvector(words)) for pk, words in ended])
+            self._insert(MESSAGES, "", ended)
             return
         self._insert_calls(ended, ended=True)
         self._insert_calls(still_open, ended=False)
@@ -158,8 +158,17 @@ class _Postgres:
             self._insert_calls(docs, ended=True)
 
     def _insert_calls(self, docs: list[Doc], *, ended: bool) -> None:
-        insert = f"INSERT INTO {CALLS} VALUES (%s, %s::tsvector, %s) ON CONFLICT DO NOTHING"  # noqa: S608
-        _execute_many(insert, [(key, _tsvector(words), ended) for key, words in docs])
+        self._insert(CALLS, f", {ended}", docs)
+
+    def _insert(self, table: str, values: str, docs: list[Doc]) -> None:
+        """All in one statement. `values`: of the other columns."""
+        if docs:
+            keys, texts = [pk for pk, _ in docs], [_tsvector(words) for _, words in docs]
+            _execute(
+                f"INSERT INTO {table} SELECT rowid, words::tsvector{values}"  # noqa: S608
+                " FROM unnest(%s::bigint[], %s::text[]) AS docs (rowid, words) ON CONFLICT DO NOTHING",
+                [keys, texts],
+            )
 
 
 def _add_messages(index: _Index) -> bool:
@@ -179,7 +188,7 @@ def _add_calls(index: _Index) -> bool:
         mask = Mask.configured()
         ended: list[Doc] = []
         still_open: list[Doc] = []
-        for call in ToolCall.objects.filter(pk__in=keys):
+        for call in _calls(keys):
             (ended if call.status in ENDED_CALL_STATES else still_open).extend(_docs_of_call(call, mask))
         with transaction.atomic():
             index.add(ToolCall, mark, keys[-1], ended, still_open)
@@ -199,11 +208,16 @@ def _close_calls(index: _Index) -> bool:
     )
     if ended:
         mask = Mask.configured()
-        docs = {call.pk: _docs_of_call(call, mask) for call in ToolCall.objects.filter(pk__in=ended)}
+        docs = {call.pk: _docs_of_call(call, mask) for call in _calls(ended)}
         with transaction.atomic():
             for pk in ended:
                 index.close(pk, docs.get(pk, []))
     return bool(ended)
+
+
+def _calls(keys: list[int]) -> QuerySet[ToolCall]:
+    """With the columns only that are indexed, and the status."""
+    return ToolCall.objects.filter(pk__in=keys).only("status", "tool", *CALL_FIELDS)
 
 
 def _docs_of_call(call: ToolCall, mask: Mask) -> list[Doc]:
@@ -217,10 +231,12 @@ def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
 
 def _tsvector(words: list[str]) -> str:
     """The words with their places. They consist of letters and digits, so nothing must be escaped."""
-    places: dict[str, list[str]] = {}
-    for place, word in enumerate(words, 1):
-        places.setdefault(word, []).append(str(min(place, _LAST_POSITION)))
-    return " ".join(f"'{word}':{','.join(numbers)}" for word, numbers in places.items())
+    lexemes: dict[str, str] = {}
+    for place, word in enumerate(words[:_LAST_POSITION], 1):
+        lexemes[word] = f"{lexemes[word]},{place}" if word in lexemes else f"'{word}':{place}"
+    for word in words[_LAST_POSITION:]:
+        lexemes.setdefault(word, f"'{word}':{_LAST_POSITION}")
+    return " ".join(lexemes.values())
 
 
 def _table(model: type[Model]) -> str:
@@ -238,7 +254,7 @@ def _move_mark(model: type[Model], before: int, after: int) -> bool:
     return _execute(move, [after, model._meta.model_name or "", before]) == 1
 
 
-def _execute(sql: str, params: Sequence[str | int] = ()) -> int:
+def _execute(sql: str, params: Sequence[str | int | list[int] | list[str]] = ()) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
@@ -248,8 +264,6 @@ def _execute_many(sql: str, rows: Iterable[Sequence[str | int]]) -> None:
     if rows := list(rows):
         with connection.cursor() as cursor:
             cursor.executemany(sql, rows)
-            # psycopg's executemany is a pipeline, after which PostgreSQL ends no idle transaction: this mends it.
-            cursor.execute("SELECT 1")
 
 
 def _column(sql: str, params: Sequence[str | int] = ()) -> list[int]:
