@@ -115,12 +115,11 @@ def test_deciding_a_call_in_doubt_takes_three_clicks_with_a_look_at_its_session(
     assert story.clicks == 3
 
 
-def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks_in_the_session_that_one_opens(story):
+def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks_from_the_list(story):
     session = builders.done(title="Windscreen")
     story.begin_at("/?queue=all")
     story.press("link", "Windscreen")
-    story.page.locator(".call details.more > summary").click()
-    story.press("link", "Correct its result")
+    story.press("link", "correct its result")
     story.type("What the model reads instead", '{"policy": "POL-7", "status": "lapsed"}')
     story.type("Reason", "It lapsed yesterday")
     story.press("button", "Save, rewind and resume", within="dialog")
@@ -132,7 +131,7 @@ def test_rewind_correct_run_on_compare_and_undo_takes_six_clicks_in_the_session_
     story.press("button", "Undo the repair", within="dialog")
     expect(story.page.locator("#session-head .pill")).to_have_text("Done")
     assert Session.objects.get(pk=session.pk).final_answer == "Yes, POL-7 covers your windscreen."
-    assert story.clicks == 1 + 6
+    assert story.clicks == 6
 
 
 def test_pausing_many_sessions_takes_four_clicks_and_resuming_them_two(story):
