@@ -56,22 +56,26 @@ class Installation:
         return cpu_seconds(server, with_ended=True) + sum(cpu_seconds(pid) for pid in of_server)
 
     @contextmanager
-    def web_server(self) -> Iterator[tuple[str, Process]]:
-        """Its address, and its process."""
+    def web_server(self, *, asgi: bool = False) -> Iterator[tuple[str, Process]]:
+        """Its address, and its process.
+
+        :param asgi: One that offers server-sent events.
+        """
         port = str(free_port())
         with TemporaryDirectory(prefix="agentstate-static-") as static:
             env = self.env | {"STATIC_ROOT": static}
             collected = run((*MANAGE, "collectstatic", "--noinput", "-v0"), env)
             assert collected.returncode == 0, collected.stderr
-            command = (
-                sys.executable,
-                "-m",
-                "waitress",
-                f"--listen={HOST}:{port}",
-                "agentstate.wsgi:application",
+            waitress = ("waitress", f"--listen={HOST}:{port}", "agentstate.wsgi:application")
+            uvicorn = (
+                "uvicorn",
+                f"--host={HOST}",
+                f"--port={port}",
+                "--no-access-log",
+                "agentstate.asgi:application",
             )
-            with running(command, env) as process:
-                process.wait_for_output("Serving on")
+            with running((sys.executable, "-m", *(uvicorn if asgi else waitress)), env) as process:
+                process.wait_for_output("running on|Serving on")
                 yield f"http://{HOST}:{port}", process
 
 

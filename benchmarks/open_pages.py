@@ -1,17 +1,29 @@
-"""Pages of sessions that are open, as a browser has them: each asks again as often as it says itself."""
+"""Pages of sessions that are open, as a browser has them: each asks again as often as it says itself.
+
+A page that may listen for news does: it asks when it is told, and by itself only every tenth second, like `desk.js`.
+"""
 
 import heapq
 import html
 import re
+import socket
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from selectors import EVENT_READ, DefaultSelector
+from urllib.parse import urlsplit
 
 import httpx
 
 CLIENTS = 16
 # What asks for news: the last item of the timeline, and the line that says who else has the session open.
 POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds>\d+)s')
+STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
+# How often a page that listens asks all the same.
+SLOWLY = 10.0
 # The beginning of each result of `benchmarks.workload`.
 RESULT = re.compile(r"\b(\d{8}) The policy")
 
@@ -19,54 +31,108 @@ RESULT = re.compile(r"\b(\d{8}) The policy")
 @dataclass(slots=True)
 class OpenPage:
     """
+    cookie: of the login that has the page open.
+    stream: the address at which it listens; "" where none is offered.
     shown: when the page first had the result of each call, by the call's number.
     """
 
     session: str
+    cookie: str
+    stream: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
     polls: dict[str, tuple[str, float]] = field(default_factory=dict)
     shown: dict[int, float] = field(default_factory=dict)
     requests: int = 0
 
     def open(self, client: httpx.Client) -> None:
-        self._read(client.get(f"/sessions/{self.session}/"))
+        self._read(client.get(f"/sessions/{self.session}/", headers={"Cookie": self.cookie}))
 
     def poll(self, client: httpx.Client, kind: str) -> None:
-        address, _ = self.polls[kind]
-        self._read(client.get(address, headers={"HX-Request": "true"}))
+        with self.lock:
+            address, _ = self.polls[kind]
+            self._read(client.get(address, headers={"HX-Request": "true", "Cookie": self.cookie}))
 
     def _read(self, response: httpx.Response) -> None:
         response.raise_for_status()
         self.requests += 1
         for number in RESULT.findall(response.text):
             self.shown.setdefault(int(number), time.time())
+        if stream := STREAM.search(response.text):
+            self.stream = html.unescape(stream["address"])
         for poll in POLLS.finditer(response.text):
             address = html.unescape(poll["address"])
             kind = address.partition("?")[0].rstrip("/").rpartition("/")[2]
-            self.polls[kind] = (address, float(poll["seconds"]))
+            every = float(poll["seconds"])
+            self.polls[kind] = (address, max(every, SLOWLY) if self.stream else every)
 
 
-def keep_open(address: str, cookie: tuple[str, str], pages: list[OpenPage], seconds: float) -> None:
-    """Let the pages poll for so long after they have been opened. Their first polls are spread evenly."""
-    name, value = cookie
+@contextmanager
+def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[float], None]]:
+    """The pages have been opened, and listen where they may; yields what lets them ask for so many seconds."""
     limits = httpx.Limits(max_connections=CLIENTS)
-    with (
-        httpx.Client(base_url=address, cookies={name: value}, timeout=60, limits=limits) as client,
-        ThreadPoolExecutor(CLIENTS) as threads,
-    ):
+    with ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=address, timeout=60, limits=limits))
+        threads = stack.enter_context(ThreadPoolExecutor(CLIENTS))
+        asked: list[Future[None]] = []
+
+        def ask(page: OpenPage, kind: str = "live") -> None:
+            asked.append(threads.submit(page.poll, client, kind))
+
+        def keep_open(seconds: float) -> None:
+            """Their first polls are spread evenly."""
+            begun = time.monotonic()
+            due = [
+                (begun + every * number / len(pages), number, kind)
+                for number, page in enumerate(pages)
+                for kind, (_, every) in page.polls.items()
+            ]
+            heapq.heapify(due)
+            while due and due[0][0] < begun + seconds:
+                at, number, kind = heapq.heappop(due)
+                time.sleep(max(0.0, at - time.monotonic()))
+                ask(pages[number], kind)
+                heapq.heappush(due, (at + pages[number].polls[kind][1], number, kind))
+            time.sleep(max(0.0, begun + seconds - time.monotonic()))
+            for poll in asked:
+                poll.result()
+
         list(threads.map(lambda page: page.open(client), pages))
-        begun = time.monotonic()
-        due = [
-            (begun + every * number / len(pages), number, kind)
-            for number, page in enumerate(pages)
-            for kind, (_, every) in page.polls.items()
-        ]
-        heapq.heapify(due)
-        polling = []
-        while due and due[0][0] < begun + seconds:
-            at, number, kind = heapq.heappop(due)
-            time.sleep(max(0.0, at - time.monotonic()))
-            page = pages[number]
-            polling.append(threads.submit(page.poll, client, kind))
-            heapq.heappush(due, (at + page.polls[kind][1], number, kind))
-        for poll in polling:
-            poll.result()
+        stack.enter_context(listening(address, pages, ask))
+        yield keep_open
+
+
+@contextmanager
+def listening(address: str, pages: Sequence[OpenPage], tell: Callable[[OpenPage], None]) -> Iterator[None]:
+    """The streams of all pages that are offered one are open; ``tell`` is called of each that has news."""
+    parts = urlsplit(address)
+    with ExitStack() as stack:
+        selector = stack.enter_context(DefaultSelector())
+        for page in pages:
+            if not page.stream:
+                continue
+            connection = stack.enter_context(socket.create_connection((parts.hostname, parts.port)))
+            request = f"GET {page.stream} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: {page.cookie}\r\n\r\n"
+            connection.sendall(request.encode())
+            selector.register(connection, EVENT_READ, page)
+        ended = threading.Event()
+        with ThreadPoolExecutor(1) as reader:
+            reading = reader.submit(_read_streams, selector, tell, ended)
+            try:
+                yield
+            finally:
+                ended.set()
+            reading.result()
+
+
+def _read_streams(
+    selector: DefaultSelector, tell: Callable[[OpenPage], None], ended: threading.Event
+) -> None:
+    """:raises ConnectionError: if one is refused, or ends."""
+    while not ended.is_set():
+        for key, _ in selector.select(0.1):
+            connection: socket.socket = key.fileobj  # type: ignore[assignment]
+            text = connection.recv(65536)
+            if not text or text.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")):
+                raise ConnectionError(f"A stream was refused or has ended: {text.decode()}")
+            if b"data: news" in text:
+                tell(key.data)

@@ -76,7 +76,7 @@ PARTS = {
     "live": Part(
         "Open pages",
         live.measure,
-        lambda sizes: sizes.rounds * (60 + sizes.open_pages * 2 / sizes.running + sizes.seconds) / 60,
+        lambda sizes: sizes.rounds * (100 + sizes.open_pages * 2 / sizes.running + 2 * sizes.seconds) / 60,
         "PostgreSQL",
     ),
     "up": Part("Cold start", cold_start.measure, lambda sizes: sizes.rounds * 0.3),

@@ -21,9 +21,10 @@ def supervisor() -> "Client":
     return client
 
 
-def print_cookie() -> None:
-    """The name and the value of the cookie by which the supervisor is signed in, for other clients."""
+def print_cookies(logins: int) -> None:
+    """The cookies by which the supervisor is signed in, so many times, for other clients: one on each line."""
     from django.conf import settings
 
     name = settings.SESSION_COOKIE_NAME
-    print(name, supervisor().cookies[name].value)
+    for _ in range(logins):
+        print(f"{name}={supervisor().cookies[name].value}")

@@ -17,8 +17,6 @@ round; the contenders of a round run one after the other, on new databases. A ro
 is one reply of a stub model that asks for one tool call with 100 bytes of arguments, a result of 1 KB and 500 bytes of
 state that change. SQLite has a write-ahead log and synchronous FULL. LangGraph and DBOS call a plain function where
 AgentState runs Haystack's whole agent loop.
-
-The desk polls: what was asked of server-sent events, which it does not offer, is not measured.
 """
 
 

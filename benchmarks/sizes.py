@@ -47,6 +47,6 @@ SMALLEST = Sizes(
     starts=5,
     open_pages=4,
     running=2,
-    seconds=3,
+    seconds=6,
     simulated=300,
 )

@@ -1,5 +1,5 @@
-"""System checks: of the declared actions, of the agents in the setting AGENTSTATE_AGENTS, of the proxies, and of the
-connections that the database accepts.
+"""System checks: of the declared actions, of the agents in the setting AGENTSTATE_AGENTS, of the proxies, of the
+connections that the database accepts, and of the streams that a web process may hold open.
 
 Every command sees that the modules are there. Building the agents takes Haystack, and what their factories want (an
 API key, say), so that is part of `manage.py check --deploy`.
@@ -8,6 +8,7 @@ API key, say), so that is part of `manage.py check --deploy`.
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.util import find_spec
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any
 
 from django.conf import settings
@@ -117,6 +118,24 @@ def connections_suffice(
             f"PostgreSQL server accepts {accepted}.",
             hint="Lower AGENTSTATE_CONNECTIONS, correct AGENTSTATE_PROCESSES, or raise max_connections of the server.",
             id="agentstate.W003",
+        )
+    ]
+
+
+@register("agentstate", deploy=True)
+def descriptors_suffice(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """A web process must be able to hold all its streams open, and still answer everything else."""
+    from sessions_app.watching import news
+
+    allowed, _ = getrlimit(RLIMIT_NOFILE)
+    if not news.are_told() or allowed >= 2 * settings.AGENTSTATE_STREAMS:
+        return []
+    return [
+        Warning(
+            f"A web process may hold {settings.AGENTSTATE_STREAMS} streams open, and has {allowed} file descriptors "
+            "for them and for everything else.",
+            hint="Lower AGENTSTATE_STREAMS, or raise the limit of open files (ulimit -n) to twice as many.",
+            id="agentstate.W004",
         )
     ]
 

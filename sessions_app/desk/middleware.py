@@ -37,7 +37,7 @@ def answer_head_and_options(get_response: Handler) -> Handler:
         response = get_response(request)
         request.method = method
         if method == "HEAD":
-            response.content = b""  # its Content-Length stays that of the body
+            response = _without_body(response)
         if response.status_code == 405:
             allowed = [name.strip() for name in response["Allow"].split(",")]
             if "GET" in allowed and "HEAD" not in allowed:
@@ -50,6 +50,14 @@ def answer_head_and_options(get_response: Handler) -> Handler:
         return response
 
     return middleware
+
+
+def _without_body(response: HttpResponse) -> HttpResponse:
+    if response.streaming:
+        response.close()  # a stream that is not read never begins
+        return HttpResponse(status=response.status_code, headers=dict(response.items()))
+    response.content = b""  # its Content-Length stays that of the body
+    return response
 
 
 def ignore_cookies_with_nul(get_response: Handler) -> Handler:

@@ -10,6 +10,7 @@ from sessions_app.desk.views import (
     inbox,
     lists,
     live,
+    news,
     saved_views,
     tabs,
     timeline,
@@ -37,6 +38,7 @@ urlpatterns = [
     path("sessions/<uuid:session_id>/earlier/", timeline.earlier_steps, name="earlier"),
     path("sessions/<uuid:session_id>/live/", timeline.live, name="live"),
     path("sessions/<uuid:session_id>/also-open/", live.also_open_line, name="also-open"),
+    path("sessions/<uuid:session_id>/news/", news.session_news, name="news"),
     path(
         "sessions/<uuid:session_id>/branches/<int:branch_number>/",
         timeline.discarded_branch,

@@ -18,6 +18,7 @@ from django.db import DatabaseError, close_old_connections, connections, transac
 from django.db.models.signals import post_delete, post_save
 
 from sessions_app.models import Session
+from sessions_app.watching import news
 
 if TYPE_CHECKING:
     from sessions_app.mirror.sessions import MirrorSessions
@@ -121,7 +122,8 @@ _thread: MirrorThread | None = None
 
 
 def session_changed(session_id: UUID) -> None:
-    """Update the mirror of the session once the present transaction is committed."""
+    """Update the mirror of the session, and tell its open pages, once the present transaction is committed."""
+    news.session_changed(session_id)
     if settings.AGENTSTATE_MIRROR:
         transaction.on_commit(lambda: _tell(lambda thread: thread.update(session_id)), robust=True)
 

@@ -10,7 +10,7 @@ import threading
 from django.conf import settings
 
 from sessions_app.runtime.leases import Claim
-from sessions_app.watching import open_pages, partial_replies
+from sessions_app.watching import news, open_pages, partial_replies
 from sessions_app.watching.partial_replies import Written
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class ShownReply:
             version += 1
             number = f"{self._claim.epoch}.{self._model_calls}.{version}"
             partial_replies.write(session_id, Written(number, self._claim.epoch, self._model_calls, text))
+            news.reply_grown(session_id)
             self._wait(PAUSE_SECONDS)
             self._wait(REFRESH_SECONDS - PAUSE_SECONDS, longer_than=written)
         if version:

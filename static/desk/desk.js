@@ -90,6 +90,53 @@
   document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard(false); });
   document.addEventListener("htmx:afterOnLoad", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+
+  // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
+  // often. Without a stream, or once it breaks off, the page polls as it would otherwise, and listens again later.
+  const SLOWLY = 9500, LATER = 30000, SETTLED = 60;
+  let stream = null, listens = false, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
+  const listener = () => $("[data-news]");
+  function ask() {
+    if (asking && Date.now() - askedAt < SLOWLY) again = true;
+    else if (listener()) htmx.trigger(listener(), "network");
+  }
+  function deafen() {
+    if (stream) stream.close();
+    [stream, listens] = [null, false];
+  }
+  function listen() {
+    if (document.hidden || !listener()) return deafen();
+    if (stream || Date.now() < listenAgainAt) return;
+    stream = new EventSource(listener().dataset.news);
+    stream.onopen = () => { listens = true; ask(); };
+    stream.onmessage = ask;
+    stream.onerror = () => {
+      deafen();
+      const wait = LATER * (1 + Math.random());
+      listenAgainAt = Date.now() + wait;
+      setTimeout(listen, wait + 1);
+      ask();
+    };
+  }
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.defaultPrevented || !event.detail.elt.hasAttribute("data-news")) return;
+    const byTimer = !event.detail.requestConfig.triggeringEvent;
+    if (byTimer && listens && Date.now() - askedAt < SLOWLY) return event.preventDefault();
+    [askedAt, asking] = [Date.now(), event.detail.xhr];
+  });
+  // What comes while an answer is on its way, or is put into the page, is asked for behind it.
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.xhr !== asking) return;
+    setTimeout(() => {
+      asking = null;
+      if (again) { again = false; ask(); }
+      listen();
+    }, SETTLED);
+  });
+  document.addEventListener("visibilitychange", listen);
+  window.addEventListener("pagehide", deafen);
+  window.addEventListener("pageshow", listen);
+
   // Once there is a network again, what is live is asked for at once.
   window.addEventListener("online", () => document.querySelectorAll("[data-live]").forEach((live) => htmx.trigger(live, "network")));
   if (fresh) {

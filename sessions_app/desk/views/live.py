@@ -15,6 +15,7 @@ from sessions_app.desk.context import Request, render_page, session_context, sta
 from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.partial_reply import PartialReply
+from sessions_app.desk.views.news import is_offered
 from sessions_app.finding import stuck
 from sessions_app.models import Session, Status
 from sessions_app.watching import partial_replies
@@ -34,6 +35,7 @@ def poll(request: Request, session: Session) -> dict[str, int | str] | None:
         "after": session.change,
         "until": math.ceil(stuck_from.timestamp()) if stuck_from is not None and is_ahead else "",
         "key": live_key.make(request, session.pk),
+        "listens": is_offered(request),
     }
 
 

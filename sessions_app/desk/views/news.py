@@ -1,0 +1,58 @@
+"""The stream by which a page of a session hears that there is news, instead of asking again and again.
+
+It is offered under ASGI only, where an open stream is a task on the event loop; under WSGI it would hold a thread. It
+takes the key of the live page, and says no more than the polls do that this key allows: that something has changed.
+"""
+
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db import DatabaseError, connections
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from sessions_app.desk import live_key
+from sessions_app.watching import news
+from sessions_app.watching.streams import streams
+
+RETRY_SECONDS = 30
+
+
+def is_offered(request: HttpRequest) -> bool:
+    """Whether a page that answers this request may listen for news."""
+    return isinstance(request, ASGIRequest) and news.are_told()
+
+
+@require_GET
+async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBase:
+    """The text/event-stream of a session's page: 403 for a key that is not valid, 503 where there is no room."""
+    if not is_offered(request):
+        raise Http404("This web server offers no streams.")
+    key, login = request.GET.get("key", ""), request.session.session_key or ""
+
+    def may_watch() -> bool:
+        try:
+            return live_key.may_watch(request, session_id, key, now=timezone.now())
+        except DatabaseError:
+            return False
+        finally:
+            connections.close_all()  # the thread of an open stream lives as long as the stream
+
+    if not await sync_to_async(may_watch)():
+        return _refused("The key of this page is no longer valid.", status=403)
+    listeners = streams()
+    if not listeners.has_room(login) or not await listeners.is_subscribed():
+        return _refused("No stream is free.", status=503)
+    return StreamingHttpResponse(
+        listeners.stream(session_id, login, sync_to_async(may_watch)),
+        content_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no"},  # nginx passes on each event at once
+    )
+
+
+def _refused(text: str, *, status: int) -> HttpResponse:
+    """For a script, which then polls."""
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=status, headers=headers)

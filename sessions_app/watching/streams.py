@@ -1,0 +1,228 @@
+"""The pages that listen for news of their session, in one process: one subscription for all of them, on its event loop.
+
+A page is told only that there is news; it then asks as it would by polling. So a page has a flag in place of a queue:
+it takes the same room however slow its reader is, and news that come while it is told are one. A stream ends when the
+subscription does, when the page may no longer see the session, and after LIFE_SECONDS; the page then polls, and
+listens again later.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+
+from sessions_app.watching.news import REPLY
+
+logger = logging.getLogger(__name__)
+
+# At least so long from one event of a page to the next, and where there is only more of a reply that is being written.
+SPACING_SECONDS = 0.4
+REPLY_SPACING_SECONDS = 1.0
+# A page that is gone is noticed by writing to it.
+BEAT_SECONDS = 15.0
+CHECK_SECONDS = 60.0
+LIFE_SECONDS = 15 * 60.0
+# Whoever does not read what is sent for so long after that is disconnected.
+GRACE_SECONDS = 60.0
+PATIENCE_SECONDS = 2.0
+AGAIN_SECONDS = 5.0
+# A browser has six connections to a server that speaks HTTP/1.1, and needs some for everything else.
+MOST_OF_LOGIN = 4
+
+OPEN, NEWS, BEAT = b": open\n\n", b"data: news\n\n", b":\n\n"
+
+Batches = AsyncIterator[Iterable[str]]
+Subscribe = Callable[[], AbstractAsyncContextManager[Batches]]
+
+
+class Do(Enum):
+    TELL = "tell"
+    BEAT = "beat"
+    CHECK = "check"
+    END = "end"
+
+
+class Pace:
+    """What a stream does when, by the clock that it is given."""
+
+    def __init__(self, now: float) -> None:
+        # How long after the last event the next is due; infinite without news.
+        self._spacing = inf
+        self._told_at = now - REPLY_SPACING_SECONDS
+        self._said_at = self._checked_at = now
+        self._ends_at = now + LIFE_SECONDS
+
+    def hear(self, spacing: float) -> None:
+        """There is news, of a kind that is told at most so often."""
+        self._spacing = min(self._spacing, spacing)
+
+    def next(self, now: float) -> Do | float:
+        """What is to be done now; else how many seconds there is nothing to do, unless there is news before."""
+        if now >= self._ends_at:
+            return Do.END
+        if now >= self._checked_at + CHECK_SECONDS:
+            self._checked_at = now
+            return Do.CHECK
+        if now >= self._told_at + self._spacing:
+            self._spacing = inf
+            self._told_at = self._said_at = now
+            return Do.TELL
+        if now >= self._said_at + BEAT_SECONDS:
+            self._said_at = now
+            return Do.BEAT
+        news_at = self._told_at + self._spacing
+        return (
+            min(self._ends_at, self._checked_at + CHECK_SECONDS, self._said_at + BEAT_SECONDS, news_at) - now
+        )
+
+
+@dataclass(eq=False, slots=True)
+class _Page:
+    session: str
+    login: str
+    pace: Pace
+    is_over: bool = False
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+class Streams:
+    """The open streams of one event loop.
+
+    :param subscribe: A context that yields, while the subscription stands, the ids of sessions that have changed.
+    :param most: Streams that are open at once.
+    """
+
+    def __init__(
+        self, subscribe: Subscribe, *, most: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._subscribe = subscribe
+        self._most = most
+        self._clock = clock
+        self._pages: dict[str, set[_Page]] = {}
+        self._logins: Counter[str] = Counter()
+        self._stands = asyncio.Event()
+        self._away_until = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return self._logins.total()
+
+    def has_room(self, login: str) -> bool:
+        return len(self) < self._most and self._logins[login] < MOST_OF_LOGIN
+
+    async def is_subscribed(self) -> bool:
+        """Whether the subscription stands, after it has been begun where there is none."""
+        if self._task is None or self._task.done():
+            if self._clock() < self._away_until:
+                return False
+            self._task = asyncio.create_task(self._follow())
+        try:
+            await asyncio.wait_for(self._stands.wait(), PATIENCE_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stream(
+        self, session_id: UUID, login: str, may_go_on: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        """The text/event-stream of one page; empty where there is no room or no subscription.
+
+        :param may_go_on: Asked now and then whether the page may still see the session.
+        """
+        if not self.has_room(login) or not self._stands.is_set():
+            return
+        page = _Page(str(session_id), login, Pace(self._clock()))
+        task = asyncio.current_task()
+        assert task is not None
+        # A stream whose reader takes nothing waits in the server, where it cannot end by itself.
+        guard = asyncio.get_running_loop().call_later(LIFE_SECONDS + GRACE_SECONDS, task.cancel)
+        self._add(page)
+        try:
+            yield OPEN
+            while not page.is_over:
+                page.woken.clear()
+                match page.pace.next(self._clock()):
+                    case Do.TELL:
+                        yield NEWS
+                    case Do.BEAT:
+                        yield BEAT
+                    case Do.END:
+                        return
+                    case Do.CHECK:
+                        if not await may_go_on():
+                            return
+                    case float() as seconds:
+                        await _within(page.woken.wait(), seconds)
+        finally:
+            guard.cancel()
+            self._remove(page)
+
+    def tell(self, session_ids: Iterable[str]) -> None:
+        """The pages of these sessions have news: of each as `news` sends it."""
+        for session_id in session_ids:
+            session = session_id.removeprefix(REPLY)
+            spacing = SPACING_SECONDS if session == session_id else REPLY_SPACING_SECONDS
+            for page in self._pages.get(session, ()):
+                page.pace.hear(spacing)
+                page.wake()
+
+    async def _follow(self) -> None:
+        try:
+            async with self._subscribe() as batches:
+                self._stands.set()
+                async for session_ids in batches:
+                    self.tell(session_ids)
+        except Exception as error:  # of the client, of the network, or of an address that cannot be used
+            logger.warning("Pages that listened for news poll again: %s", error)
+        finally:
+            self._away_until = self._clock() + AGAIN_SECONDS
+            self._stands.clear()
+            for pages in self._pages.values():
+                for page in pages:
+                    page.is_over = True
+                    page.wake()
+
+    def _add(self, page: _Page) -> None:
+        self._pages.setdefault(page.session, set()).add(page)
+        self._logins[page.login] += 1
+
+    def _remove(self, page: _Page) -> None:
+        self._pages[page.session].discard(page)
+        if not self._pages[page.session]:
+            del self._pages[page.session]
+        self._logins[page.login] -= 1
+        if not self._logins[page.login]:
+            del self._logins[page.login]
+
+
+async def _within(waiting: Awaitable[object], seconds: float) -> None:
+    """Wait for it, for so long at most."""
+    try:
+        await asyncio.wait_for(waiting, seconds)
+    except TimeoutError:
+        pass
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()
+
+
+def streams() -> Streams:
+    """Those of this process: of the event loop on which this is called."""
+    loop = asyncio.get_running_loop()
+    if loop not in _of_loops:
+        from sessions_app.watching.subscription import subscribed  # its client takes a while to import
+
+        _of_loops[loop] = Streams(subscribed, most=settings.AGENTSTATE_STREAMS)
+    return _of_loops[loop]

@@ -1,0 +1,131 @@
+"""In a real browser: a page of a running session that is told of news asks when there is some, and polls without."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from sessions_app.watching import news
+from tests import builders
+from tests.asgi import Server, asgi_server
+from tests.test_desk_browser import log_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def server(settings: Any, redis_url: str) -> Iterator[Server]:
+    settings.REDIS_URL, settings.AGENTSTATE_MIRROR = redis_url, False
+    settings.ALLOWED_HOSTS = ["127.0.0.1"]
+    news._thread.cache_clear()
+    with asgi_server() as server:
+        yield server
+    news._thread.cache_clear()
+    connections.close_all()
+
+
+@pytest.fixture
+def context(browser: Browser, server: Server) -> Iterator[BrowserContext]:
+    made = browser.new_context(base_url=server.url)
+    yield made
+    made.close()
+
+
+class Requests:
+    """What a page has asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self._urls: list[str] = []
+        page.on("request", lambda request: self._urls.append(request.url))
+
+    def of(self, part: str) -> int:
+        return sum(f"/{part}/?" in url for url in self._urls)
+
+
+def without_timers(page: Page) -> None:
+    """Count the seconds that pass for the page, instead of waiting for them."""
+    page.clock.install()
+
+
+def pass_seconds(page: Page, seconds: int) -> None:
+    for _ in range(seconds):
+        page.clock.run_for(1000)
+
+
+def wait_until(page: Page, condition: Callable[[], bool]) -> None:
+    """For what the page asks of the server, while time passes for it."""
+    for _ in range(1200):
+        if condition():
+            return
+        page.clock.run_for(20)
+        page.wait_for_timeout(25)
+    raise AssertionError("It did not come.")
+
+
+@pytest.mark.parametrize("tab, place", [("", "#timeline"), ("conversation/", "#talk")])
+def test_a_page_that_is_told_shows_a_step_without_polling_for_it(
+    context: BrowserContext, tab: str, place: str
+):
+    history = builders.looked_up()
+    session = history.rest("running")
+    page = log_in(context)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/{tab}")
+    live = "live" if not tab else "conversation"
+    # It asks once when the stream opens, and then only every tenth second.
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of(live) == 1)
+    pass_seconds(page, 5)
+    assert asked.of(live) == 1
+    history.session.refresh_from_db()
+    history.reply("It is covered too.")
+    history.end("It is covered too.")
+    history.rest("running")
+    wait_until(page, lambda: page.locator(place).get_by_text("It is covered too.").count() > 0)
+    assert asked.of(live) <= 3
+    pass_seconds(page, 12)
+    assert asked.of(live) <= 5
+    assert asked.of("news") == 1
+    assert wrong == []
+
+
+def test_a_page_whose_stream_breaks_off_polls_at_once_and_listens_again_later(
+    context: BrowserContext, redis_server: Any
+):
+    session = builders.running()
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    redis_server.stop()
+    wait_until(page, lambda: asked.of("live") >= 2)
+    redis_server.start()
+    before = asked.of("live")
+    wait_until(page, lambda: asked.of("live") >= before + 3)
+    assert asked.of("news") == 1
+    pass_seconds(page, 61)
+    wait_until(page, lambda: asked.of("news") >= 2)
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_a_hidden_page_does_not_listen(context: BrowserContext):
+    session = builders.running()
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    see = (
+        "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    page.evaluate(see, True)
+    pass_seconds(page, 30)
+    assert (asked.of("news"), asked.of("live")) == (1, 1)
+    page.evaluate(see, False)
+    wait_until(page, lambda: asked.of("news") == 2 and asked.of("live") == 2)

@@ -1,0 +1,607 @@
+"""A page hears that there is news of its session: soon, from whichever process, and no more than that."""
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID, uuid4
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.contrib.auth.models import Group, User
+from django.core.asgi import get_asgi_application
+from django.db import connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper as DatabaseWrapper
+from django.test import AsyncRequestFactory, Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.checks import descriptors_suffice
+from sessions_app.desk.views.news import is_offered
+from sessions_app.mirror.live import session_changed
+from sessions_app.models import Session
+from sessions_app.watching import news, streams
+from sessions_app.watching.news import NewsThread
+from sessions_app.watching.streams import BEAT, MOST_OF_LOGIN, NEWS, OPEN, Do, Pace, Streams
+from tests import builders
+from tests.driving import Desk
+from tests.slow_models import SlowModel, talking
+from tools import services
+
+BATCHES = asyncio.Queue[Iterable[str] | None]
+
+
+async def yes() -> bool:
+    return True
+
+
+# What is done when
+
+
+def test_a_page_is_told_at_once_and_then_at_most_so_often():
+    pace = Pace(now=100.0)
+    assert pace.next(100.0) == streams.BEAT_SECONDS
+    pace.hear(streams.SPACING_SECONDS)
+    assert pace.next(101.0) == Do.TELL
+    for _ in range(50):
+        pace.hear(streams.SPACING_SECONDS)
+    assert pace.next(101.1) == pytest.approx(streams.SPACING_SECONDS - 0.1)
+    assert pace.next(101.0 + streams.SPACING_SECONDS) == Do.TELL
+    assert pace.next(102.0) == pytest.approx(streams.BEAT_SECONDS - 1.0 + streams.SPACING_SECONDS)
+
+
+def test_more_of_a_reply_can_wait_and_a_commit_behind_it_cannot():
+    pace = Pace(now=100.0)
+    pace.hear(streams.REPLY_SPACING_SECONDS)
+    assert pace.next(100.0) == Do.TELL
+    pace.hear(streams.REPLY_SPACING_SECONDS)
+    assert pace.next(100.5) == pytest.approx(0.5)
+    pace.hear(streams.SPACING_SECONDS)
+    pace.hear(streams.REPLY_SPACING_SECONDS)
+    assert pace.next(100.5) == Do.TELL
+
+
+def test_a_silent_stream_beats_is_checked_and_ends():
+    pace, now, done = Pace(now=0.0), 0.0, []
+    while (what := pace.next(now)) != Do.END:
+        if isinstance(what, float):
+            assert what > 0
+            now += what
+        else:
+            done.append((what, now))
+    assert now == streams.LIFE_SECONDS
+    assert [at for what, at in done if what is Do.CHECK][:3] == [60.0, 120.0, 180.0]
+    beats = [at for what, at in done if what is Do.BEAT]
+    assert beats[:3] == [15.0, 30.0, 45.0]
+    assert len(beats) == streams.LIFE_SECONDS / streams.BEAT_SECONDS - 1
+
+
+# One subscription for all pages
+
+
+class Subscription:
+    """One that the test feeds; None breaks it."""
+
+    def __init__(self) -> None:
+        self.batches: BATCHES = asyncio.Queue()
+        self.begun = 0
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[AsyncIterator[Iterable[str]]]:
+        self.begun += 1
+        yield self._read()
+
+    async def _read(self) -> AsyncIterator[Iterable[str]]:
+        while (batch := await self.batches.get()) is not None:
+            yield batch
+        raise ConnectionError("the server is away")
+
+
+async def opened(
+    listeners: Streams, session_id: UUID, login: str = "a", may: Callable[[], Awaitable[bool]] = yes
+) -> AsyncIterator[bytes]:
+    stream = listeners.stream(session_id, login, may)
+    assert await anext(stream) == OPEN
+    return stream
+
+
+async def close(*opened: Any) -> None:
+    for stream in opened:
+        await stream.aclose()
+
+
+def test_pages_share_one_subscription_and_each_hears_of_its_own_session_only():
+    async def scenario() -> None:
+        subscription, mine, other = Subscription(), uuid4(), uuid4()
+        listeners = Streams(subscription, most=9)
+        assert await listeners.is_subscribed()
+        first, second, third = [await opened(listeners, session) for session in (mine, mine, other)]
+        assert await listeners.is_subscribed()
+        assert subscription.begun == 1
+        waiting = asyncio.ensure_future(anext(third))
+        await subscription.batches.put(["no session", str(mine), ""])
+        assert [await anext(first), await anext(second)] == [NEWS, NEWS]
+        assert not waiting.done()
+        await subscription.batches.put([f"{news.REPLY}{other}"])
+        assert await waiting == NEWS
+        await close(first, second, third)
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_does_not_read_takes_no_more_room_and_hears_once():
+    async def scenario() -> None:
+        now = 0.0
+        subscription, session = Subscription(), uuid4()
+        listeners = Streams(subscription, most=9, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        slow = await opened(listeners, session)
+        for _ in range(1000):
+            listeners.tell([str(session)])
+        assert await anext(slow) == NEWS
+        now = streams.BEAT_SECONDS
+        assert await anext(slow) == BEAT
+        await close(slow)
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_closes_is_forgotten_and_makes_room():
+    async def scenario() -> None:
+        listeners = Streams(Subscription(), most=MOST_OF_LOGIN + 1)
+        assert await listeners.is_subscribed()
+        of_one = [await opened(listeners, uuid4(), "one") for _ in range(MOST_OF_LOGIN)]
+        assert not listeners.has_room("one")
+        assert [part async for part in listeners.stream(uuid4(), "one", yes)] == []
+        assert listeners.has_room("two")
+        of_two = await opened(listeners, uuid4(), "two")
+        assert not listeners.has_room("three")
+        await close(of_two)
+        assert listeners.has_room("three")
+        assert not listeners.has_room("one")
+        await close(*of_one)
+        assert len(listeners) == 0
+        assert listeners._pages == {}
+
+    asyncio.run(scenario())
+
+
+def test_all_streams_end_with_the_subscription_which_is_tried_again_later():
+    async def scenario() -> None:
+        now = 0.0
+        subscription = Subscription()
+        listeners = Streams(subscription, most=9, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        pages = [await opened(listeners, uuid4()) for _ in range(3)]
+        await subscription.batches.put(None)
+        for page in pages:
+            with pytest.raises(StopAsyncIteration):
+                await anext(page)
+        assert len(listeners) == 0
+        assert not await listeners.is_subscribed()
+        assert [part async for part in listeners.stream(uuid4(), "a", yes)] == []
+        now = streams.AGAIN_SECONDS
+        assert await listeners.is_subscribed()
+        assert subscription.begun == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_ends_once_its_login_has():
+    async def scenario() -> None:
+        now, answers = 0.0, [True, False]
+
+        async def may() -> bool:
+            return answers.pop(0)
+
+        listeners = Streams(Subscription(), most=9, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        page = await opened(listeners, uuid4(), may=may)
+        now = streams.CHECK_SECONDS
+        assert await anext(page) == BEAT
+        now = 2 * streams.CHECK_SECONDS
+        with pytest.raises(StopAsyncIteration):
+            await anext(page)
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "LIFE_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "GRACE_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        listeners = Streams(Subscription(), most=9)
+        assert await listeners.is_subscribed()
+
+        async def send() -> None:
+            stream = listeners.stream(uuid4(), "a", yes)
+            try:
+                await anext(stream)
+                await asyncio.Event().wait()  # what the server does while the reader takes nothing
+            finally:
+                await close(stream)
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(send())
+        assert len(listeners) == 0
+
+    asyncio.run(scenario())
+
+
+# What a commit does
+
+
+def test_what_changed_meanwhile_is_one_message_and_an_absent_server_is_left_alone_for_a_while():
+    sent: list[list[str]] = []
+    now = 0.0
+    away = True
+
+    def send(sessions: Any) -> None:
+        if away:
+            raise ConnectionError("away")
+        sent.append(list(sessions))
+
+    thread = NewsThread(lambda: send, clock=lambda: now)
+    thread._thread = threading.current_thread()  # none is begun
+    thread.tell("one")
+    thread.send()
+    away = False
+    thread.tell("two")
+    thread.send()
+    assert sent == []
+    now = news.AGAIN_SECONDS
+    for session in ("one", "two", "one"):
+        thread.tell(session)
+    thread.send()
+    thread.send()
+    assert sent == [["one", "two"]]
+    for number in range(news.MOST_SESSIONS + 5):
+        thread.tell(str(number))
+    thread.send()
+    assert len(sent[-1]) == news.MOST_SESSIONS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pages_are_told_after_the_commit_and_not_of_what_is_rolled_back(settings, monkeypatch):
+    told: list[str] = []
+    settings.REDIS_URL, settings.AGENTSTATE_MIRROR = "redis://127.0.0.1:1/0", False
+    monkeypatch.setattr(NewsThread, "tell", lambda self, session: told.append(session))
+    first, second = uuid4(), uuid4()
+    with transaction.atomic():
+        session_changed(first)
+        assert told == []
+    assert told == [str(first)]
+    with transaction.atomic():
+        session_changed(second)
+        transaction.set_rollback(True)
+    settings.AGENTSTATE_STREAMS = 0
+    session_changed(second)
+    assert told == [str(first)]
+
+
+# The address, under the ASGI application
+
+
+@pytest.fixture
+def told(settings: Any, redis_url: str) -> Iterator[str]:
+    """Pages are told over a real server."""
+    settings.REDIS_URL, settings.AGENTSTATE_MIRROR = redis_url, False
+    news._thread.cache_clear()
+    yield redis_url
+    news._thread.cache_clear()
+
+
+async def beside(what: Callable[..., object], *arguments: object) -> None:
+    """Do in another thread what uses the database."""
+
+    def done() -> None:
+        try:
+            what(*arguments)
+        finally:
+            connections.close_all()
+
+    await asyncio.to_thread(done)
+
+
+class Browser:
+    """What a browser sends, to the ASGI application."""
+
+    def __init__(self, user: User) -> None:
+        self.client = Client()
+        self.client.force_login(user)
+        self.application = get_asgi_application()
+
+    def get(self, address: str, method: str = "GET") -> ApplicationCommunicator:
+        parts = urlsplit(address)
+        cookie = SimpleCookie({name: morsel.value for name, morsel in self.client.cookies.items()})
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": parts.path,
+            "query_string": parts.query.encode(),
+            "headers": [
+                (b"host", b"testserver"),
+                (b"cookie", cookie.output(header="", sep=";").strip().encode()),
+            ],
+            "client": ["127.0.0.1", 1],
+            "server": ["testserver", 80],
+        }
+        return ApplicationCommunicator(self.application, scope)
+
+    async def whole(self, address: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
+        """Status, headers and text of an answer that ends."""
+        request = self.get(address, method)
+        await request.send_input({"type": "http.request"})
+        start = await request.receive_output(30)
+        text = b""
+        while True:
+            part = await request.receive_output(30)
+            text += part.get("body", b"")
+            if not part.get("more_body"):
+                await request.wait()
+                return start["status"], _headers(start), text.decode()
+
+    async def listener(self, session: Session) -> str:
+        """The address at which the session's page listens."""
+        _, _, text = await self.whole(f"/sessions/{session.pk}/")
+        found = re.search(r'data-news="([^"]+)"', text)
+        assert found is not None
+        return found[1].replace("&amp;", "&")
+
+
+def _headers(start: dict[str, Any]) -> dict[str, str]:
+    return {name.decode().lower(): value.decode() for name, value in start["headers"]}
+
+
+class Listening:
+    """An open stream, which ends with the block."""
+
+    def __init__(self, request: ApplicationCommunicator) -> None:
+        self._request = request
+
+    async def __aenter__(self) -> "Listening":
+        await self._request.send_input({"type": "http.request"})
+        self.start = await self._request.receive_output(30)
+        assert self.start["status"] == 200
+        assert await self.part() == OPEN
+        return self
+
+    async def part(self) -> bytes:
+        body: bytes = (await self._request.receive_output(30)).get("body", b"")
+        return body
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._request.send_input({"type": "http.disconnect"})
+        await self._request.wait(30)
+
+
+asgi = pytest.mark.django_db(transaction=True)
+
+
+@asgi
+def test_an_open_page_hears_of_a_commit_and_of_nothing_else(told: str):
+    session = builders.running()
+    other = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        async with Listening(browser.get(address)) as stream:
+            headers = _headers(stream.start)
+            assert headers["content-type"] == "text/event-stream"
+            assert "no-store" in headers["cache-control"]
+            assert headers["x-accel-buffering"] == "no"
+            listeners = streams.streams()
+            assert len(listeners) == 1
+            await beside(session_changed, other.pk)
+            await beside(session_changed, session.pk)
+            # That is all: no id, no text, nothing that could be masked.
+            assert await stream.part() == b"data: news\n\n"
+        assert len(listeners) == 0
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_an_open_stream_holds_no_connection_to_the_database(told: str, monkeypatch):
+    """`Session.save` tells, too: what an action of a person changes."""
+
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        closed: list[DatabaseWrapper] = []
+        close = DatabaseWrapper.close
+
+        def noted(wrapper: DatabaseWrapper) -> None:
+            close(wrapper)
+            closed.append(wrapper)
+
+        monkeypatch.setattr(DatabaseWrapper, "close", noted)
+        async with Listening(browser.get(address)) as stream:
+            assert closed
+            assert [wrapper.connection for wrapper in closed] == [None] * len(closed)
+            await beside(session.save)
+            assert await stream.part() == NEWS
+
+    asyncio.run(scenario())
+
+
+@asgi
+@pytest.mark.parametrize("change", ["logout", "password", "inactive", "no role", "deleted"])
+def test_an_open_stream_ends_with_the_login_and_with_the_right(told: str, monkeypatch, change: str):
+    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.2)
+
+    def withdraw(browser: Browser, user: User) -> None:
+        if change == "logout":
+            browser.client.logout()
+        elif change == "password":
+            user.set_password("another one")
+            user.save()
+        elif change == "inactive":
+            User.objects.filter(pk=user.pk).update(is_active=False)
+        elif change == "no role":
+            user.groups.remove(*Group.objects.all())
+        else:
+            user.delete()
+
+    session = builders.running()
+    user = builders.user()
+    browser = Browser(user)
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        async with Listening(browser.get(address)) as stream:
+            await beside(withdraw, browser, user)
+            assert await stream.part() == b""
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_a_stream_is_refused_with_the_key_of_another_login_or_session_or_none(told: str):
+    session = builders.running()
+    other = builders.running()
+    user = builders.user()
+    browser, elsewhere = Browser(user), Browser(user)
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        for who, where in (
+            (elsewhere, address),
+            (browser, address.replace(str(session.pk), str(other.pk))),
+            (browser, address.partition("?")[0]),
+            (browser, address[:-1] + ("a" if address[-1] != "a" else "b")),
+        ):
+            status, headers, text = await who.whole(where)
+            assert (status, text) == (403, "The key of this page is no longer valid.\n")
+            assert headers["content-type"].startswith("text/plain")
+        await beside(browser.client.logout)
+        assert (await browser.whole(address))[0] == 403
+        assert (await elsewhere.whole(await elsewhere.listener(session), "POST"))[0] in (403, 405)
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_behind_the_limit_a_page_is_told_to_come_back_later(told: str, settings):
+    settings.AGENTSTATE_STREAMS = 1
+
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        async with Listening(browser.get(address)):
+            status, headers, _ = await browser.whole(address)
+            assert (status, headers["retry-after"]) == (503, "30")
+        async with Listening(browser.get(address)):
+            pass
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_head_opens_no_stream(told: str):
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        status, headers, text = await browser.whole(await browser.listener(session), "HEAD")
+        assert (status, headers["content-type"], text) == (200, "text/event-stream", "")
+        assert len(streams.streams()) == 0
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_without_its_server_a_page_is_refused_and_open_streams_end(redis_server: services.Redis, told: str):
+    session = builders.running()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        async with Listening(browser.get(address)) as stream:
+            redis_server.stop()
+            try:
+                assert await stream.part() == b""
+                assert (await browser.whole(address))[0] == 503
+            finally:
+                redis_server.start()  # by this thread, with which the server would end
+
+    asyncio.run(scenario())
+
+
+@asgi
+def test_where_nothing_can_happen_by_itself_no_page_listens(told: str):
+    session = builders.STATES["done"]()
+    browser = Browser(builders.user())
+
+    async def scenario() -> None:
+        _, _, text = await browser.whole(f"/sessions/{session.pk}/")
+        assert "data-news" not in text
+
+    asyncio.run(scenario())
+
+
+# Where it is not offered
+
+
+@pytest.mark.django_db
+def test_under_wsgi_no_page_listens_and_the_address_is_not_there(client: Client, settings):
+    settings.REDIS_URL, settings.AGENTSTATE_MIRROR = "redis://127.0.0.1:1/0", False
+    client.force_login(builders.user())
+    session = builders.running()
+    for tab in ("", "conversation/"):
+        text = client.get(f"/sessions/{session.pk}/{tab}").content.decode()
+        assert "data-live" in text
+        assert "data-news" not in text
+    assert client.get(f"/sessions/{session.pk}/news/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "factory, url, most, offered",
+    [
+        (AsyncRequestFactory, "redis://x", 5, True),
+        (RequestFactory, "redis://x", 5, False),
+        (AsyncRequestFactory, "", 5, False),
+        (AsyncRequestFactory, "redis://x", 0, False),
+    ],
+)
+def test_a_stream_is_offered_under_asgi_with_redis_only(settings, factory, url, most, offered):
+    settings.REDIS_URL, settings.AGENTSTATE_STREAMS = url, most
+    assert is_offered(factory().get("/")) is offered
+
+
+def test_the_deployment_check_says_where_streams_would_take_all_file_descriptors(settings):
+    settings.REDIS_URL, settings.AGENTSTATE_STREAMS = "redis://x", 10**9
+    [message] = descriptors_suffice(None)
+    assert (message.id, "1000000000 streams" in message.msg) == ("agentstate.W004", True)
+    settings.AGENTSTATE_STREAMS = 1
+    assert descriptors_suffice(None) == []
+    settings.REDIS_URL, settings.AGENTSTATE_STREAMS = "", 10**9
+    assert descriptors_suffice(None) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_telling_pages_adds_no_statement_to_a_run_and_tells_of_each_commit(desk: Desk, settings, monkeypatch):
+    def statements() -> int:
+        desk.agent(lambda: talking(SlowModel(["Yes."], lambda number: None)))
+        with CaptureQueriesContext(connection) as queries:
+            assert desk.run(desk.start()).final_answer == "Yes."
+        return len(queries)
+
+    told: list[str] = []
+    monkeypatch.setattr(NewsThread, "tell", lambda self, session: told.append(session))
+    settings.AGENTSTATE_MIRROR = False
+    before = statements()
+    assert told == []
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert statements() == before
+    assert len(told) > 2
