@@ -70,6 +70,7 @@ def test_the_first_start_prints_a_password_and_the_next_ones_do_not(env):
         with signed_in(address, "operator", password):
             pass
         assert not re.search(PASSWORD, second.output)
+        assert "sessions of the demo" not in second.output
 
 
 @pytest.mark.slow

@@ -34,10 +34,7 @@ def seed() -> int:
     None are started if there are sessions already, if the demo agents are not registered, or if they use a real
     model, which costs money. Call it once the agents are published, and best before a worker runs.
     """
-    if Session.objects.exists() or "agentstate.demo.agents" not in settings.AGENTSTATE_AGENTS:
-        return 0
-    if uses_real_model():
-        logger.info("The demo agents use a real model, so no demo sessions are started.")
+    if not is_wanted():
         return 0
     with _without_delay():
         for scene in SCENES:
@@ -47,6 +44,16 @@ def seed() -> int:
                 # Another worker was faster than this one. The session exists, in another status than intended.
                 logger.warning("The demo's %s did not go as planned: %s", scene.__name__, error)
     return Session.objects.count()
+
+
+def is_wanted() -> bool:
+    """Whether the desk is empty, and its demo agents cost nothing."""
+    if Session.objects.exists() or "agentstate.demo.agents" not in settings.AGENTSTATE_AGENTS:
+        return False
+    if uses_real_model():
+        logger.info("The demo agents use a real model, so no demo sessions are started.")
+        return False
+    return True
 
 
 def question() -> None:

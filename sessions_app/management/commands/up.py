@@ -64,10 +64,11 @@ class Command(BaseCommand):
                 self.stderr.write(problem)
             if not no_demo:
                 # Only now: it registers the demo's agents, which are published only where they are asked for.
-                from agentstate.demo.seed import seed
+                from agentstate.demo import seed
 
-                self._say("Preparing the sessions of the demo...")
-                seed()
+                if seed.is_wanted():
+                    self._say("Preparing the sessions of the demo...")
+                    seed.seed()
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
                 local.serve(listening, get_wsgi_application(), signals)
