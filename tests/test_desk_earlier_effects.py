@@ -160,7 +160,7 @@ def test_any_result_is_shown_in_short(desk: Client, result: Any) -> None:
     rewound(history)
     [effect] = card_of(held(history, [call])).discarded.effects
     assert len(effect.result) <= earlier_effects.RESULT_LENGTH + 1
-    expected = {"RF-1": "refund RF-1"}
+    expected = {"RF-1": "refund: RF-1"}
     if isinstance(result, dict) and "refund" in result:
         assert effect.result == expected["RF-1"]
     assert desk.get("/inbox/").status_code == 200

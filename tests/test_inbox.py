@@ -270,7 +270,7 @@ def test_what_the_agent_noted_for_itself_is_no_finding(desk):
     history.rest("waiting", waiting_for="approval")
     text = text_of(desk)
     # In an order of the database's own: PostgreSQL stores the keys of JSON sorted.
-    assert all(fact in text for fact in ("lookup_policy ", "policy: POL-7", "active: yes", "limit: 500.0"))
+    assert all(fact in text for fact in ("lookup_policy ", "policy: POL-7", "active: yes", "limit: 500"))
     assert "Noted." not in text
 
 
@@ -303,7 +303,7 @@ def test_a_finding_that_a_person_corrected_is_the_one_that_the_model_read(desk):
     correct(session, "tool", '{"policy": "POL-7", "status": "lapsed", "limit": 80.0}', rewind=True)
     refunding_after(go_on(session))
     text = text_of(desk)
-    assert "lookup_policy policy: POL-7, status: lapsed, limit: 80.0 (corrected by sue) Claim" in text
+    assert "lookup_policy policy: POL-7, status: lapsed, limit: 80 (corrected by sue) Claim" in text
     assert "status: active" not in text
     correct(session, "tool", "It is in arrears.", rewind=True)
     refunding_after(go_on(session))

@@ -8,7 +8,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages import earlier_effects
+from sessions_app.desk.pages import earlier_effects, excerpts
 from sessions_app.desk.pages.arguments import PREFIX, Field, fields
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
@@ -16,17 +16,24 @@ from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import parts, published_tool
+from sessions_app.desk.pages.summary import parts, published_tool, style_of_result
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.models import Approval, CallStatus, Session, ToolCall
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
+
+# Characters of the result of a call that ran already.
+RESULT_SHOWN = 320
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedCall:
-    """The same call on a discarded branch. ``result`` is None where it has none that could be used again."""
+    """The same call on a discarded branch. ``result`` is None where it has none that could be used again.
+
+    line: the beginning of the result, as its tool's policy writes it.
+    """
 
     call: ToolCall
     result: ReadableValue | None
+    line: str = ""
 
     @property
     def has_result(self) -> bool:
@@ -107,9 +114,9 @@ def read_cards(
     approvals = context.mask.rows(originals)
     load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
-    formats = {request.call.pk: _formats(request, context.mask) for request in requests}
+    agents = {request.call.pk: request.session.registered_agent for request in requests}
     evidence = evidence_of(
-        [(row.session.current_branch, row.call) for row in originals], context.mask, formats
+        [(row.session.current_branch, row.call) for row in originals], context.mask, agents
     )
     return {
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
@@ -161,7 +168,7 @@ def _card(
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
         sum=_sum(rows, formats),
-        repeats=_repeated(approval.repeats) if approval.repeats is not None else None,
+        repeats=_repeated(approval.repeats, agent, mask) if approval.repeats is not None else None,
         earlier=earlier,
         in_batch=in_batch,
     )
@@ -207,5 +214,8 @@ def stored_fingerprint(approval: Approval | None, shown: str) -> str:
     return approval.fingerprint if approval is not None and same else ""
 
 
-def _repeated(call: ToolCall) -> RepeatedCall:
-    return RepeatedCall(call, readable(call.result) if call.status == CallStatus.DONE else None)
+def _repeated(call: ToolCall, agent: RegisteredAgent | None, mask: Mask) -> RepeatedCall:
+    if call.status != CallStatus.DONE:
+        return RepeatedCall(call, None)
+    style = style_of_result(agent, call.tool, mask)
+    return RepeatedCall(call, readable(call.result), excerpts.of_value(call.result, RESULT_SHOWN, style).line)

@@ -15,8 +15,8 @@ from django.db.models.functions import Cast, Length, Substr
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.evidence import in_few_words
-from sessions_app.desk.pages.summary import CallSummary, summary_of
+from sessions_app.desk.pages import excerpts
+from sessions_app.desk.pages.summary import CallSummary, style_of_result, summary_of
 from sessions_app.history import effects
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
@@ -145,7 +145,8 @@ def _effect(row: Any, request: Request, mask: Mask) -> Effect:
     call = mask.row(row)
     session = call.branch.session
     if is_whole and call.result is not None:
-        result = in_few_words(call.result, RESULT_LENGTH)
+        style = style_of_result(request.session.registered_agent, call.tool, mask)
+        result = excerpts.of_value(call.result, RESULT_LENGTH, style).line
     else:
         result = shown.beginning(mask, row.beginning) if row.beginning and not is_whole else ""
         result = result and f"{result[:RESULT_LENGTH]}…"

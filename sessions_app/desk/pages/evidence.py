@@ -14,15 +14,14 @@ from django.db.models.functions import Cast, Coalesce, Length, Substr
 from agentstate.durable.state.tags import as_plain_data
 from agentstate.names import MEMORY_TOOLS
 from sessions_app.access.errors import Invalid
-from sessions_app.access.masking import Mask
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.typed import read_json
 from sessions_app.desk.pages import excerpts, replacements
 from sessions_app.desk.pages.excerpts import Excerpt
 from sessions_app.desk.pages.replacements import Replacement, Replacements
-from sessions_app.desk.pages.values import readable
+from sessions_app.desk.pages.summary import style_of_result
 from sessions_app.history.staff_notes import note_places
-from sessions_app.models import Branch, CallStatus, Message, ToolCall
-from sessions_app.wording import shorten
+from sessions_app.models import Branch, CallStatus, Message, RegisteredAgent, ToolCall
 
 # So many positions before a call are looked at: some sixty steps for the customer's words, some eight for findings.
 WORDS_WITHIN, FINDINGS_WITHIN = 400, 50
@@ -69,11 +68,11 @@ class _Row:
 
 
 def of_calls(
-    places: Sequence[Place], mask: Mask, formats: Mapping[int, Mapping[str, str]] | None = None
+    places: Sequence[Place], mask: Mask, agents: Mapping[int, RegisteredAgent | None]
 ) -> dict[int, Evidence]:
     """By the keys of the calls, which are not masked: findings are chosen by the values of their arguments.
 
-    :param formats: By the keys of the calls, the formats of their arguments: a finding with the same key has the same.
+    :param agents: By the keys of the calls, the agents of their sessions, whose tools say how a finding is written.
     """
     after: dict[Branch, int] = {}
     for branch, call in places:
@@ -86,22 +85,13 @@ def of_calls(
     calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups(), FINDINGS_WITHIN)}
     texts = _texts((row.pk for rows in words.values() for row in rows), mask)
     findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
-    of_each = formats or {}
     return {
         call.pk: Evidence(
             *_words(words[call.pk], texts, replaced[branch.pk], call),
-            _corrected(calls[call.pk], findings, replaced[branch.pk], call, of_each.get(call.pk, {})),
+            _corrected(calls[call.pk], findings, replaced[branch.pk], call, agents.get(call.pk), mask),
         )
         for branch, call in places
     }
-
-
-def in_few_words(value: Any, limit: int) -> str:
-    """A stored value on one line: its documents, its facts (``status active, limit 500``), or its text."""
-    shown = readable(value)
-    if shown.documents:
-        return shorten(", ".join(f"“{document.title}”" for document in shown.documents), limit)
-    return shorten(shown.line, limit)
 
 
 def _messages() -> QuerySet[Any, Any]:
@@ -213,18 +203,22 @@ def _corrected(
     findings: Mapping[int, ToolCall],
     replaced: Replacements,
     call: ToolCall,
-    formats: Mapping[str, str],
+    agent: RegisteredAgent | None,
+    mask: Mask,
 ) -> list[Finding]:
-    """The findings of the rows, each as a person corrected it."""
+    """The findings of the rows, each as a person corrected it, written as their tools' policies have it."""
     shown = []
+    # As they are shown: what is hidden in the call chooses nothing.
+    about = frozenset(_values(mask.row(call).ran_with)) - {HIDDEN}
     for row in rows:
+        style = style_of_result(agent, row.tool, mask, asked_by=call.tool)
         if correction := replaced.by_call.get(row.position):
             is_short = len(correction.text) <= LONGEST_READ
             value = _value(correction.text) if is_short else "…"
-            text = excerpts.of_value(value, FINDING_SHOWN, formats)
+            text = excerpts.of_value(value, FINDING_SHOWN, style, about)
             shown.append(Finding(row.tool, text, _by(correction, call)))
         elif row.pk in findings:
-            text = excerpts.of_value(findings[row.pk].result, FINDING_SHOWN, formats)
+            text = excerpts.of_value(findings[row.pk].result, FINDING_SHOWN, style, about)
             shown.append(Finding(row.tool, text))
     return shown
 

@@ -3,13 +3,19 @@
 What is shown is exact: an amount with more decimal places than its currency has is not rounded.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
 # Currencies whose amounts have no decimal places.
 _WHOLE = frozenset(("JPY", "KRW", "CLP", "ISK", "VND"))
+# An amount that is stored as a text, as one of the type Decimal is.
+_DECIMAL = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+# Below it each whole number is a float of its own.
+_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +41,21 @@ def formatted(value: Any, format: str) -> str:
     money = currency(format)
     if money is not None and isinstance(value, int | float) and not isinstance(value, bool):
         return f"{money.before}{_amount(value, money.places)}{money.after}"
+    if money is not None and isinstance(value, str) and _DECIMAL.fullmatch(value):
+        places = max(money.places, len(value.partition(".")[2]))
+        return f"{money.before}{Decimal(value):,.{places}f}{money.after}"
     if format == "date" and isinstance(value, str):
         return _date(value)
     return value if isinstance(value, str) else str(value)
+
+
+def plain(value: Any) -> str:
+    """A value without a format: ``640`` for the number that is stored as 640.0, ``yes`` for true."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    return str(value)
 
 
 def _amount(value: float, places: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.arguments import LONGEST_IN_SENTENCE, defaults_of, label, with_hidden_defaults
+from sessions_app.desk.pages.excerpts import Style
 from sessions_app.desk.pages.formats import formatted
 from sessions_app.models import RegisteredAgent, ToolCall
 from sessions_app.wording import shorten
@@ -71,6 +72,25 @@ def summary_of(agent: RegisteredAgent | None, call: ToolCall, mask: Mask) -> Cal
         facts="" if has_line else shorten(facts, _LONGEST_FACTS),
         arguments=arguments,
     )
+
+
+def style_of_result(agent: RegisteredAgent | None, tool: str, mask: Mask, *, asked_by: str = "") -> Style:
+    """How a result of the tool is written: a key as the tool's argument of that name, or else as that of another tool.
+
+    :param asked_by: The tool of the call for which the result is shown.
+    """
+    formats: dict[str, str] = {}
+    titles: dict[str, str] = {}
+    for name in dict.fromkeys((asked_by or tool, tool)):
+        published = published_tool(agent, name, mask)
+        formats |= (published.get("policy") or {}).get("formats") or {}
+        properties = (published.get("parameters") or {}).get("properties") or {}
+        titles |= {
+            key: str(schema["title"])
+            for key, schema in properties.items()
+            if isinstance(schema, dict) and schema.get("title")
+        }
+    return Style(formats, titles)
 
 
 def shown_arguments(tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[ShownArgument]:

@@ -14,6 +14,7 @@ from agentstate.names import TYPE_TAG
 from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN
 from sessions_app.access.typed import read_json
+from sessions_app.desk.pages.formats import plain
 from sessions_app.wording import count
 
 # A text, or a value that is none and of which a part is hidden.
@@ -135,18 +136,14 @@ def _facts(value: Any) -> str:
     """The values of an object that are no lists or objects themselves, with their names."""
     if not isinstance(value, dict):
         return ""
-    plain = {
+    single = {
         key: item
         for key, item in value.items()
         if not isinstance(item, dict | list) and item not in (None, "")
     }
-    if not plain and len(value) == 1:
+    if not single and len(value) == 1:
         return _facts(*value.values())
-    return ", ".join(f"{key.replace('_', ' ')} {_word(item)}" for key, item in plain.items())
-
-
-def _word(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return ", ".join(f"{key.replace('_', ' ')} {plain(item)}" for key, item in single.items())
 
 
 def _one_line(text: str) -> str:
