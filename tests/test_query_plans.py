@@ -99,6 +99,8 @@ def wasteful(queries: list[dict[str, str]], most: int = MOST_ROWS) -> list[str]:
         "/inbox/?kind=failed&agent=claims",
         "/?queue=running",
         "/?queue=waiting",
+        "/?queue=failed",
+        "/?queue=stuck",
         "/?queue=paused",
         "/?queue=done",
         "/?queue=all",

@@ -95,17 +95,11 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [
-            ("stuck", "Stuck"),
-            *((queue.key, queue.title) for queue in queues.QUEUES if queue.key != "all"),
-        ]
+        return [(queue.key, queue.title) for queue in queues.QUEUES if queue.key != "all"]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
-        now = timezone.now()
         key = self.value()
-        if key == "stuck":
-            return queryset.filter(stuck.not_moving(now))
-        return queryset.filter(queues.queue_filter(key, now)) if key else queryset
+        return queryset.filter(queues.queue_filter(key, timezone.now())) if key else queryset
 
 
 # What has no button at the top of a session's page.

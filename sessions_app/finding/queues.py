@@ -1,7 +1,7 @@
 """The queues of the desk: which sessions are in each, how many, and one page of them.
 
-Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. The sessions of the inbox are
-ordered from the one that has waited longest, all others from the one that changed last.
+Pages are keyset pages over ``(updated_at, id)``: page 1,000 costs what page 1 costs. The sessions of the inbox
+and the stuck ones are ordered from the one that has waited longest, all others from the one that changed last.
 """
 
 import uuid
@@ -12,7 +12,8 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import Count, count_up_to
+from sessions_app.finding.causes import as_sql
+from sessions_app.finding.counting import MOST, Count, count_each
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -33,6 +34,8 @@ class Queue:
 QUEUES = (
     Queue("running", "Running", "Nothing runs at the moment."),
     Queue("waiting", "Waiting", "No session waits for a person."),
+    Queue("failed", "Failed", "No session has failed."),
+    Queue("stuck", "Stuck", "No session is stuck.", oldest_first=True),
     Queue("paused", "Paused", "No session is paused."),
     Queue("done", "Done", "No session has finished yet."),
     Queue("all", "All", "There are no sessions yet."),
@@ -43,7 +46,7 @@ BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 
 
 def queue_filter(key: str, now: datetime) -> Q:
-    """Which sessions are in a queue."""
+    """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`."""
     match key:
         case "attention":
             return Q(status=Status.WAITING) | Q(has_failed=True) | stuck.not_moving(now)
@@ -51,6 +54,10 @@ def queue_filter(key: str, now: datetime) -> Q:
             return Q(status__in=(Status.RUNNING, Status.QUEUED))
         case "waiting":
             return Q(status=Status.WAITING)
+        case "failed":
+            return Q(has_failed=True)
+        case "stuck":
+            return stuck.not_moving(now)
         case "paused":
             return Q(status=Status.PAUSED)
         case "done":
@@ -66,8 +73,9 @@ class QueueCount:
 
 
 def counts(now: datetime, where: Q | None = None) -> list[QueueCount]:
-    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query for each queue."""
-    return [QueueCount(queue, count_up_to(select(queue.key, now, where))) for queue in QUEUES]
+    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query."""
+    selects = [as_sql(select(queue.key, now, where).order_by().values("pk")[: MOST + 1]) for queue in QUEUES]
+    return [QueueCount(queue, number) for queue, number in zip(QUEUES, count_each(selects), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

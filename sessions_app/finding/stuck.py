@@ -54,8 +54,7 @@ def stuck(now: datetime) -> QuerySet[Session]:
 
 def status_label(session: Session, now: datetime) -> tuple[str, str]:
     """``(tone, label)`` of a session: as `wording.status_label`, and "Stuck" for one that should move and does not."""
-    tone, label = wording.status_label(session, now)
-    return ("error", "Stuck") if tone == "running" and why_not_moving(session, now) else (tone, label)
+    return ("error", "Stuck") if why_not_moving(session, now) else wording.status_label(session, now)
 
 
 def stuck_from(session: Session) -> datetime | None:

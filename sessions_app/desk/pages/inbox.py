@@ -77,11 +77,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A session that should move by itself and does not, masked; with the tone and the label of its pill."""
+    """A session that should move by itself and does not, masked."""
 
     session: Session
-    tone: str
-    label: str
     agent_title: str
     why: str
 
@@ -248,4 +246,4 @@ def _stuck(session: Session, now: datetime) -> Stuck:
         stuck.why_not_moving(session, now)
         or "The time to approve a call is over, and no sweep has rejected it."
     )
-    return Stuck(session, *stuck.status_label(session, now), agent_title(session), why)
+    return Stuck(session, agent_title(session), why)
