@@ -57,9 +57,9 @@ def test_the_page_says_where_the_session_stands_in_its_queue(supervisor, monkeyp
     three = [builders.paused(title=str(n)) for n in range(3)]
     order = [row.pk for row in queues.read_page("paused", now=three[0].created_at).sessions]
     for place, pk in enumerate(order, start=1):
-        assert f"{place} of 3<" in supervisor.get(f"/sessions/{pk}/?queue=paused").content.decode()
+        assert f"{place} of 3 sessions<" in supervisor.get(f"/sessions/{pk}/?queue=paused").content.decode()
     monkeypatch.setattr(queues, "COUNTED", 1)
-    assert "1 of 2+<" in supervisor.get(f"/sessions/{order[0]}/?queue=paused").content.decode()
+    assert "1 of 2+ sessions<" in supervisor.get(f"/sessions/{order[0]}/?queue=paused").content.decode()
 
 
 def test_what_is_assigned_to_oneself_is_one_click_away(supervisor):

@@ -48,6 +48,29 @@ def test_like_calls_can_be_ticked(operator, three):
 
 
 @pytest.mark.slow
+def test_a_single_one_that_could_be_ticked_is_approved_by_its_own_button(operator, three):
+    decided = {"decision": "rejected", "decided_at": timezone.now()}
+    Approval.objects.filter(pk__in=[three[1].pk, three[2].pk]).update(**decided)
+    page = operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert 'form="batch"' not in page
+    assert 'id="batch"' not in page
+    assert f'id="approve-{three[0].call_id}"' in page
+
+
+@pytest.mark.slow
+def test_one_that_cannot_be_ticked_says_why(operator, three):
+    Session.objects.filter(pk=three[1].session_id).update(definition="e" * 64)
+    Approval.objects.filter(pk=three[2].pk).update(earlier=[three[0].call_id])
+    page = operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert 'form="batch"' not in page  # the only one left needs none
+    builders.waiting_for_approval(title="Refund 3")
+    page = operator.get("/inbox/?tool=issue_refund").content.decode()
+    assert len(re.findall(r'name="call"\s+form="batch"', page)) == 2
+    assert page.count("Decided by itself: the agent has changed.") == 1
+    assert page.count("Decided by itself: it may repeat an earlier effect.") == 1
+
+
+@pytest.mark.slow
 def test_the_ticked_ones_are_approved_and_no_other(operator, three):
     answer = operator.post(ADDRESS, ticks(three[:2], text="All three are known"), follow=True)
     assert decisions() == ["approved", "approved", ""]
@@ -56,7 +79,8 @@ def test_the_ticked_ones_are_approved_and_no_other(operator, three):
         "queued",
         "waiting",
     ]
-    assert "Approved: 2 calls." in answer.content.decode()
+    place = f"/sessions/{three[0].session_id}/#c{three[0].call.position}"
+    assert f'Approved: <a href="{place}">Issue refund</a> and 1 more' in answer.content.decode()
     event = three[0].session.events.get(kind="approved")
     assert (event.actor_name, event.reason) == ("anna", "All three are known")
 
@@ -76,7 +100,7 @@ def test_one_that_somebody_else_has_decided_does_not_hold_up_the_others(operator
     assert answer.status_code == 409
     assert decisions() == ["approved", "rejected", "approved"]
     assert "already rejected by berta" in text
-    assert len(re.findall(r"</a>:\s+approved", text)) == 2
+    assert len(re.findall(r"</span>:\s+approved", text)) == 2
 
 
 def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):

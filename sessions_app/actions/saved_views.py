@@ -61,8 +61,8 @@ def save_view(
 
 
 @in_one_transaction
-def delete_view(*, actor: Actor, view_id: int) -> None:
-    """Delete a view: the actor's own, or as a supervisor a shared one.
+def delete_view(*, actor: Actor, view_id: int) -> str:
+    """Delete a view: the actor's own, or as a supervisor a shared one. Returns its name.
 
     :raises NotFound: for an unknown view, and for another person's own.
     """
@@ -73,6 +73,7 @@ def delete_view(*, actor: Actor, view_id: int) -> None:
     if reason := why_not_delete(user, view):
         raise Forbidden(reason)
     view.delete()
+    return view.name
 
 
 def why_not_delete(user: User, view: SavedView) -> str:

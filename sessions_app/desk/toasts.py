@@ -1,5 +1,7 @@
 """What a person is told once an action is done: what was done to what, with a link, and how to take it back."""
 
+from collections.abc import Sequence
+
 from django.contrib import messages
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -19,6 +21,7 @@ from sessions_app.action_list import (
 )
 from sessions_app.addresses import address
 from sessions_app.desk.forms.base import ActionForm
+from sessions_app.desk.forms.batch import Outcome
 from sessions_app.models import Session
 
 # By which action each is taken back.
@@ -38,6 +41,14 @@ def tell(request: HttpRequest, form: ActionForm, session: Session) -> None:
     ]
     parts += [_comparison(form, session), _way_back(form, session)]
     messages.success(request, format_html_join(" · ", "{}", ([part] for part in parts if part)))
+
+
+def tell_of_batch(request: HttpRequest, done: str, outcomes: Sequence[Outcome]) -> None:
+    """``Approved: Refund €120.00 on claim CLM-1042 and 2 more``, with a link to that call."""
+    first = outcomes[0]
+    more = f" and {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
+    place = f"{address('session', first.session.pk)}#c{first.position}"
+    messages.success(request, format_html('{}: <a href="{}">{}</a>{}', done, place, first.summary, more))
 
 
 def _comparison(form: ActionForm, session: Session) -> SafeString | str:

@@ -22,6 +22,8 @@ from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)
+# The kinds whose lines are calls, and so of one tool each.
+OF_TOOLS = (APPROVAL, DOUBT)
 PAGE = 50
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
@@ -79,11 +81,15 @@ def stuck_sessions(now: datetime) -> QuerySet[Session]:
     return Session.objects.filter(stuck.not_moving(now) | stuck.expired_but_not_rejected(now))
 
 
-def counts(now: datetime, where: Q | None = None) -> dict[str, Count]:
+def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, Count]:
     """How many lines there are of each kind, exact up to `counting.MOST`. One query.
 
-    :param where: A condition on the sessions.
+    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     """
+    if tool:
+        rows = _rows(now, where, tool)
+        selects = [as_sql(rows[kind].order_by().values("pk")[: MOST + 1]) for kind in OF_TOOLS]
+        return dict(zip(OF_TOOLS, count_each(selects), strict=True))
     return dict(zip(KINDS, count_each(counted_lines(now, where)), strict=True))
 
 
@@ -114,15 +120,14 @@ def read_page(
 ) -> Entries:
     """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
-    :param where: A condition on the sessions. ``tool``: only approvals of this tool; "" for all.
+    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
     """
     cursor = read_cursor(after)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
-    rows = _rows(now, where)
-    if tool:
-        rows[APPROVAL] = rows[APPROVAL].filter(call__tool=tool)
+    rows = _rows(now, where, tool)
+    kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     sign = "" if oldest_first else "-"
     for kind, (since, version) in _COLUMNS.items():
         if kind in kinds:
@@ -167,13 +172,16 @@ _COLUMNS = {
 }
 
 
-def _rows(now: datetime, where: Q | None) -> dict[str, QuerySet[Any]]:
+def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, QuerySet[Any]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`."""
     rows: dict[str, QuerySet[Any]] = {
         APPROVAL: open_approvals(now),
         DOUBT: calls_in_doubt(),
         STUCK: stuck_sessions(now),
     }
+    if tool:
+        rows[APPROVAL] = rows[APPROVAL].filter(call__tool=tool)
+        rows[DOUBT] = rows[DOUBT].filter(tool=tool)
     if not where:
         return rows
     sessions = Session.objects.filter(where).values("pk")

@@ -16,17 +16,23 @@ from sessions_app.desk.forms.edited import edited_arguments
 from sessions_app.desk.pages.approvals import prefix_of, stored_fingerprint
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.context import PageContext
-from sessions_app.models import Approval, Session
+from sessions_app.desk.pages.session_agents import load_agents
+from sessions_app.desk.pages.summary import summary_of
+from sessions_app.models import Approval, Session, ToolCall
 
 MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one call of a session, masked. ``problem`` is "" where it was decided as requested."""
+    """The outcome of one call of a session, masked. ``problem`` is "" where it was decided as requested.
+
+    summary: what the call does, with the arguments that were decided: ``Refund €120.00 on claim CLM-1042``.
+    """
 
     session: Session
     position: int
+    summary: str
     problem: str
 
     @property
@@ -74,8 +80,16 @@ class BatchForm(forms.Form):
         sessions = context.mask.rows(approval.session for approval in self.approvals)
         with locks.sharing_one_wait():
             problems = [self._decide(context, approval) for approval in self.approvals]
+        load_agents(sessions)
+        rows = ToolCall.objects.filter(approval__in=self.approvals).select_related("approval")
+        calls = {call.pk: call for call in context.mask.rows(rows.defer("result", "state"))}
         return [
-            Outcome(session, approval.call.position, context.mask.text(problem))
+            Outcome(
+                session,
+                approval.call.position,
+                summary_of(session.registered_agent, calls[approval.call_id], context.mask).line,
+                context.mask.text(problem),
+            )
             for session, approval, problem in zip(sessions, self.approvals, problems, strict=True)
         ]
 

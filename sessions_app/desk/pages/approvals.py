@@ -54,6 +54,17 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """A form that decides several approvals: what was ``typed`` into the fields, named by the approval (`prefix_of`).
+
+    least: with fewer approvals that it could decide, each has a form of its own.
+    """
+
+    typed: Mapping[str, str] = field(default_factory=dict)
+    least: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class SentencePart:
     """``field`` is that of the argument which the text shows, for the page to keep it right; None for other words."""
 
@@ -70,6 +81,7 @@ class Card:
     agent_problem: why the session's agent cannot run, "" if it can: the call can then be rejected, but not approved.
     new_definition: the agent's definition, if it has changed since the session last ran.
     in_batch: it is decided by a form of several calls, not by one of its own.
+    why_alone: why it is not, where others are; "" otherwise.
     """
 
     approval: Approval
@@ -88,6 +100,7 @@ class Card:
     earlier: Earlier = field(default_factory=Earlier)
     evidence: Evidence = field(default_factory=Evidence)
     in_batch: bool = False
+    why_alone: str = ""
 
     @property
     def summary(self) -> str:
@@ -100,13 +113,8 @@ class Card:
         return any(field.changed for field in self.fields)
 
 
-def read_cards(
-    context: PageContext, keys: Iterable[int], typed: Mapping[str, str] | None = None
-) -> dict[int, Card]:
-    """The cards of the approvals with these keys, with what a person decides by. At most twelve queries.
-
-    :param typed: What was typed into the fields, which are named by the approval: see `prefix_of`.
-    """
+def read_cards(context: PageContext, keys: Iterable[int], batch: Batch | None = None) -> dict[int, Card]:
+    """The cards of the approvals with these keys, with what a person decides by. At most twelve queries."""
     rows = Approval.objects.filter(pk__in=list(keys)).order_by("pk")
     originals = list(rows.select_related("call", "session__branch", "repeats__branch"))
     if not originals:
@@ -114,13 +122,14 @@ def read_cards(
     approvals = context.mask.rows(originals)
     load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
+    in_batch = batch is not None and sum(not _why_alone(request) for request in requests) >= batch.least
     agents = {request.call.pk: request.session.registered_agent for request in requests}
     evidence = evidence_of(
         [(row.session.current_branch, row.call) for row in originals], context.mask, agents
     )
     return {
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
-        for card in cards(requests, context.mask, typed, in_batch=typed is not None)
+        for card in cards(requests, context.mask, batch.typed if batch else None, in_batch=in_batch)
     }
 
 
@@ -145,8 +154,8 @@ def _card(
     request: Request, earlier: Earlier, typed: Mapping[str, str] | None, in_batch: bool, mask: Mask
 ) -> Card:
     approval, session = request.approval, request.session
-    # What repeats an effect, or continues with another agent, is decided by itself.
-    in_batch = in_batch and not (approval.repeats_id or approval.earlier or session.new_definition)
+    why_alone = _why_alone(request) if in_batch else ""
+    in_batch = in_batch and not why_alone
     prefix = prefix_of(approval) if in_batch else PREFIX
     agent = session.registered_agent
     tool = published_tool(agent, request.call.tool, mask)
@@ -171,7 +180,15 @@ def _card(
         repeats=_repeated(approval.repeats, agent, mask) if approval.repeats is not None else None,
         earlier=earlier,
         in_batch=in_batch,
+        why_alone=why_alone,
     )
+
+
+def _why_alone(request: Request) -> str:
+    """Why it cannot be decided together with others, "" if it can: there is more to see than its arguments."""
+    if request.approval.repeats_id or request.approval.earlier:
+        return "Decided by itself: it may repeat an earlier effect."
+    return "Decided by itself: the agent has changed." if request.session.new_definition else ""
 
 
 def _sentence(

@@ -1,6 +1,7 @@
 """The page of all that waits for a person: each line of the inbox with what is needed to decide it where it stands."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,7 +15,7 @@ from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import RESUME
 from sessions_app.addresses import address
 from sessions_app.desk.pages.advice import Advice, advice
-from sessions_app.desk.pages.approvals import Card, read_cards
+from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
@@ -89,6 +90,7 @@ class Line:
     """One line. ``item`` is a `Card`, `Doubt`, `Failed` or `Stuck`, by the kind.
 
     id: of its element. ``following``: of the element where the keyboard goes on once it is decided.
+    has_similar: the page has another approval of the same tool.
     """
 
     kind: str
@@ -96,6 +98,7 @@ class Line:
     item: Card | Doubt | Failed | Stuck
     id: str = ""
     following: str = HEADING
+    has_similar: bool = False
 
     @property
     def template(self) -> str:
@@ -104,14 +107,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class InboxPage:
-    """``next`` is the ``after`` of the next page, "" on the last.
-
-    number: of the lines on all pages; None where only those of one tool are listed, which are not counted.
-    """
+    """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages."""
 
     lines: list[Line]
     chips: list[Chip]
-    number: Count | None
+    number: Count
     next: str
     mark: str
 
@@ -119,6 +119,11 @@ class InboxPage:
     def first(self) -> datetime | None:
         """Since when its first line waits, which is the oldest or the newest of the page."""
         return self.lines[0].since if self.lines else None
+
+    @property
+    def has_ticks(self) -> bool:
+        """Whether several approvals can be decided at once."""
+        return any(isinstance(line.item, Card) and line.item.in_batch for line in self.lines)
 
 
 def read_page(
@@ -129,21 +134,28 @@ def read_page(
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
-    typed: Mapping[str, str] | None = None,
+    batch: Batch | None = None,
 ) -> InboxPage:
     """One page. At most 25 queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
-    :param typed: What was typed into the form of several approvals; None where each has a form of its own.
+    :param batch: The form of several approvals; None where each has a form of its own.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
-    numbers = inbox.counts(context.now, where)
+    numbers = inbox.counts(context.now, where, tool)
     found = inbox.read_page(
         context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first
     )
-    items = _items(context, found, typed)
+    items = _items(context, found, batch)
+    tools = Counter(item.call.tool for item in items.values() if isinstance(item, Card))
     lines = [
-        Line(entry.kind, entry.since, items[entry.kind, entry.key], f"line-{entry.kind}-{entry.key}")
+        Line(
+            entry.kind,
+            entry.since,
+            item := items[entry.kind, entry.key],
+            f"line-{entry.kind}-{entry.key}",
+            has_similar=isinstance(item, Card) and tools[item.call.tool] > 1,
+        )
         for entry in found.entries
         if (entry.kind, entry.key) in items
     ]
@@ -154,7 +166,7 @@ def read_page(
         if number or name == kind or name not in _RARE
     ]
     total = inbox.total(numbers.values())
-    number = None if tool else numbers.get(kind, total)
+    number = numbers.get(kind, total)
     mark = _mark(context, found, lines, numbers)
     return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, mark)
 
@@ -178,13 +190,13 @@ def _mark(context: PageContext, found: Entries, lines: Sequence[Line], numbers: 
 
 
 def _items(
-    context: PageContext, found: Entries, typed: Mapping[str, str] | None
+    context: PageContext, found: Entries, batch: Batch | None
 ) -> dict[tuple[str, object], Card | Doubt | Failed | Stuck]:
     def keys(kind: str) -> list[Any]:
         return [entry.key for entry in found.entries if entry.kind == kind]
 
     items: dict[tuple[str, object], Card | Doubt | Failed | Stuck] = {}
-    items |= {(APPROVAL, key): card for key, card in read_cards(context, keys(APPROVAL), typed).items()}
+    items |= {(APPROVAL, key): card for key, card in read_cards(context, keys(APPROVAL), batch).items()}
     items |= {(DOUBT, key): doubt for key, doubt in read_doubts(context, keys(DOUBT)).items()}
     by_cause = [(kind, key) for kind in BY_CAUSE for key in keys(kind)]
     newest = [found.causes[key].newest for _, key in by_cause]

@@ -1,6 +1,5 @@
 """The inbox: what waits for a person, decided where it stands; and deciding several approvals at once."""
 
-from django.contrib import messages
 from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
@@ -10,10 +9,12 @@ from agentstate.names import SCRIPTED_MODEL
 from sessions_app.access.errors import Invalid
 from sessions_app.action_list import APPROVE
 from sessions_app.addresses import address
+from sessions_app.desk import toasts
 from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.forms.batch import BatchForm
 from sessions_app.desk.pages import demo
 from sessions_app.desk.pages import inbox as inbox_pages
+from sessions_app.desk.pages.approvals import Batch
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
@@ -65,15 +66,15 @@ def decide_batch(request: Request) -> HttpResponse:
         return _render(request, context, query, form=form, status=400)
     outcomes = form.run(context)
     if all(outcome.done for outcome in outcomes):
-        messages.success(request, f"{form.done}: {len(outcomes)} call{'s' if len(outcomes) > 1 else ''}.")
+        toasts.tell_of_batch(request, form.done, outcomes)
         return redirect(inbox_pages.address_of_inbox())
     values = {"outcomes": outcomes, "done": form.done, "tool": tool}
     return render_page(request, "inbox/batch_outcome.html", values, status=409)
 
 
-def _number_of_mine(request: Request, context: PageContext, where: Q, kind: str) -> Count:
+def _number_of_mine(request: Request, context: PageContext, where: Q, kind: str, tool: str) -> Count:
     """How many of the lines that the filter and the kind leave are assigned to this person. One query."""
-    numbers = inbox.counts(context.now, where & Q(assignee=request.user))
+    numbers = inbox.counts(context.now, where & Q(assignee=request.user), tool)
     return numbers[kind] if kind else inbox.total(numbers.values())
 
 
@@ -88,18 +89,19 @@ def _render(
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
     where = session_filter.where()
-    kind = query.get("kind", "") if query.get("kind", "") in inbox.KINDS else ""
     tool = query.get("tool", "")
+    kind = query.get("kind", "")
+    kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
     oldest_first = query.get("order") != "newest"
     in_batch = bool(tool) and not context.why_not.of(APPROVE)
     page = inbox_pages.read_page(
         context,
-        kind=inbox.APPROVAL if tool else kind,
+        kind=kind,
         where=where or None,
         tool=tool,
         after=after,
         oldest_first=oldest_first,
-        typed=(form.typed if form else {}) if in_batch else None,
+        batch=(Batch(form.typed, least=1) if form else Batch()) if in_batch else None,
     )
     if request.GET.get("seen") == page.mark:
         return HttpResponse(status=204)
@@ -111,7 +113,7 @@ def _render(
         filtered.pop(name, None)
     values = {
         "page": page,
-        "kind": inbox.APPROVAL if tool else kind,
+        "kind": kind,
         "tool": tool,
         "after": after,
         "oldest_first": oldest_first,
@@ -125,9 +127,9 @@ def _render(
         "filtered": describe_query(filtered.urlencode(), context.mask),
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
-        "offers_batch": in_batch and (form is not None or bool(page.lines)),
+        "offers_batch": in_batch and (form is not None or page.has_ticks),
         "mine": query.get("assignee") == "me",
-        "number_of_mine": _number_of_mine(request, context, where, inbox.APPROVAL if tool else kind),
+        "number_of_mine": _number_of_mine(request, context, where, kind, tool),
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)

@@ -85,6 +85,6 @@ def save(request: Request) -> HttpResponse:
 @staff_page
 @require_POST
 def delete(request: Request, view_id: int) -> HttpResponse:
-    actions.delete_view(actor=Actor.of(request.user), view_id=view_id)
-    messages.success(request, "Deleted.")
+    name = actions.delete_view(actor=Actor.of(request.user), view_id=view_id)
+    messages.success(request, f"Deleted the view “{Mask.configured().text(name)}”.")
     return redirect("views")
