@@ -31,6 +31,9 @@ AGENT_GENERATOR: Final = "agent"
 SCRIPTED_MODEL: Final = "scripted demo model"
 """The name of the model that the demo agents talk to where there is no real one."""
 
+DEMO_WORKER: Final = "demo"
+"""The name of the worker that runs the sessions of the demo while they are made."""
+
 
 class SessionStatus(StrEnum):
     """What the system does with a session."""

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
@@ -448,6 +449,9 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
 def test_the_demo_desk_says_what_to_type_and_a_click_fills_it_in(desk):
     assert "Demo data." not in desk.get("/?queue=all").content.decode()
     builders.agent("letters", model="scripted demo model", description="Sends letters to policy holders.")
+    builders.done()
+    assert "Demo data." not in desk.get("/?queue=all").content.decode()
+    builders.History().event("finished", Actor.system("demo"))
     pages = [desk.get(page).content.decode() for page in ("/?queue=all", "/start/", "/inbox/")]
     links = [re.findall(r'href="(/start/\?agent=letters&amp;message=[^"]+)"', text) for text in pages]
     assert all("Demo data." in text for text in pages)

@@ -2,6 +2,7 @@
 
 import html
 import re
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -110,8 +111,8 @@ def test_a_finding_has_the_titles_and_formats_of_its_own_tool(client: Client, se
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     agent = builders.agent()
     limit = {"type": "number", "title": "Insured up to"}
-    own = {"properties": {"limit": limit}, "formats": {"limit": "money:USD", "amount": "money:USD"}}
-    refund = {"properties": {"amount": {"type": "number"}}, "formats": {"amount": "money:EUR"}}
+    own: dict[str, Any] = {"properties": {"limit": limit}, "formats": {"limit": "money:USD", "amount": "money:USD"}}
+    refund: dict[str, Any] = {"properties": {"amount": {"type": "number"}}, "formats": {"amount": "money:EUR"}}
     agent.tools = [
         builders.tool("lookup_policy", **own),
         builders.tool("issue_refund", approval=True, **refund),

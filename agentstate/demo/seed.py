@@ -18,6 +18,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from agentstate.demo.agents import uses_real_model
+from agentstate.names import DEMO_WORKER
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.access.roles import Actor
@@ -269,7 +270,9 @@ def _run(session: Session, slice_seconds: float = PATIENCE_SECONDS) -> None:
     from sessions_app.runtime.worker import drive
 
     until = time.monotonic() + PATIENCE_SECONDS
-    while drive(session.pk, worker="demo", slice_seconds=slice_seconds) == "busy" and _goes_on(session.pk):
+    while drive(session.pk, worker=DEMO_WORKER, slice_seconds=slice_seconds) == "busy" and _goes_on(
+        session.pk
+    ):
         if time.monotonic() > until:
             logger.warning("The demo's session %s is still running.", session.pk)
             return

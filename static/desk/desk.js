@@ -236,9 +236,10 @@
     $("#announce").textContent = "Copied";
   });
 
-  // After a decision the address of the inbox names the next line: the keyboard goes on there, or at the heading.
+  // After a decision the address names where the keyboard goes on: of the inbox the next line, or the heading; of a
+  // session the call that was decided.
   const place = location.hash.slice(1);
-  if (/^(line-|inbox-heading$)/.test(place)) {
+  if (/^(line-|inbox-heading$|c[0-9]+$)/.test(place)) {
     const next = document.getElementById(place) || $("#inbox-heading");
     if (next) next.focus();
   }

@@ -52,6 +52,11 @@ class ActionForm(forms.Form):
         return ""
 
     @property
+    def place(self) -> str:
+        """The id of the element on the session's page where it shows what was done, "" for the top of the page."""
+        return ""
+
+    @property
     def required_action(self) -> Action:
         """The action whose permission and rule decide whether the form can be sent."""
         return self.action

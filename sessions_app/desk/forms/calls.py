@@ -42,6 +42,12 @@ class CallForm(ActionForm):
             return ""
         return self._summary(self.context.mask.row(row)).line
 
+    @property
+    def place(self) -> str:
+        calls = ToolCall.objects.filter(branch__session=self.session, pk=self.cleaned_data["call_id"])
+        position = calls.values_list("position", flat=True).first()
+        return f"c{position}" if position is not None else ""
+
     def read_details(self) -> dict[str, Any]:
         """The call with its approval, as they are shown, and the card to decide it."""
         key = whole_number(str(self["call_id"].value() or ""))

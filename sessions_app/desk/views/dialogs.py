@@ -91,7 +91,7 @@ def dialog(request: Request, session_id: UUID, name: str) -> HttpResponse:
     if submission.result is None:
         return _render(request, form, status=submission.status, moved=submission.moved)
     toasts.tell(request, form, submission.result)
-    target = _where_next(request, action, submission.result)
+    target = _where_next(request, form, submission.result)
     return _redirect_in_browser(request, target) if wants_part(request) else redirect(target)
 
 
@@ -104,14 +104,16 @@ def _redirect_in_browser(request: Request, target: str) -> HttpResponse:
     return response
 
 
-def _where_next(request: Request, action: Action, session: Session) -> str:
+def _where_next(request: Request, form: ActionForm, session: Session) -> str:
     """The page to show once it is done: the session, or the inbox or list, as filtered, if it was done there.
 
-    In the inbox the keyboard goes on at the next line, which the address names. Who sends a message is brought to where
+    In the inbox the keyboard goes on at the next line, which the address names, and on the session's page at the call
+    that was decided. Who sends a message is brought to where
     the answer will be, and who changes the long-term memory back to it.
     """
     back, _, place = request.POST.get("back", "").partition("#")
     page, _, query = back.partition("?")
+    action = form.action
     if page == "inbox":
         return address_of_inbox(query, place)
     if page == "desk" and query:
@@ -119,7 +121,8 @@ def _where_next(request: Request, action: Action, session: Session) -> str:
     if action in memory_entries.FORMS:
         return address("memories", session.pk, queue=queue_of(request))
     if action is not MESSAGE:
-        return session_url(session, queue_of(request))
+        page = session_url(session, queue_of(request))
+        return f"{page}#{form.place}" if form.place else page
     tab = "conversation" if page == "conversation" else "session"
     return f"{address(tab, session.pk, queue=queue_of(request))}#inbox"
 
