@@ -224,3 +224,30 @@ def test_the_dialog_of_a_call_in_doubt_says_what_the_chosen_outcome_does_and_its
     dialog.get_by_role("button", name="Record result").click()
     expect(dialog.get_by_label("Result", exact=True)).to_be_focused()
     expect(dialog.get_by_role("button", name="Record result")).to_be_visible()
+
+
+@pytest.mark.parametrize("action", ["Approve", "Reject…"])
+def test_a_decision_on_the_session_page_stays_at_its_call(page, action):
+    history = builders.refunding(title="Long")
+    call = history.calls[-1]
+    history.ask(call)
+    session = history.rest("waiting", waiting_for="approval")
+    page.set_viewport_size({"width": 1280, "height": 500})
+    page.goto(f"/sessions/{session.pk}/")
+    page.get_by_role("button", name=action, exact=True).click()
+    if action == "Reject…":
+        page.get_by_role("dialog").get_by_label("Message to the agent").fill("Not yet")
+        page.get_by_role("dialog").get_by_role("button", name="Reject").click()
+    expect(page.locator(".toast")).to_be_visible()
+    expect(page.locator(f"#c{call.position}")).to_be_focused()
+    expect(page.locator(f"#c{call.position}")).to_be_in_viewport()
+    expect(page.locator("#session-head .pill")).to_have_text("Queued")
+
+
+@pytest.mark.parametrize("build", [builders.failed, builders.in_doubt, builders.lost, builders.changed])
+def test_a_line_that_is_one_session_has_one_button_that_stands_out(page, build):
+    build()
+    page.goto("/inbox/")
+    expect(page.locator(".item")).to_have_count(1)
+    expect(page.locator(".item .button.first")).to_have_count(1)
+    expect(page.locator(".item .button.first")).to_be_enabled()

@@ -141,10 +141,13 @@ def test_a_reply_streams_into_the_open_pages_and_becomes_the_stored_one(page):  
             expect(open_page.locator("#session-head .pill")).to_have_text("Done")
 
 
-def test_a_page_names_a_second_person_who_opens_the_session(page, browser, live_server):  # noqa: F811
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_second_person_on_the_page_is_named_and_nothing_moves(page, browser, live_server, width):  # noqa: F811
     session = builders.paused()
-    page.goto(f"/sessions/{session.pk}/")
-    expect(page.locator(".also-open")).to_be_hidden()
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"/sessions/{session.pk}/?queue=paused")
+    expect(page.locator(".also-open")).to_have_text("")
+    place = page.locator("#session-head").bounding_box()
     made = browser.new_context(base_url=live_server.url)
     other = log_in(made, "ada")
     other.goto(f"/sessions/{session.pk}/")
@@ -152,4 +155,5 @@ def test_a_page_names_a_second_person_who_opens_the_session(page, browser, live_
     # A page asks every 20 seconds, and when its tab comes to the front again.
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator(".also-open")).to_have_text("Also open: ada")
+    assert page.locator("#session-head").bounding_box() == place
     made.close()

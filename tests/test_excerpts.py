@@ -111,8 +111,14 @@ def test_a_finding_has_the_titles_and_formats_of_its_own_tool(client: Client, se
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     agent = builders.agent()
     limit = {"type": "number", "title": "Insured up to"}
-    own: dict[str, Any] = {"properties": {"limit": limit}, "formats": {"limit": "money:USD", "amount": "money:USD"}}
-    refund: dict[str, Any] = {"properties": {"amount": {"type": "number"}}, "formats": {"amount": "money:EUR"}}
+    own: dict[str, Any] = {
+        "properties": {"limit": limit},
+        "formats": {"limit": "money:USD", "amount": "money:USD"},
+    }
+    refund: dict[str, Any] = {
+        "properties": {"amount": {"type": "number"}},
+        "formats": {"amount": "money:EUR"},
+    }
     agent.tools = [
         builders.tool("lookup_policy", **own),
         builders.tool("issue_refund", approval=True, **refund),
