@@ -19,8 +19,6 @@ from sessions_app.access.availability import Facts, Rule
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Checkpoint, EventKind, Session, StaffPermission, ToolCall
 
-NOT_ALLOWED = "Your role does not allow this."
-
 # By key, in the order in which buttons, bulk actions and the admin's actions stand. Declaring an action adds it.
 ACTIONS: dict[str, "Action"] = {}
 
@@ -43,6 +41,7 @@ class Action:
     bulk: it may be done to many sessions at once.
     participle: what is said of sessions to which a bulk action does it: ``paused``.
     bulk_fields: what a bulk action of it asks for besides the reason: fields of `BulkAction`.
+    doing: what is refused to a person without the permission, if it is not what `StaffPermission.doing` says.
     """
 
     key: str
@@ -61,6 +60,7 @@ class Action:
     bulk: bool = False
     participle: str = ""
     bulk_fields: tuple[str, ...] = ()
+    doing: str = ""
 
     def __post_init__(self) -> None:
         if self.key in ACTIONS:
@@ -91,9 +91,13 @@ class Action:
         when = explanations.continues_when(session)
         return self.done_later.format(when=when) if self.done_later and when else self.done
 
+    def lacking(self, actor: Actor) -> str:
+        """Which role this person lacks for it, as a sentence; "" if they have the permission."""
+        return actor.lacks(self.permission, self.doing)
+
     def why_not(self, session: Session, actor: Actor, *, now: datetime | None = None) -> str:
         """Why this person cannot do it now, "" if they can."""
-        return self.impossible(session, now=now) if actor.may(self.permission) else NOT_ALLOWED
+        return self.lacking(actor) or self.impossible(session, now=now)
 
 
 RESUME = Action(
@@ -147,6 +151,7 @@ UNDO = Action(
     only_if_possible=True,
     explain=explanations.undo,
     command="Undo the last rewind.",
+    doing="Undoing",
 )
 FORK = Action(
     key="fork",
@@ -220,6 +225,7 @@ CHANGE_ARGUMENTS = Action(
     title="Change the arguments",
     button="Change the arguments",
     done="Changed. The call runs with these arguments when the session is resumed.",
+    doing="Changing the arguments of a call",
 )
 WITHDRAW = Action(
     key="withdraw",
@@ -229,6 +235,7 @@ WITHDRAW = Action(
     title="Require approval again",
     button="Require approval",
     done="Approval is required again from the next step.",
+    doing="Requiring approval again",
 )
 DECIDE = Action(
     key="decide",
@@ -248,6 +255,7 @@ SET_BREAKPOINT = Action(
     title="Set a breakpoint",
     button="Set the breakpoint",
     done="Set. The session stops there until it is resumed.",
+    doing="Setting a breakpoint",
 )
 REMOVE_BREAKPOINT = Action(
     key="remove-breakpoint",
@@ -257,6 +265,7 @@ REMOVE_BREAKPOINT = Action(
     title="Remove a breakpoint",
     button="Remove the breakpoint",
     done="Removed.",
+    doing="Removing a breakpoint",
 )
 ASSIGN = Action(
     key="assign",
@@ -278,6 +287,7 @@ NOTE = Action(
     title="Add a note",
     button="Add note",
     done="Note added.",
+    doing="Adding a note",
 )
 RELEASE = Action(
     key="release",
@@ -289,6 +299,7 @@ RELEASE = Action(
     done="Released. Another worker may take it.",
     explain=explanations.release,
     admin="Release from the worker…",
+    doing="Releasing a session",
 )
 
 

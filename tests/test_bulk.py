@@ -182,7 +182,7 @@ def test_rights_that_were_taken_away_meanwhile_are_gone(actor):
     assert work(bulk_action) == reading.Progress(refused=1)
     session.refresh_from_db()
     assert session.status == "queued"
-    assert "not allowed" in reading.failures(builders.page_context(), bulk_action).items[0].why
+    assert " needs the " in reading.failures(builders.page_context(), bulk_action).items[0].why
 
 
 def test_when_the_account_is_gone_nothing_more_is_done(actor):

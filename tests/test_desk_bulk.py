@@ -147,7 +147,7 @@ def test_it_needs_a_login_and_the_permission(client):
     assert client.get("/bulk/")["Location"].startswith("/login/")
     assert client.post("/bulk/?queue=all")["Location"].startswith("/login/")
     client.force_login(builders.user("viewer"))
-    assert "Your role does not allow this." in plain(client.get("/bulk/?queue=all"))
+    assert "needs the operator or supervisor role." in plain(client.get("/bulk/?queue=all"))
     answer = client.post("/bulk/?queue=all&kind=cancel", {"reason": "x", "expected": "3"})
     assert answer.status_code == 403
     assert not BulkAction.objects.exists()
@@ -198,7 +198,7 @@ def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
     bulk_action = BulkAction.objects.get()
     client.force_login(builders.user("viewer"))
     text = plain(client.get(f"/bulk/actions/{bulk_action.pk}/"))
-    assert re.search(r'aria-disabled="true" title="Your role does not allow this."[^>]*>Stop<', text)
+    assert re.search(r'aria-disabled="true" title="[^"]* needs the operator or supervisor role\.[^>]*>Stop<', text)
     assert client.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 403
     assert BulkItem.objects.filter(outcome="").count() == 3
 

@@ -234,7 +234,7 @@ def test_it_needs_the_permission(client, name):
     before = rows(session)
     answer = logged_in(client, POSTS[name].may_not).post(address(session, name), typed(session, name))
     assert answer.status_code == 403
-    assert "not allowed" in answer.content.decode()
+    assert " needs the " in answer.content.decode()
     assert rows(session) == before
 
 

@@ -418,7 +418,7 @@ def test_repairs_need_the_permission_a_reason_and_the_present_version(client, na
     client.force_login(builders.user("operator"))
     assert send(client, session, name, **fields).status_code == 403
     text = client.get(f"/sessions/{session.pk}/{name}/", query).content.decode()
-    assert "Your role does not allow this." in text
+    assert "Editing needs the supervisor role." in text
     client.force_login(builders.user("supervisor"))
     assert send(client, session, name, **fields, reason="").status_code == 400
     stale = send(client, session, name, **fields, version=session.version + 1)
@@ -553,7 +553,7 @@ def test_reusing_needs_a_login_the_permission_the_version_and_an_open_question(c
     assert send(client, session, "reuse", call_id=call).status_code == 403
     page = client.get(f"/sessions/{session.pk}/").content.decode()
     assert re.search(
-        r'aria-disabled="true" title="Your role does not allow this."[^>]*>Use the recorded result<', page
+        r'aria-disabled="true" title="Deciding an approval needs the operator or supervisor role."[^>]*>Use the recorded result<', page
     )
     client.force_login(builders.user("operator", "anna"))
     assert client.put(f"/sessions/{session.pk}/reuse/").status_code == 405

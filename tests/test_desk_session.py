@@ -14,7 +14,6 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import NOT_ALLOWED
 from sessions_app.desk.pages.session import header, time_strip, timeline
 from sessions_app.desk.pages.session.timeline_items import (
     DiscardedItem,
@@ -497,10 +496,11 @@ def test_why_an_action_is_not_allowed(role, state, allowed, forbidden, django_as
     if allowed:
         assert context.why_not[allowed] == ""
     if forbidden:
-        assert context.why_not[forbidden] == NOT_ALLOWED
+        assert context.why_not[forbidden].endswith("supervisor role.")
     with django_assert_num_queries(0):
         template = Template("{{ why_not." + (allowed or forbidden) + " }}")
-        assert template.render(Context({"why_not": context.why_not})) == ("" if allowed else NOT_ALLOWED)
+        said = template.render(Context({"why_not": context.why_not}))
+        assert said == ("" if allowed else context.why_not[forbidden])
 
 
 def test_why_an_action_is_impossible_in_the_sessions_state():
@@ -686,7 +686,7 @@ def test_a_stuck_session_offers_its_remedy_where_it_says_so(client, role, offere
     [banner] = re.findall(r'<div id="banner">.*?</div>\s*</div>', page, re.DOTALL)
     assert "Release from its worker" in banner
     assert (f"/sessions/{session.pk}/release/" in banner) is offered
-    assert (NOT_ALLOWED in banner) is not offered
+    assert ("Releasing a session needs the supervisor role." in banner) is not offered
     assert '<span class="pill error">Stuck</span>' in page
     # On a phone the actions stay in reach, and so does the first of them.
     actions_on_top = page[page.index('id="main-action"') : page.index('<span class="facts">')]
@@ -714,7 +714,8 @@ def test_who_may_not_approve_a_call_is_led_to_see_it():
 def test_who_may_not_send_messages_is_told_so_by_the_button():
     context = builders.context_of(builders.done(), actor=builders.actor("viewer"))
     button = header.header(context).buttons[0]
-    assert (button.label, button.why_not) == ("Send a message", NOT_ALLOWED)
+    assert button.label == "Send a message"
+    assert button.why_not == "Sending a message needs the operator or supervisor role."
     assert button.anchor == ""
 
 
@@ -731,6 +732,27 @@ def test_the_last_events_beside_the_timeline_name_people_only_and_are_told_as_pa
     for told in ("noted: She called", "Found a call in doubt", "Asked for an approval"):
         assert told in words
     assert "The model call failed, and another attempt was planned" in words
+
+
+def test_the_bars_of_the_times_have_one_scale_also_where_a_session_rested_for_days():
+    history = builders.refunding()
+    history.now += timedelta(days=2)
+    strip = time_strip.strip(builders.context_of(history.rest("queued"), now=history.now))
+    assert strip is not None
+    bars = {total.label: total.width for total in strip.totals}
+    assert bars["idle"] == time_strip.BAR
+    assert bars["model"] < 1
+    assert bars["tools"] < 1
+
+
+def test_the_wait_for_another_attempt_is_drawn_as_waiting_and_not_as_idle():
+    history = builders.refunding()
+    history.event("retry")
+    history.now += timedelta(minutes=10)
+    session = history.rest("queued")
+    kinds, description = kinds_of_bars(session, history.now)
+    assert kinds[-1] == "waiting"
+    assert "waiting 10 min" in description
 
 
 def test_the_time_between_the_steps_is_said_too():

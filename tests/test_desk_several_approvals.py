@@ -155,6 +155,6 @@ def test_it_needs_a_login_the_permission_and_the_right_method(client, three):
     client.force_login(builders.user("viewer"))
     answer = client.post(ADDRESS, ticks(three))
     assert answer.status_code == 403
-    assert "Your role does not allow this." in answer.content.decode()
+    assert "Deciding an approval needs the operator or supervisor role." in answer.content.decode()
     assert client.get(ADDRESS).status_code == 405
     assert decisions() == ["", "", ""]

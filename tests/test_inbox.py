@@ -576,7 +576,7 @@ def test_a_viewer_sees_the_inbox_and_decides_nothing(client):
     all_kinds()
     client.force_login(builders.user("viewer"))
     page = client.get("/inbox/").content.decode()
-    assert "Your role does not allow this." in page
+    assert "Deciding an approval needs the operator or supervisor role." in page
     assert "Fingerprint" not in page
     assert "/decide/" not in page
     assert 'class="edit"' not in page

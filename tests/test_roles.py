@@ -88,6 +88,28 @@ def test_making_the_roles_again_heals_them_and_keeps_what_was_added_by_hand() ->
     assert Actor.of(builders.user("viewer")).may(StaffPermission.VIEW)
 
 
+@pytest.mark.parametrize(
+    "role, permission, sentence",
+    [
+        ("viewer", StaffPermission.PAUSE, "Pausing needs the operator or supervisor role."),
+        ("operator", StaffPermission.REPAIR, "Editing needs the supervisor role."),
+        (None, StaffPermission.VIEW, "Seeing sessions needs the viewer, operator or supervisor role."),
+        ("supervisor", StaffPermission.REPAIR, ""),
+    ],
+)
+def test_a_refusal_names_the_roles_that_may(
+    role: str | None, permission: StaffPermission, sentence: str
+) -> None:
+    assert builders.actor(role).lacks(permission) == sentence
+
+
+def test_where_roles_are_customised_a_refusal_names_the_permission() -> None:
+    user = builders.user("operator")
+    user.user_permissions.add(Permission.objects.get(codename="reveal_values"))
+    lacking = Actor.of(User.objects.get(pk=user.pk)).lacks(StaffPermission.REPAIR)
+    assert lacking == "Editing needs the permission “Can repair a session's state”."
+
+
 def test_a_deactivated_user_may_do_nothing() -> None:
     user = builders.user("supervisor")
     user.is_active = False
@@ -130,7 +152,7 @@ def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow
     client.force_login(builders.user("viewer"))
     page = client.get("/inbox/").content.decode()
     assert re.search(
-        r'aria-disabled="true" title="Your role does not allow this\."[^>]*>(Try again|Rewind)<', page
+        r'aria-disabled="true" title="[^"]* needs the (?:operator or )?supervisor role\."[^>]*>(Try again|Rewind)<', page
     )
     client.force_login(builders.user("operator"))
     assert re.search(r"hx-get=[^>]*>(Try again|Rewind)…</a>", client.get("/inbox/").content.decode())

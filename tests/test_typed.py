@@ -178,12 +178,12 @@ def test_sharing_a_view_needs_a_permission_and_the_form_says_so(client):
     for shared in (False, True):
         actions.save_view(actor=builders.actor(), name="Roofs", query="queue=all", shared=shared)
     actions.save_view(actor=actor, name="Mine", query="queue=all")
-    with pytest.raises(Forbidden, match="Can share a saved view"):
+    with pytest.raises(Forbidden, match="Sharing a view needs the operator or supervisor role"):
         actions.save_view(actor=actor, name="Ours", query="queue=all", shared=True)
     client.force_login(viewer)
     page = client.get("/views/save/?queue=all").content.decode()
     assert 'name="shared" disabled' in page
-    assert "Share with everyone on the desk (Your role does not allow this.)" in page
+    assert "Share with everyone on the desk. Sharing a view needs the operator or supervisor role." in page
     answer = client.post("/views/save/", {"name": "Ours", "query": "queue=all", "shared": "on"})
     assert answer.status_code == 403
     assert 'value="Ours"' in answer.content.decode()

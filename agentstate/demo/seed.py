@@ -255,7 +255,7 @@ def _start(
 
 
 def _say(session: Session, text: str) -> None:
-    actions.send_message(actor=_actor("operator"), session_id=session.pk, text=text)
+    actions.send_message(actor=_actor("operator"), session_id=session.pk, text=text, from_customer=True)
     _run(session)
 
 

@@ -47,6 +47,23 @@ class Actor:
         """Whether this actor has the permission at all, whatever the session's state."""
         return self.user is None or self.user.has_perm(f"sessions_app.{permission.value}")
 
+    def lacks(self, permission: StaffPermission, doing: str = "") -> str:
+        """A sentence that names the roles which have the permission; "" if this actor has it.
+
+        An actor whose permissions are not those of a role works where roles are customised: the sentence then names the
+        permission. No query but the one for the user's permissions.
+
+        :param doing: What is refused, if it is not what `StaffPermission.doing` says.
+        """
+        if self.may(permission):
+            return ""
+        granted = {each for each in StaffPermission if self.may(each)}
+        if granted and granted not in map(permissions_of, ROLES):
+            return f"{doing or permission.doing} needs the permission “{permission.text}”."
+        *others, last = [role.value for role in ROLES if permission in permissions_of(role)]
+        roles = f"{', '.join(others)} or {last}" if others else last
+        return f"{doing or permission.doing} needs the {roles} role."
+
 
 def permissions_of(role: str) -> set[StaffPermission]:
     """:raises ValueError: for an unknown role."""

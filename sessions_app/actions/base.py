@@ -115,10 +115,8 @@ def asks_reason(action: Action) -> Callable[[Callable[[Session, Actor, str], Ses
 
 def require(actor: Actor, permission: StaffPermission) -> None:
     """:raises Forbidden: if the actor lacks the permission."""
-    if not actor.may(permission):
-        raise Forbidden(
-            f"{actor.name} is not allowed to do this. It needs the permission “{permission.text}”."
-        )
+    if lacking := actor.lacks(permission):
+        raise Forbidden(lacking)
 
 
 def lock(session_id: UUID | str, expected_version: int | None = None) -> Session:

@@ -117,7 +117,13 @@ def start(
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
     SessionTag.objects.bulk_create(SessionTag(session=session, name=name) for name in names)
     rows = [
-        InboxMessage.objects.create(session=session, text=text, body=body, author=_author(actor, body))
+        InboxMessage.objects.create(
+            session=session,
+            text=text,
+            body=body,
+            author=_author(actor, body),
+            from_customer=body is None or body["role"] == Message.Role.USER,
+        )
         for text, body in unread
     ]
     return commit(session, EventKind.STARTED, actor, reason, {"inbox": rows[-1].pk} if rows else {})
@@ -165,11 +171,13 @@ def send_message(
     session_id: UUID | str,
     text: str = "",
     messages: Sequence[dict[str, Any]] = (),
+    from_customer: bool = False,
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
     """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended.
 
+    :param from_customer: It is what the customer says; the actor only types it in.
     :param messages: Instead of the text, each as ``ChatMessage.to_dict()``: several, or with pictures or files.
     :raises Invalid: for a message that is not the user's: what the agent and its tools said is the session's history.
     """
@@ -183,7 +191,9 @@ def send_message(
     session = lock(session_id, expected_version)
     check(session, MESSAGE)
     rows = [
-        InboxMessage.objects.create(session=session, text=text, body=body, author=actor.user)
+        InboxMessage.objects.create(
+            session=session, text=text, body=body, author=actor.user, from_customer=from_customer
+        )
         for text, body in unread
     ]
     if session.status == Status.IDLE:

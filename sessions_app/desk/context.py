@@ -56,8 +56,8 @@ def staff_page(
                 )
                 return HttpResponseClientRedirect(login.url)
             return redirect_to_login(request.get_full_path())
-        if not Actor.of(request.user).may(StaffPermission.VIEW):
-            text = "Your account may not see sessions. Ask a supervisor to give you a role."
+        if lacking := Actor.of(request.user).lacks(StaffPermission.VIEW):
+            text = f"{lacking} Ask an administrator for one."
             return render_page(
                 request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403
             )

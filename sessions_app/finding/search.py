@@ -50,7 +50,7 @@ INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.S
 class Hit:
     """A message or a call that matches, masked. ``visible``: the present history shows it.
 
-    kind: message or call. ``who``: the author or the role of a message, the tool of a call.
+    kind: message or call. ``who``: who says a message, the tool of a call.
     branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.
     parts: the surroundings of the first match, in pieces; those with True are matches.
     changes: of a call that ran with other arguments than the agent asked for, what differs.
@@ -315,7 +315,9 @@ def _hit(
 def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
     if not isinstance(row, Message):
         return row.tool
-    return "staff" if (row.branch_id, row.position) in notes else row.author or row.role
+    if (row.branch_id, row.position) in notes:
+        return "Staff"
+    return row.who
 
 
 def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:

@@ -140,6 +140,7 @@ def _messages(
                 "role": row.role if note is None else "staff",
                 "text": note.text if note else None if text is None else mask.named("text", text),
                 "author": row.author,
+                "from_customer": row.from_customer,
                 "at": _plain(row.created_at),
             }
         )

@@ -75,34 +75,46 @@ class Role(StrEnum):
 
 
 class StaffPermission(StrEnum):
-    """A Django permission of this app, by its code name. ``role`` is the lowest role that has it."""
+    """A Django permission of this app, by its code name. ``role`` is the lowest role that has it.
+
+    ``doing`` is what it permits, as the subject of the sentence that refuses it: "Editing needs the supervisor role."
+    """
 
     role: Role
     text: str
+    doing: str
 
-    def __new__(cls, value: str, role: Role = Role.SUPERVISOR, text: str = "") -> "StaffPermission":
+    def __new__(
+        cls, value: str, role: Role = Role.SUPERVISOR, text: str = "", doing: str = "This"
+    ) -> "StaffPermission":
         member = str.__new__(cls, value)
         member._value_ = value
         member.role = role
         member.text = text
+        member.doing = doing
         return member
 
     # Django makes this one for every model; the others are listed in `Session.Meta.permissions`.
-    VIEW = "view_session", Role.VIEWER, "Can view session"
-    START = "start_session", Role.OPERATOR, "Can start a session"
-    MESSAGE = "message_session", Role.OPERATOR, "Can send a message to the agent"
-    PAUSE = "pause_session", Role.OPERATOR, "Can pause a session"
-    RESUME = "resume_session", Role.OPERATOR, "Can resume a session"
-    CANCEL = "cancel_session", Role.OPERATOR, "Can cancel a session"
-    REWIND = "rewind_session", Role.OPERATOR, "Can rewind a session and undo it"
-    FORK = "fork_session", Role.OPERATOR, "Can fork a session"
-    APPROVE = "approve_call", Role.OPERATOR, "Can approve or reject a tool call"
-    DECIDE = "decide_call", Role.OPERATOR, "Can decide a tool call in doubt"
-    ASSIGN = "assign_session", Role.OPERATOR, "Can assign a session"
-    SHARE_VIEW = "share_view", Role.OPERATOR, "Can share a saved view"
-    REPAIR = "repair_session", Role.SUPERVISOR, "Can repair a session's state"
-    MEMORY = "edit_memory", Role.SUPERVISOR, "Can edit and erase the long-term memory"
-    REVEAL = "reveal_values", Role.SUPERVISOR, "Can see masked values"
+    VIEW = "view_session", Role.VIEWER, "Can view session", "Seeing sessions"
+    START = "start_session", Role.OPERATOR, "Can start a session", "Starting a session"
+    MESSAGE = "message_session", Role.OPERATOR, "Can send a message to the agent", "Sending a message"
+    PAUSE = "pause_session", Role.OPERATOR, "Can pause a session", "Pausing"
+    RESUME = "resume_session", Role.OPERATOR, "Can resume a session", "Resuming"
+    CANCEL = "cancel_session", Role.OPERATOR, "Can cancel a session", "Ending a session"
+    REWIND = "rewind_session", Role.OPERATOR, "Can rewind a session and undo it", "Rewinding"
+    FORK = "fork_session", Role.OPERATOR, "Can fork a session", "Forking"
+    APPROVE = "approve_call", Role.OPERATOR, "Can approve or reject a tool call", "Deciding an approval"
+    DECIDE = "decide_call", Role.OPERATOR, "Can decide a tool call in doubt", "Deciding a call in doubt"
+    ASSIGN = "assign_session", Role.OPERATOR, "Can assign a session", "Assigning"
+    SHARE_VIEW = "share_view", Role.OPERATOR, "Can share a saved view", "Sharing a view"
+    REPAIR = "repair_session", Role.SUPERVISOR, "Can repair a session's state", "Editing"
+    MEMORY = (
+        "edit_memory",
+        Role.SUPERVISOR,
+        "Can edit and erase the long-term memory",
+        "Editing the long-term memory",
+    )
+    REVEAL = "reveal_values", Role.SUPERVISOR, "Can see masked values", "Seeing masked values"
 
     @classmethod
     def declared(cls) -> list[tuple[str, Any]]:

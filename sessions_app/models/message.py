@@ -28,7 +28,13 @@ class Message(BranchRow):
     text = models.TextField(blank=True, default="")
     body = models.JSONField(default=dict)
     author = models.CharField(
-        max_length=150, blank=True, default="", help_text="The person who wrote it, if one of the staff did."
+        max_length=150,
+        blank=True,
+        default="",
+        help_text="The person who typed it in, if one of the staff did.",
+    )
+    from_customer = models.BooleanField(
+        default=False, db_default=False, help_text="The customer's words, which the author typed in."
     )
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -53,6 +59,29 @@ class Message(BranchRow):
     def __str__(self) -> str:
         return f"{self.role} {self.position}"
 
+    @property
+    def who(self) -> str:
+        """Who says this, for people: a name of the staff, ``Customer``, ``Agent``."""
+        return self.staff or _SPEAKERS[self.Role(self.role)]
+
+    @property
+    def staff(self) -> str:
+        """Who of the staff says this; "" where it is the customer's, or the agent's."""
+        return "" if self.from_customer else self.author
+
+    @property
+    def entered_by(self) -> str:
+        """Who typed in what the customer says; "" where nobody had to."""
+        return self.author if self.from_customer else ""
+
+
+_SPEAKERS = {
+    Message.Role.USER: "Customer",
+    Message.Role.ASSISTANT: "Agent",
+    Message.Role.TOOL: "Tool",
+    Message.Role.SYSTEM: "Instructions",
+}
+
 
 class InboxMessage(models.Model):
     """A message that the agent has not been given yet. It becomes a `Message` at the next step boundary."""
@@ -67,6 +96,9 @@ class InboxMessage(models.Model):
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
+    from_customer = models.BooleanField(
+        default=False, db_default=False, help_text="The customer's words, which the author typed in."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -74,6 +106,20 @@ class InboxMessage(models.Model):
 
     def __str__(self) -> str:
         return self.text[:60]
+
+    @property
+    def author_name(self) -> str:
+        return self.author.get_username() if self.author else ""
+
+    @property
+    def staff(self) -> str:
+        """Who of the staff says this; "" where it is the customer's, or the agent's."""
+        return "" if self.from_customer else self.author_name
+
+    @property
+    def entered_by(self) -> str:
+        """Who typed in what the customer says; "" where nobody had to."""
+        return self.author_name if self.from_customer else ""
 
     @property
     def whole(self) -> dict[str, Any]:

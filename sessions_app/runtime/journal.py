@@ -39,6 +39,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
 from sessions_app.runtime.leases import Claim
+from sessions_app.runtime.step_rows import NewMessageRow
 
 Json = Any
 Written = tuple[CommittedCheckpoint, CheckpointRows]
@@ -122,7 +123,7 @@ class OrmJournal(FencedCommits):
             first = fence.position - own_positions + 1
             step_rows.model_call(self._branch, first, new, replies=len(messages))
             positions = tuple(range(first + 1, first + 1 + len(messages)))
-            self._insert([(p, body, "", new.ended_at) for p, body in zip(positions, messages, strict=True)])
+            self._insert([NewMessageRow(*row, new.ended_at) for row in zip(positions, messages, strict=True)])
             starts = new.start_calls and not (
                 fence.stop_request or fence.breakpoints or self._guard.may_find_effects
             )
@@ -280,10 +281,9 @@ class OrmJournal(FencedCommits):
         rows = []
         for position, message in zip(positions, new.messages, strict=True):
             if message.unread_id is None:
-                rows.append((position, message.body or {}, "", now))
+                rows.append(NewMessageRow(position, message.body or {}, now))
             else:
-                row = unread[message.unread_id]
-                rows.append((position, message.body or row.whole, _author(row), row.created_at))
+                rows.append(NewMessageRow.read(position, unread[message.unread_id], message.body))
         self._insert(rows)
         if ids:
             InboxMessage.objects.filter(pk__in=ids).delete()
@@ -297,7 +297,7 @@ class OrmJournal(FencedCommits):
         """Make unread messages part of the conversation, from the position `first` on."""
         read = tuple(StoredMessage(first + i, row.whole) for i, row in enumerate(rows))
         for message, row in zip(read, rows, strict=True):
-            self._insert([(message.position, message.body, _author(row), row.created_at)])
+            self._insert([NewMessageRow.read(message.position, row)])
             row.delete()
         return read
 
@@ -319,7 +319,7 @@ class OrmJournal(FencedCommits):
         step_rows.planned_calls(self._branch, records, at, self.claim.worker)
         return records
 
-    def _insert(self, messages: Sequence[step_rows.NewMessageRow]) -> None:
+    def _insert(self, messages: Sequence[NewMessageRow]) -> None:
         step_rows.messages(self._branch, messages, self._results)
 
     def _unended_call(self, position: int) -> Any:
@@ -331,7 +331,3 @@ class OrmJournal(FencedCommits):
             self._call_ids[call.position] = call.call_id
             if call.status == CallState.DONE:
                 self._results[call.call_id] = (call.position, call.result)
-
-
-def _author(row: InboxMessage) -> str:
-    return row.author.get_username() if row.author else ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
@@ -12,6 +12,7 @@ from sessions_app.history.message_rows import pack
 from sessions_app.models import (
     Branch,
     EventKind,
+    InboxMessage,
     LossyResult,
     Message,
     ModelCall,
@@ -22,9 +23,21 @@ from sessions_app.models import (
 from sessions_app.runtime import statements
 
 Json = Any
-NewMessageRow = tuple[
-    int, dict[str, Json], str, datetime
-]  # its position, body and author, and when it was sent
+
+
+class NewMessageRow(NamedTuple):
+    """A message of the conversation, as a run stores it. ``at`` is when it was sent."""
+
+    position: int
+    body: dict[str, Json]
+    at: datetime
+    author: str = ""
+    from_customer: bool = False
+
+    @classmethod
+    def read(cls, position: int, row: InboxMessage, body: dict[str, Json] | None = None) -> Self:
+        """An unread message that the agent has been given, with the body that it was given if that is another."""
+        return cls(position, body or row.whole, row.created_at, row.author_name, row.from_customer)
 
 
 def messages(
@@ -37,17 +50,18 @@ def messages(
     :param results: As `message_rows.pack` takes them.
     """
     values = []
-    for position, body, author, at in rows:
-        role, text, rest = pack(body, results)
+    for row in rows:
+        role, text, rest = pack(row.body, results)
         values.append(
             {
                 "branch_id": branch.id,
-                "position": position,
+                "position": row.position,
                 "role": role,
                 "text": text,
                 "body": rest,
-                "author": author,
-                "created_at": at,
+                "author": row.author,
+                "from_customer": row.from_customer,
+                "created_at": row.at,
             }
         )
     statements.insert(Message, values)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 
 from sessions_app import actions
-from sessions_app.action_list import NOT_ALLOWED, Action
+from sessions_app.action_list import Action
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Session
@@ -71,8 +71,8 @@ class ActionForm(forms.Form):
     def why_not(self, details: dict[str, Any]) -> str:
         """Why this person cannot send the form now, "" if they can."""
         action = self.required_action
-        if not self.context.actor.may(action.permission):
-            return NOT_ALLOWED
+        if lacking := action.lacking(self.context.actor):
+            return lacking
         targets = {name: details[name] for name in TARGETS if name in details}
         reason = action.impossible(self.session, now=self.context.now, **targets) or self.impossible
         return self.context.mask.text(reason)

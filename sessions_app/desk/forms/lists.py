@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import NOT_ALLOWED, Action
+from sessions_app.action_list import Action
 from sessions_app.desk.forms.base import ReasonForm
 from sessions_app.desk.forms.fields import Key
 from sessions_app.desk.forms.session import AssignForm
@@ -49,11 +49,11 @@ class ViewForm(forms.Form):
     replace = forms.BooleanField(required=False, label="Replace my view of that name, if I have one")
     query = forms.CharField(required=False, widget=forms.HiddenInput)
 
-    def __init__(self, *args: Any, may_share: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, why_not_share: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not may_share:
+        if why_not_share:
             shared = self.fields["shared"]
-            shared.label = f"{shared.label} ({NOT_ALLOWED})"
+            shared.label = f"{shared.label}. {why_not_share}"
             shared.widget.attrs["disabled"] = True
 
     def run(self, actor: Actor) -> SavedView:

@@ -250,6 +250,7 @@ class MessageForm(ActionForm):
     # A message is as good if the session has moved on: the version is not asked for.
     version = Key(required=False)
     text = LongText(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
+    from_customer = forms.BooleanField(required=False, label="These are the customer's words")
 
     def perform(self, **arguments: Any) -> Session:
         arguments.pop("expected_version")

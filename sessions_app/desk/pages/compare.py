@@ -30,12 +30,13 @@ Span = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One message. ``parts`` is its text in pieces; those with True are missing on the other side.
+    """One message. ``who`` says it; ``parts`` is its text in pieces: those with True are missing on the other side.
 
     Messages with the same ``digest`` count as equal. It is not shown.
     """
 
     role: str
+    who: str
     text: str
     position: int
     digest: int
@@ -181,7 +182,7 @@ def _sides(branch: Branch, keys: list[int], mask: Mask, compared: Mask) -> dict[
     }
     for pk, row in rows.items():
         if (note := notes.get((row.branch_id, row.position))) is not None:
-            sides[pk] = replace(sides[pk], role="staff", text=note.text)
+            sides[pk] = replace(sides[pk], role="staff", who="Staff", text=note.text)
     return sides
 
 
@@ -197,7 +198,7 @@ def _side(row: Message, result: str, mask: Mask, compared: Mask) -> Side:
         compared.text(row.text or result),
         *((call["tool_name"], repr(compared.json(call["arguments"]))) for call in requested),
     ]
-    return Side(row.role, text, row.position, hash(tuple(content)))
+    return Side(row.role, row.who, text, row.position, hash(tuple(content)))
 
 
 def _lines(span: Span | int, left_sides: dict[int, Side], right_sides: dict[int, Side]) -> Iterator[Line]:

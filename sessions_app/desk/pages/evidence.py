@@ -43,13 +43,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """``words`` are the customer's, or of the ``author`` among the staff; empty where there are none near the call.
+    """``words`` are the customer's, or of the ``staff``; empty where there are none near the call.
 
     ``corrected`` says by whom the words were corrected, "" if they were not.
     """
 
     words: Excerpt = field(default_factory=Excerpt)
-    author: str = ""
+    staff: str = ""
     corrected: str = ""
     findings: list[Finding] = field(default_factory=list)
 
@@ -170,7 +170,7 @@ def _texts(keys: Iterable[int], mask: Mask) -> Mapping[int, tuple[str, str]]:
     rows = list(Message.objects.filter(pk__in=set(keys)).defer("body"))
     notes = note_places(rows)
     own = [row for row in rows if (row.branch_id, row.position) not in notes]
-    return {row.pk: (row.text, row.author) for row in mask.rows(own) if row.text.strip()}
+    return {row.pk: (row.text, row.staff) for row in mask.rows(own) if row.text.strip()}
 
 
 def _words(
@@ -179,10 +179,10 @@ def _words(
     """The last words, who of the staff wrote them, and who corrected them."""
     for row in rows:
         if row.pk in texts:
-            text, author = texts[row.pk]
+            text, staff = texts[row.pk]
             correction = replaced.by_message.get(row.position)
             text = correction.text if correction else text
-            return excerpts.of_text(text, WORDS_SHOWN), author, _by(correction, call)
+            return excerpts.of_text(text, WORDS_SHOWN), staff, _by(correction, call)
     return Excerpt(), "", ""
 
 

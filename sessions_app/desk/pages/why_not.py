@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, EDIT_STATE, NOT_ALLOWED, REPLACE_MESSAGE, Action
+from sessions_app.action_list import ACTIONS, EDIT_STATE, REPLACE_MESSAGE, Action
 from sessions_app.models import Session, StaffPermission
 
 # What a person does without a session, or without changing one.
@@ -50,15 +50,15 @@ class WhyNot:
         :raises UnknownActionError: for another name.
         """
         if name in _ONLY_PERMISSION:
-            return "" if self._actor.may(_ONLY_PERMISSION[name]) else NOT_ALLOWED
+            return self._actor.lacks(_ONLY_PERMISSION[name])
         action = _GROUPS.get(name) or ACTIONS.get(name.removeprefix(_ROLE))
         if action is None:
             raise UnknownActionError(f"{name!r} is not an action.")
         if name.startswith(_ROLE):
-            return "" if self._actor.may(action.permission) else NOT_ALLOWED
+            return action.lacking(self._actor)
         return self.of(action)
 
     def _sentence(self, action: Action) -> str:
-        if not self._actor.may(action.permission):
-            return NOT_ALLOWED
+        if lacking := action.lacking(self._actor):
+            return lacking
         return action.impossible(self._session, now=self._now) if self._session is not None else ""

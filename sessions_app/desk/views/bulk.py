@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, NOT_ALLOWED, PAUSE, RESUME
+from sessions_app.action_list import ACTIONS, PAUSE, RESUME
 from sessions_app.desk.context import (
     Request,
     number,
@@ -54,8 +54,8 @@ def begin(request: Request) -> HttpResponse:
         problem, status = "The filter is wrong: correct it on the desk, then come back.", 400
         if "pick" in session_filter.errors:
             problem = " ".join(map(str, session_filter.errors["pick"]))
-    elif not actor.may(action.permission):
-        problem, status = NOT_ALLOWED, 403 if request.method == "POST" else 200
+    elif lacking := action.lacking(actor):
+        problem, status = lacking, 403 if request.method == "POST" else 200
     else:
         if request.method == "POST":
             submission = submit(form, lambda: form.run(actor, sessions, query))
@@ -110,7 +110,7 @@ def bulk_action(request: Request, bulk_id: int) -> HttpResponse:
         "reverse": REVERSE.get(bulk.kind),
         "list": "" if shown.hides_in_query(context.mask, bulk.query) else bulk.query,
         "filtered": describe_query(bulk.query, context.mask, bulk=bulk),
-        "why_not_stop": "" if context.actor.may(action.permission) else NOT_ALLOWED,
+        "why_not_stop": action.lacking(context.actor),
     }
     template = "desk/bulk_action.html#progress" if wants_part(request) else "desk/bulk_action.html"
     return render_page(request, template, values)

@@ -69,7 +69,7 @@ def save(request: Request) -> HttpResponse:
     form = ViewForm(
         request.POST if request.method == "POST" else None,
         initial={"query": request.GET.urlencode()},
-        may_share=actor.may(StaffPermission.SHARE_VIEW),
+        why_not_share=actor.lacks(StaffPermission.SHARE_VIEW),
     )
     if request.method == "POST":
         submission = submit(form, lambda: form.run(actor))

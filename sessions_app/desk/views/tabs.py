@@ -11,7 +11,6 @@ from agentstate.durable.state.tags import stand_ins
 from sessions_app import actions
 from sessions_app.access.availability import shows
 from sessions_app.access.errors import Forbidden
-from sessions_app.action_list import NOT_ALLOWED
 from sessions_app.desk.context import (
     Request,
     number,
@@ -237,8 +236,8 @@ def reveal(request: Request, session_id: UUID) -> HttpResponse:
     The audit trail names it before the page is drawn.
     """
     context = session_context(request, session_id)
-    if not context.actor.may(StaffPermission.REVEAL):
-        raise Forbidden(NOT_ALLOWED)
+    if lacking := context.actor.lacks(StaffPermission.REVEAL):
+        raise Forbidden(lacking)
     kind, _, key = request.POST.get("value", "").partition(":")
     revealed_value = revealed.find(context, kind, key)
     if revealed_value is None:

@@ -21,16 +21,25 @@ from sessions_app.models import (
     Session,
     Status,
     ToolCall,
-    WaitingFor,
 )
 from sessions_app.wording import duration
 
 STEPS = 100
 WIDTH = 340
 CELLS = 170
+# How wide the bar of the kind that took longest is.
+BAR = 170
 # Where several things happened at once, the later one of these is drawn.
 _ORDER = ("idle", "waiting", "model", "tool")
 _LABELS = {"model": "model", "tool": "tools", "waiting": "waiting", "idle": "idle"}
+
+_WAIT_BEGINS = (
+    EventKind.IN_DOUBT,
+    EventKind.CHANGED,
+    EventKind.GAVE_UP,
+    EventKind.RETRY,
+    EventKind.BREAKPOINT,
+)
 
 Span = tuple[str, datetime, datetime]
 
@@ -90,7 +99,7 @@ def strip(context: SessionContext) -> Strip | None:
     is_whole = len(starts) <= STEPS
     position, start = starts[min(len(starts), STEPS) - 1]
     recorded, running = _spans(session, branch, position - 1, now)
-    recorded += _doubt_spans(session, branch, position - 1, now)
+    recorded += _waits(session, branch, position - 1, now, [first for _, first, _ in recorded])
     spans = [*recorded, *running]
     live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
     end = max(
@@ -148,23 +157,29 @@ def _spans(session: Session, branch: Branch, after: int, now: datetime) -> tuple
     return spans, running
 
 
-def _doubt_spans(session: Session, branch: Branch, after: int, now: datetime) -> list[Span]:
-    """From when calls were found in doubt until the last of them was decided, or until now."""
+def _waits(
+    session: Session, branch: Branch, after: int, now: datetime, starts: Sequence[datetime]
+) -> list[Span]:
+    """What the session waited for beside approvals: a decision of a person, or its next attempt.
+
+    Each wait ends with the decision, or when a call starts; the last one may last until now.
+
+    :param starts: When calls started.
+    """
     events = (
         Event.objects.visible_on(branch, after=after)
-        .filter(kind__in=(EventKind.IN_DOUBT, EventKind.DECIDED))
+        .filter(kind__in=(*_WAIT_BEGINS, EventKind.DECIDED))
         .order_by("position")
         .values_list("kind", "created_at")
     )
     spans: list[Span] = []
     for kind, at in events:
-        if kind == EventKind.IN_DOUBT:
-            spans.append(("waiting", at, at))
+        if kind != EventKind.DECIDED:
+            spans.append(("waiting", at, min((start for start in starts if start > at), default=now)))
         elif spans:
             spans[-1] = ("waiting", spans[-1][1], at)
-    if spans and session.waiting_for == WaitingFor.DOUBT:
-        spans[-1] = ("waiting", spans[-1][1], now)
-    return spans
+    is_over = session.status in (Status.IDLE, Status.CANCELLED)
+    return [("waiting", first, first if is_over and last == now else last) for _, first, last in spans]
 
 
 def _cells(spans: Sequence[Span], start: datetime, end: datetime) -> list[str]:
@@ -198,7 +213,7 @@ def _totals(
 ) -> list[Total]:
     """``axis`` are the seconds of the whole session, None where the bars do not begin at its beginning.
 
-    The bar of the idle time ends where the longest other one does: a session may rest for days.
+    All bars have one scale: the longest fills its row.
     """
     seconds = {
         "model": float(session.totals.get("model_seconds", 0)),
@@ -212,18 +227,12 @@ def _totals(
         # The session's totals add the calls up, those at the same time too.
         twice = _sum(spans) - _union(spans)
         seconds[kind] = max(counted + _sum(span for span in running if span[0] == kind) - twice, 0.0)
-    most = max(seconds.values()) or axis or 1.0
     if axis is not None:
         several_kinds = together - _union([*recorded, *running])
         seconds["idle"] = max(axis - sum(seconds.values()) + several_kinds, 0.0)
+    most = max(seconds.values()) or 1.0
     return [
-        Total(
-            kind,
-            _LABELS[kind],
-            duration(amount),
-            round(min(max(amount / most * 190, 2), 190), 1) if amount else 0,
-            66 + 30 * row,
-        )
+        Total(kind, _LABELS[kind], duration(amount), round(amount / most * BAR, 1), 66 + 24 * row)
         for row, (kind, amount) in enumerate(seconds.items())
     ]
 

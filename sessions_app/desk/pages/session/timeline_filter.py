@@ -67,8 +67,9 @@ def events_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQue
 
 
 def messages_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Message]:
-    """What people with an account sent or wrote. A message without one is the customer's, on the timeline too."""
-    return Message.objects.visible_on(branch, upto=upto).filter(role=Message.Role.USER).exclude(author="")
+    """What people with an account wrote. Other messages are the customer's, also those that an account typed in."""
+    rows = Message.objects.visible_on(branch, upto=upto).filter(role=Message.Role.USER, from_customer=False)
+    return rows.exclude(author="")
 
 
 def count_of_people(branch: Branch) -> Count:

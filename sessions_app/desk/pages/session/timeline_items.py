@@ -167,9 +167,6 @@ class StepItem:
         return self.tone
 
 
-_WHO = {Message.Role.SYSTEM: "Instructions", Message.Role.ASSISTANT: "Agent, earlier"}
-
-
 @dataclass(slots=True)
 class MessageItem:
     kind: ClassVar[str] = "message"
@@ -181,7 +178,7 @@ class MessageItem:
 
     @classmethod
     def of(cls, row: Message) -> "MessageItem":
-        who = row.author or _WHO.get(Message.Role(row.role), "Customer")
+        who = "Agent, earlier" if row.role == Message.Role.ASSISTANT else row.who
         return cls(row, row.position, row.created_at, who)
 
     @property
