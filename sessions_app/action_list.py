@@ -327,7 +327,7 @@ EDIT_ENTRY = Action(
     permission=StaffPermission.MEMORY,
     rule=availability.always,
     event=EventKind.MEMORY_EDITED,
-    title="Edit what is remembered",
+    title="Edit a memory",
     button="Save",
     done="Saved. Agents recall the new text.",
 )
@@ -336,7 +336,7 @@ ERASE_ENTRY = Action(
     permission=StaffPermission.MEMORY,
     rule=availability.always,
     event=EventKind.MEMORY_ERASED,
-    title="Erase what is remembered",
+    title="Erase a memory",
     button="Erase for good",
     done="Erased. Agents do not recall it any more.",
     explain=explanations.erase_entry,

@@ -6,7 +6,7 @@ An answer is the sentence of the refusal, or "" where the action is possible.
 about (a call, an approval, a checkpoint) are not looked at here; `tests/test_availability.py` has those.
 """
 
-NOT_WAITING = "It does not wait for a decision."
+NOT_WAITING = "It is not waiting for a decision."
 CANCELLED = "It was cancelled. Rewind or fork it to continue."
 PAUSE_FIRST = "It is running: pause it first."
 
@@ -34,7 +34,7 @@ _NOT_AT_BREAKPOINT = dict.fromkeys(
         "queued", "retrying", "running", "pausing", "cancelling", "lost", "waiting_for_approval", "in_doubt",
         "retries_used_up", "changed", "paused", "cancelled", "done", "failed", "rewound", "forked",
     ),
-    "It does not wait at a breakpoint before a tool.",
+    "It is not stopped at a breakpoint before a tool.",
 )  # fmt: skip
 
 REFUSALS: dict[str, dict[str, str]] = {
@@ -49,12 +49,12 @@ REFUSALS: dict[str, dict[str, str]] = {
         "done": "It has finished. Send it a message to continue.",
     },
     "pause": {
-        "pausing": "It already pauses as soon as the current call has ended.",
+        "pausing": "It is already pausing: it stops when the current call ends.",
         "cancelling": "It is being cancelled.",
-        "waiting_for_approval": "It already waits for a person.",
-        "in_doubt": "It already waits for a person.",
-        "retries_used_up": "It already waits for a person.",
-        "changed": "It already waits for a person.",
+        "waiting_for_approval": "It is already waiting for a person.",
+        "in_doubt": "It is already waiting for a person.",
+        "retries_used_up": "It is already waiting for a person.",
+        "changed": "It is already waiting for a person.",
         "paused": "It is already paused.",
         "cancelled": "It was cancelled.",
         "done": "It is not running.",

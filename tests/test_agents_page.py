@@ -132,7 +132,7 @@ def test_what_is_hidden_is_not_found_out_by_comparing_definitions(operator: Clie
 def test_tools_that_are_not_listed_yet_are_said(operator: Client) -> None:
     builders.agent(tools=[], tools_pending=True)
     answer = text_of(operator.get("/agents/claims/"))
-    assert "Its toolsets list their tools once a worker has run a session of it." in answer
+    assert "The tools of its toolsets appear after its first run." in answer
 
 
 @pytest.mark.parametrize(

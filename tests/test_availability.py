@@ -79,7 +79,7 @@ def test_a_checkpoint_inside_a_step_is_no_place_to_leave_from(key: str) -> None:
         checkpoint.kind = kind
         assert ACTIONS[key].impossible(session, checkpoint=checkpoint) == ""
     checkpoint.kind = "prepared"
-    sentence = "This checkpoint lies inside a step. Choose the start of a step."
+    sentence = "This checkpoint is mid-step. Choose the start of a step."
     assert ACTIONS[key].impossible(session, checkpoint=checkpoint) == sentence
 
 
@@ -131,7 +131,7 @@ def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str
     late = open_approval(session)
     late.expires_at = NOW
     assert action.impossible(session, approval=late, now=NOW - timedelta(seconds=1)) == ""
-    assert action.impossible(session, approval=late, now=NOW) == "The time to approve this call is over."
+    assert action.impossible(session, approval=late, now=NOW) == "The approval has expired."
 
     decided = open_approval(session)
     decided.decision, decided.decided_by = "rejected", "olga"

@@ -307,7 +307,7 @@ def test_on_the_desk_the_stopped_session_says_where_and_its_call_can_be_changed(
 ) -> None:
     session = stopped_before_refund(desk)
     page = operator.get(f"/sessions/{session.pk}/").content.decode()
-    assert "Breakpoint before refund, by its amount. Resume goes on past it." in page
+    assert "Breakpoint before refund, by its amount. Resume continues past it." in page
     assert "Stopped at a breakpoint" in page
     [link] = re.findall(rf'href="(/sessions/{session.pk}/arguments/\?call=\d+)"', page)
     dialog = operator.get(link).content.decode()

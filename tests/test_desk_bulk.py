@@ -198,7 +198,9 @@ def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
     bulk_action = BulkAction.objects.get()
     client.force_login(builders.user("viewer"))
     text = plain(client.get(f"/bulk/actions/{bulk_action.pk}/"))
-    assert re.search(r'aria-disabled="true" title="[^"]* needs the operator or supervisor role\.[^>]*>Stop<', text)
+    assert re.search(
+        r'aria-disabled="true" title="[^"]* needs the operator or supervisor role\.[^>]*>Stop<', text
+    )
     assert client.post(f"/bulk/actions/{bulk_action.pk}/stop/").status_code == 403
     assert BulkItem.objects.filter(outcome="").count() == 3
 
@@ -264,7 +266,7 @@ def test_a_view_opens_as_a_sheet_with_htmx(operator):
 @pytest.mark.parametrize(
     "fields, said",
     [
-        ({"name": ""}, "Give it a name."),
+        ({"name": ""}, "Enter a name."),
         ({"name": "x" * 61}, "at most 60"),
         ({"query": "colour=red"}, "There is no filter &#x27;colour&#x27;."),
         ({"query": "status=asleep"}, "Select a valid choice"),
@@ -314,7 +316,7 @@ def test_only_the_ticked_sessions_are_chosen(operator):
     one, _, _ = three()
     page = plain(operator.get(f"/bulk/?queue=all&pick=&pick={one.pk}"))
     assert "<b>1 of 1 session</b>" in page
-    assert "sessions: 1 ticked" in page
+    assert "sessions: 1 selected" in page
     begin(operator, f"queue=all&kind=pause&pick=&pick={one.pk}")
     assert list(BulkItem.objects.values_list("session", flat=True)) == [one.pk]
 
@@ -374,7 +376,7 @@ def test_the_result_of_trying_again_says_which_cause_and_how_many(operator):
     Session.objects.update(failure=None)
     page = plain(operator.get(f"/bulk/actions/{bulk_action.pk}/"))
     assert "<h1> Bulk action: resume 2 sessions </h1>" in page
-    assert "<b>Failed because of:</b> HTTP 401 from the model, Claims desk" in page
+    assert "<b>Cause:</b> HTTP 401 from the model, Claims desk" in page
     for session in (first, second):
         link = f'<a class="link" href="/sessions/{session.pk}/">{session}</a>'
         assert f'{link} <span class="pill running">Queued</span>' in page

@@ -571,7 +571,7 @@ def test_a_lapsed_approval_is_not_given(operator):
     Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     answer = operator.post(address(session, "approve"), typed(session, "approve"))
     assert answer.status_code == 409
-    assert "The time to approve this call is over." in answer.content.decode()
+    assert "The approval has expired." in answer.content.decode()
 
 
 def _unchanged(session: Session) -> None:

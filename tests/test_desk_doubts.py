@@ -136,7 +136,7 @@ def test_the_result_and_the_message_to_the_agent_are_fields_of_their_own(operato
     fields = {"version": session.version, "call_id": call.pk, "reason": "Asked", "decision": "skip"}
     answer = operator.post(address, fields | {"text": "It is paid"})
     assert answer.status_code == 400
-    assert "Write what the agent is told instead of a result." in answer.content.decode()
+    assert "Enter what the agent is told instead of a result." in answer.content.decode()
     assert "It is paid" in answer.content.decode()
     assert operator.post(address, fields | {"message": "Leave it"}).status_code == 302
     call.refresh_from_db()
@@ -218,7 +218,7 @@ def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(oper
 @pytest.mark.parametrize(
     "worker, sentence, warning",
     [
-        ({"stopped_at": 0}, "it does nothing any more.", ""),
+        ({"stopped_at": 0}, "it cannot finish the call.", ""),
         (
             {"beat_at": 3600},
             "is offline: its last heartbeat was 1 h ago.",

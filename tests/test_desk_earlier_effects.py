@@ -82,11 +82,11 @@ def test_a_card_names_what_ran_with_its_result_and_branch_and_that_it_was_not_un
     approval = held(history, [call])
     address = address.format(history.session.pk, approval.call_id)
     text = text_of(desk, address)
-    assert "issue_refund took effect where this history does not show it. It was not undone." in text
+    assert "issue_refund already took effect in discarded steps. It was not undone." in text
     assert re.search(
         r"Issue refund Claim CLM-1, Amount 120 \d\d:\d\d:\d\d · result: paid The call in full", text
     )
-    details = "Details Claim CLM-1 Amount 120 Changed from what the agent asked: amount 100 -&gt; 120"
+    details = "Details Claim CLM-1 Amount 120 Changed from the request: amount 100 -&gt; 120"
     assert f"{details} Tool issue_refund Branch 1" in text
     assert f"/sessions/{history.session.pk}/calls/{call.pk}/" in desk.get(address).content.decode()
     assert "This call already ran" not in text
@@ -199,7 +199,7 @@ def test_what_is_hidden_is_hidden_in_earlier_effects(desk: Client, settings: Laz
     held(fork, [call, long])
     for address in (f"/sessions/{fork.session.pk}/", "/inbox/"):
         page = desk.get(address).content.decode()
-        assert "took effect where" in page
+        assert "already took effect" in page
         assert not re.search("SECRET|471[1-4]04711", page)
 
 

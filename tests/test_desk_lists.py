@@ -153,7 +153,7 @@ def test_a_stuck_session_needs_attention_and_says_why_until_it_moves(desk):
     Session.objects.filter(pk=session.pk).update(lease_expires_at=later, updated_at=timezone.now())
     assert ">Stuck</h2>" not in desk.get("/inbox/").content.decode()
     Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=40))
-    assert "It runs, but nothing has been recorded for 40 min." in desk.get("/inbox/").content.decode()
+    assert "Running, but nothing has been recorded for 40 min." in desk.get("/inbox/").content.decode()
 
 
 @pytest.mark.slow

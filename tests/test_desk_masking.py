@@ -275,7 +275,7 @@ def test_each_hidden_value_is_revealed_by_itself_and_the_look_says_which_it_was(
         assert "4711" not in shown
     # They are hidden again at the next look.
     assert SECRET not in supervisor.get(address).content.decode()
-    assert "looked at hidden values" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
+    assert "revealed masked values" in supervisor.get(f"/sessions/{session.pk}/").content.decode()
 
 
 @pytest.mark.slow

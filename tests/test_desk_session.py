@@ -166,7 +166,7 @@ def test_the_state_shows_what_is_set_of_a_document_and_folds_the_rest(desk):
         {"id": "1", "content": "Glass is covered.", "meta": {"note": None}, "embedding": "3 numbers"}
     ]
     assert json.loads(whole) == [inner]
-    assert '<summary class="soft">All fields, also those that are not set</summary>' in text
+    assert '<summary class="soft">All fields, including unset ones</summary>' in text
 
 
 def test_a_big_result_is_not_on_the_timeline_but_on_its_own_page(desk):
@@ -671,7 +671,7 @@ def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
     session = builders.running()
     assert "Stuck." not in page_of(session, desk)
     Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=47))
-    assert "<b>Stuck.</b> It runs, but nothing has been recorded for 47 min." in page_of(session, desk)
+    assert "<b>Stuck.</b> Running, but nothing has been recorded for 47 min." in page_of(session, desk)
 
 
 @pytest.mark.parametrize("role, offered", [("supervisor", True), ("operator", False)])
@@ -729,9 +729,9 @@ def test_the_last_events_beside_the_timeline_name_people_only_and_are_told_as_pa
     [beside] = re.findall(r"<h2>Audit.*?</section>", page, re.DOTALL)
     words = " ".join(re.sub(r"<[^>]+>", " ", beside).split())
     assert "host:1" not in words
-    for told in ("noted: She called", "Found a call in doubt", "Asked for an approval"):
+    for told in ("noted: She called", "In doubt", "Approval requested"):
         assert told in words
-    assert "The model call failed, and another attempt was planned" in words
+    assert "Retry planned" in words
 
 
 def test_the_bars_of_the_times_have_one_scale_also_where_a_session_rested_for_days():

@@ -44,7 +44,7 @@ def test_like_calls_can_be_ticked(operator, three):
     assert 'form="batch"' not in operator.get("/inbox/").content.decode()
     text = operator.get("/inbox/?tool=issue_refund").content.decode()
     assert len(re.findall(r'type="checkbox"\s+name="call"\s+form="batch"', text)) == 3
-    assert "Approve the ticked ones" in text
+    assert "Approve selected" in text
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_arguments_that_nobody_has_seen_are_not_approved(operator, three):
 @pytest.mark.parametrize(
     "changed, ticked, said",
     [
-        ({"call": []}, 0, "Tick at least one call."),
-        ({"call": ["x:y", "99999:z"]}, 0, "Tick at least one call."),
+        ({"call": []}, 0, "Select at least one call."),
+        ({"call": ["x:y", "99999:z"]}, 0, "Select at least one call."),
         ({"decision": "reject", "text": " "}, 1, "Tell the agents why"),
     ],
 )
@@ -133,7 +133,7 @@ def test_what_is_missing_is_said_and_the_ticks_are_kept(operator, three, changed
 def test_what_was_typed_is_kept_where_no_call_of_the_tool_is_open(operator):
     answer = operator.post(ADDRESS, ticks([], "reject", text="The policy has lapsed"))
     assert answer.status_code == 400
-    assert "Tick at least one call." in answer.content.decode()
+    assert "Select at least one call." in answer.content.decode()
     assert 'value="The policy has lapsed"' in answer.content.decode()
 
 

@@ -140,7 +140,7 @@ def test_the_same_call_again_and_again():
     assert of_rule(history.session, "same call") == []
     last = history.lookup("POL-7")
     hint = only(history.session, "same call")
-    assert hint.text == "lookup_policy was asked the same thing 3 times."
+    assert hint.text == "lookup_policy was called 3 times with the same arguments."
     assert hint.anchor == f"c{last.position}"
 
 
@@ -333,7 +333,7 @@ def test_a_session_that_hangs_while_its_worker_is_online():
     Session.objects.update(lease_expires_at=now + MINUTE)
     session.refresh_from_db()
     assert list(stuck.stuck(now)) == [session]
-    assert stuck.why_not_moving(session, now) == "It runs, but nothing has been recorded for 31 min."
+    assert stuck.why_not_moving(session, now) == "Running, but nothing has been recorded for 31 min."
     assert not stuck.stuck(now - 2 * MINUTE).exists()
 
 
@@ -377,8 +377,8 @@ def test_a_tool_without_a_policy_that_was_held_for_the_same_arguments():
     hint = only(history.rest("paused"), "no policy")
     assert (hint.tone, hint.anchor) == ("idle", f"c{letter.position}")
     assert hint.text == (
-        "send_letter needed approval because it ran with the same arguments before, and it has no policy. "
-        "Declare its effect, or that it is idempotent."
+        "send_letter needed approval because it ran with the same arguments before, and has no policy. "
+        "Declare its effect, or declare it idempotent."
     )
     agent = builders.agent()
     agent.tools = [{**tool, "policy": {**tool["policy"], "idempotent": True}} for tool in agent.tools]

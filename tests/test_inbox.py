@@ -270,10 +270,7 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     history.rest("waiting", waiting_for="approval")
     text = text_of(desk)
     assert "Issue refund moves money asked 9 min ago · expires in 53 min" in text
-    assert (
-        "Maria Santos “Is my windscreen covered by POL-7?” lookup_policy policy: POL-7, status: active"
-        in text
-    )
+    assert "Customer “Is my windscreen covered by POL-7?” lookup_policy policy: POL-7, status: active" in text
     assert "Claim CLM-1042 Amount 120" in text
     assert re.search(
         r'<time datetime="[^"]+" title="\d+ \w+ \d{4}, [\d:]+ \w+">expires in',
@@ -341,7 +338,7 @@ def test_words_that_a_person_corrected_are_those_that_the_model_read(desk):
     history.lookup("POL-8")
     refunding_after(history)
     text = text_of(desk)
-    assert "Ada Lovelace “Is my windscreen covered by POL-8?” (corrected by sue) lookup_policy" in text
+    assert "Customer “Is my windscreen covered by POL-8?” (corrected by sue) lookup_policy" in text
     assert "covered by POL-7" not in text
 
 
@@ -514,7 +511,7 @@ def test_a_wrong_argument_stops_only_its_own_call(desk):
 @pytest.mark.parametrize(
     "worker, sentence",
     [
-        ({"stopped_at": 3}, "Worker host:7 stopped 3 min ago: it does nothing any more."),
+        ({"stopped_at": 3}, "Worker host:7 stopped 3 min ago: it cannot finish the call."),
         (
             {"beat_at": 5},
             "Worker host:7 is offline: its last heartbeat was 5 min ago.",

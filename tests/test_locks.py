@@ -362,7 +362,7 @@ def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> N
     """After a pipeline of psycopg, as its executemany is one, it would not."""
     session = builders.paused()
     body = {"role": "user", "content": [{"text": "hi"}]}
-    rows = [(1000 + n, body, "", timezone.now()) for n in range(250)]
+    rows = [step_rows.NewMessageRow(1000 + n, body, timezone.now()) for n in range(250)]
     run, index = RunConnection(), search_index._Postgres()
 
     def insert_messages() -> None:

@@ -90,7 +90,7 @@ def test_the_page_shows_output_tokens_tools_and_cost_and_is_linked_from_the_time
     text = text_of(operator.get(address))
     for shown in (
         "Tokens 1,000 in, 500 out",
-        "Cost EUR 0.007 at the prices that are set",
+        "Cost EUR 0.007 at the configured prices",
         "Output assistant It is covered.",
         "Input rebuilt",
         "system You decide claims. user Is it covered?",

@@ -60,4 +60,4 @@ def test_the_timeline_and_the_page_of_a_call_show_the_document_without_what_is_h
         page = html.unescape(client.get(address).content.decode())
         assert '"iban": "••••",\n      "name": "Ada \\"Countess\\""' in page
         assert "DE8937" not in page
-    assert "Text that is a JSON document is shown as one." in page
+    assert "JSON text, formatted." in page

@@ -152,7 +152,8 @@ def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow
     client.force_login(builders.user("viewer"))
     page = client.get("/inbox/").content.decode()
     assert re.search(
-        r'aria-disabled="true" title="[^"]* needs the (?:operator or )?supervisor role\."[^>]*>(Try again|Rewind)<', page
+        r'aria-disabled="true" title="[^"]* needs the (?:operator or )?supervisor role\."[^>]*>(Try again|Rewind)<',
+        page,
     )
     client.force_login(builders.user("operator"))
     assert re.search(r"hx-get=[^>]*>(Try again|Rewind)…</a>", client.get("/inbox/").content.decode())

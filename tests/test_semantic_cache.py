@@ -346,7 +346,7 @@ def test_the_desk_shows_a_hit_as_a_hit_and_where_it_comes_from(desk: driving.Des
     page = client.get(address)
     assert f'href="/sessions/{first.pk}/"' in page.content.decode()
     text = text_of(page)
-    assert "Answered from the semantic cache; the model was not asked." in text
+    assert "Answered from the semantic cache; the model was not called." in text
     assert "to a question with a similarity of 1.000." in text
     assert "Tokens 0 in, 0 out" in text
     Session.objects.filter(pk=first.pk).delete()

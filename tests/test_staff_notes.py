@@ -78,7 +78,7 @@ def test_the_conversation_compare_and_the_export_say_that_staff_changed_it(desk,
     assert conversation.count("I refund it now.") == 1
     first, last = Checkpoint.objects.earliest("position"), Checkpoint.objects.latest("position")
     compared = plain(desk, f"/compare/?a={first.pk}&b={last.pk}")
-    assert f"staff issue_refund: {CHANGE}, changed by anna" in compared
+    assert f"Staff issue_refund: {CHANGE}, changed by anna" in compared
     assert "A person changed" not in compared
     exported = session_json(session, mask=Mask.none())["messages"]
     notes = [message for message in exported if message["role"] == "staff"]
@@ -141,7 +141,7 @@ def test_wherever_a_call_is_shown_what_ran_comes_first(desk):
     found = plain(desk, f"/sessions/{session.pk}/find/?q=CLM-1042")
     assert found.index("120.00") < found.index("100.00")
     assert CHANGE in found
-    assert "staff" in found
+    assert "Staff" in found
     exported = next(
         c for c in session_json(session, mask=Mask.none())["tool_calls"] if c["tool"] == call.tool
     )

@@ -183,7 +183,7 @@ def test_sharing_a_view_needs_a_permission_and_the_form_says_so(client):
     client.force_login(viewer)
     page = client.get("/views/save/?queue=all").content.decode()
     assert 'name="shared" disabled' in page
-    assert "Share with everyone on the desk. Sharing a view needs the operator or supervisor role." in page
+    assert "Share with everyone. Sharing a view needs the operator or supervisor role." in page
     answer = client.post("/views/save/", {"name": "Ours", "query": "queue=all", "shared": "on"})
     assert answer.status_code == 403
     assert 'value="Ours"' in answer.content.decode()

@@ -73,7 +73,7 @@ def pause(facts: Facts) -> str:
         case Status.RUNNING:
             return _already_stopping(session)
         case Status.WAITING:
-            return "It already waits for a person."
+            return "It is already waiting for a person."
         case Status.PAUSED:
             return "It is already paused."
         case Status.CANCELLED:
@@ -133,7 +133,7 @@ def cancel(facts: Facts) -> str:
 def leave_from_checkpoint(facts: Facts) -> str:
     """For a rewind and a fork."""
     if facts.checkpoint is not None and not facts.checkpoint.complete:
-        return "This checkpoint lies inside a step. Choose the start of a step."
+        return "This checkpoint is mid-step. Choose the start of a step."
     return POSSIBLE
 
 
@@ -165,7 +165,7 @@ def reject(facts: Facts) -> str:
     if approval.decision:
         return already_decided(approval)
     if approval.expires_at is not None and approval.expires_at <= facts.now:
-        return "The time to approve this call is over."
+        return "The approval has expired."
     return _while_stopped(facts.session)
 
 
@@ -192,11 +192,11 @@ def change_arguments(facts: Facts) -> str:
         return ON_DISCARDED_BRANCH
     hit = session.at_breakpoint
     if hit is None or hit["before"] != "tools":
-        return "It does not wait at a breakpoint before a tool."
+        return "It is not stopped at a breakpoint before a tool."
     if call is None:
         return POSSIBLE
     if call.status != CallStatus.PLANNED:
-        return f"This call waits no longer: it is {CallStatus(call.status).label}."
+        return f"This call is no longer waiting: it is {CallStatus(call.status).label}."
     approval = getattr(call, "approval", None)
     if approval is not None and approval.decision in (Approval.Decision.REJECTED, Approval.Decision.EXPIRED):
         return already_decided(approval)
@@ -225,12 +225,12 @@ def _while_stopped(session: Session) -> str:
         case Status.CANCELLED:
             return CANCELLED
         case _:
-            return "It does not wait for a decision."
+            return "It is not waiting for a decision."
 
 
 def _already_stopping(session: Session) -> str:
     if session.stop_request == StopRequest.CANCEL:
         return "It is being cancelled."
     if session.stop_request == StopRequest.PAUSE:
-        return "It already pauses as soon as the current call has ended."
+        return "It is already pausing: it stops when the current call ends."
     return POSSIBLE

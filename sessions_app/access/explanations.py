@@ -13,25 +13,18 @@ def nothing(session: Session) -> str:
 
 
 def pause(session: Session) -> str:
-    when = (
-        "as soon as the current call has ended"
-        if session.status == Status.RUNNING
-        else "before its next step"
-    )
+    when = "when the current call ends" if session.status == Status.RUNNING else "before its next step"
     return f"It stops {when}. Nothing is lost; you can resume it from there."
 
 
 def cancel(session: Session) -> str:
-    return (
-        "It ends for good: only a rewind or a fork continues it. A call that runs at this moment is not "
-        "interrupted."
-    )
+    return "It ends for good: only a rewind or a fork continues it. A running call is not interrupted."
 
 
 def release(session: Session) -> str:
     return (
         f"From now on nothing that the worker {session.worker} writes is accepted, and another worker may continue. "
-        "A call that runs at this moment is not interrupted; unless its tool is idempotent, it is then in doubt."
+        "A running call is not interrupted; unless its tool is idempotent, it is then in doubt."
     )
 
 
@@ -50,7 +43,7 @@ def repair(session: Session) -> str:
 
 def erase_entry(session: Session) -> str:
     return (
-        "The entry is deleted, and nothing brings it back. The audit trail says that an entry was erased, not what it "
+        "The entry is deleted for good. The audit trail says that an entry was erased, not what it "
         "said. The history of the session still shows the call that remembered it."
     )
 

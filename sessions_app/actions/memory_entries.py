@@ -28,7 +28,7 @@ def edit_entry(
 ) -> Session:
     """Put another text in place of the entry's. A worker embeds it when it is next compared."""
     session, reason = _begin(EDIT_ENTRY, actor, session_id, reason, expected_version)
-    text = required_text("What is remembered", text, LONGEST_ENTRY)
+    text = required_text("The memory", text, LONGEST_ENTRY)
     entry = _entry(session, entry_id)
     entry.text, entry.edited_at = text, timezone.now()
     entry.vector, entry.embedder = None, ""

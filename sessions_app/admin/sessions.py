@@ -208,7 +208,7 @@ class SessionAdmin(ReadOnly):
                 raise BadRequest(f"“{cut(key)}” is not the id of a session.") from None
         return super().response_action(request, queryset, *args, **kwargs)
 
-    @admin.action(description="Requeue (release what runs, resume what rests)…")
+    @admin.action(description="Requeue (release running, resume resting)…")
     def requeue(self, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:
         return self.ask_reason(
             request,

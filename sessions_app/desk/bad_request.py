@@ -9,9 +9,9 @@ from django.template.defaultfilters import filesizeformat
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """The project's ``handler400``: says what to change where that is known, and nothing of what was sent."""
-    status, title, text = 400, "Bad request", "This request could not be read, so nothing was done."
+    status, title, text = 400, "Bad request", "This request could not be read. Nothing was changed."
     if isinstance(exception, TooManyFilesSent):
-        title, text = "No files", "Files cannot be uploaded here, so nothing was done. Send text instead."
+        title, text = "No files", "Files cannot be uploaded here. Nothing was changed. Send text instead."
     elif isinstance(exception, RequestDataTooBig):
         limit = filesizeformat(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
         status, title = 413, "Too large"

@@ -57,14 +57,14 @@ def staff_page(
                 return HttpResponseClientRedirect(login.url)
             return redirect_to_login(request.get_full_path())
         if lacking := Actor.of(request.user).lacks(StaffPermission.VIEW):
-            text = f"{lacking} Ask an administrator for one."
+            text = f"{lacking} Ask an administrator for it."
             return render_page(
                 request, "desk/problem.html", {"title": "Not allowed", "text": text}, status=403
             )
         try:
             response = view(request, *args, **kwargs)  # type: ignore[arg-type]
         except ActionError as error:
-            values = {"title": "This was not done", "text": Mask.configured().text(str(error))}
+            values = {"title": "Nothing was changed", "text": Mask.configured().text(str(error))}
             response = render_page(request, "desk/problem.html", values, status=error.status)
         patch_vary_headers(response, ["HX-Request"])
         return response

@@ -30,5 +30,5 @@ class LockedDatabaseMiddleware:
             "The database is locked by another process, which has not finished writing. Nothing has changed; "
             f"try again in {locks.retry_seconds()} s."
         )
-        context = {"title": "This was not done", "text": text}
+        context = {"title": "Nothing was changed", "text": text}
         return render_page(request, "desk/problem.html", context, status=Locked.status)

@@ -26,9 +26,9 @@ class Picked(forms.Field):
     def clean(self, value: Any) -> list[uuid.UUID]:
         values = [text for text in value or [] if text]
         if value and not values:
-            raise forms.ValidationError("Tick at least one session first.")
+            raise forms.ValidationError("Select at least one session.")
         if len(values) > MOST_PICKED:
-            raise forms.ValidationError(f"At most {MOST_PICKED} sessions can be ticked.")
+            raise forms.ValidationError(f"At most {MOST_PICKED} sessions can be selected.")
         try:
             return [uuid.UUID(text) for text in values]
         except ValueError:

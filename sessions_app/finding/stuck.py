@@ -76,7 +76,7 @@ def why_not_moving(session: Session, now: datetime) -> str:
     if session.status == Status.RUNNING and lease is not None and lease < now:
         return f"The lease of its worker {session.worker} expired {ago(lease, now)} and was not renewed."
     if _hangs(session, now):
-        return f"It runs, but nothing has been recorded for {age(session.updated_at, now)}."
+        return f"Running, but nothing has been recorded for {age(session.updated_at, now)}."
     if session.status == Status.QUEUED and due is not None and due < now - OVERDUE:
         return f"It has been due for {age(due, now)}, and no worker has taken it."
     return ""

@@ -1,8 +1,10 @@
+from django.apps.registry import Apps
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import Exists, OuterRef, Subquery
 
 
-def mark_first_messages(apps, schema_editor):
+def mark_first_messages(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """What a session was started with is the customer's, whoever of the staff typed it in."""
     Message = apps.get_model("sessions_app", "Message")
     Event = apps.get_model("sessions_app", "Event")

@@ -45,7 +45,7 @@ class EventKind(StrEnum):
     NOTED = "noted", True, "noted"
     REPAIRED = "repaired", True, "repaired it"
     RELEASED = "released", True, "released it from its worker"
-    REVEALED = "revealed", True, "looked at hidden values"
+    REVEALED = "revealed", True, "revealed masked values"
 
     BREAKPOINT_SET = "breakpoint_set", True, "set a breakpoint"
     BREAKPOINT_REMOVED = "breakpoint_removed", True, "removed a breakpoint"
@@ -53,17 +53,17 @@ class EventKind(StrEnum):
     MEMORY_EDITED = "memory_edited", True, "edited an entry of the long-term memory"
     MEMORY_ERASED = "memory_erased", True, "erased an entry of the long-term memory"
 
-    ASKED = RunEvent.ASKED, False, "Asked for an approval"
-    IN_DOUBT = RunEvent.IN_DOUBT, False, "Found a call in doubt"
+    ASKED = RunEvent.ASKED, False, "Approval requested"
+    IN_DOUBT = RunEvent.IN_DOUBT, False, "In doubt"
     CHANGED = RunEvent.CHANGED, False, "The agent's definition changed"
     BREAKPOINT = RunEvent.BREAKPOINT, False, "Stopped at a breakpoint"
-    RETRY = RunEvent.RETRY, False, "The model call failed, and another attempt was planned"
+    RETRY = RunEvent.RETRY, False, "Retry planned"
     GAVE_UP = RunEvent.GAVE_UP, False, "Gave up after repeated attempts"
     FAILED = RunEvent.FAILED, False, "The run failed"
     FINISHED = RunEvent.FINISHED, False, "Finished"
     LOST = RunEvent.LOST, False, "The worker was lost; another continues"
-    NOT_STORED = RunEvent.NOT_STORED, False, "A value of the State could not be stored as it is"
-    EXPIRED = RunEvent.EXPIRED, False, "Nobody answered in time: {tool} was rejected"
+    NOT_STORED = RunEvent.NOT_STORED, False, "A state value could not be stored"
+    EXPIRED = RunEvent.EXPIRED, False, "Approval of {tool} expired"
 
 
 class Role(StrEnum):

@@ -20,6 +20,10 @@ PEOPLES_KINDS = [kind for kind in EventKind if kind.by_person]
 BESIDE_TURNS = ~Q(kind=EventKind.MESSAGE.value) & ~Q(kind=EventKind.FINISHED.value)
 
 
+# How the reason of a request ends, whose description says that it is one.
+_SAID_OF_REQUEST = " needs approval."
+
+
 class Event(models.Model):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="events")
     branch = models.ForeignKey(
@@ -77,6 +81,11 @@ class Event(models.Model):
         if self.kind == EventKind.ASSIGNED and data.get("assignee") == self.actor_name:
             return "took it"
         return sentence.format(tool=data.get("tool") or "a call", assignee=data.get("assignee") or "nobody")
+
+    @property
+    def because(self) -> str:
+        """The reason, as it follows the description: what that says already is left out."""
+        return self.reason.removesuffix(_SAID_OF_REQUEST) if self.kind == EventKind.ASKED else self.reason
 
     @property
     def fork_id(self) -> str:

@@ -58,7 +58,7 @@ class ModelCall(BranchRow):
 
     @property
     def cached(self) -> bool:
-        """Whether the reply is from the semantic cache: the model was not asked."""
+        """Whether the reply is from the semantic cache: the model was not called."""
         return self.similarity is not None
 
     @property

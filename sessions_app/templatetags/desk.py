@@ -48,19 +48,23 @@ def stamp(at: datetime | None) -> SafeString | str:
 @register.filter
 def since_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
     """A ``time`` element with ``14 min ago``, or with the date of anything older than a day; all of it on hover."""
-    return _time(at, wording.ago(at, now or timezone.now())) if at is not None else ""
+    return _time(at, wording.ago(at, now or timezone.now()), "{} ago") if at is not None else ""
 
 
 @register.filter
 def for_how_long(since: datetime | None, now: datetime | None = None) -> SafeString | str:
     """A ``time`` element with ``for 14 min``, or ``since`` a date that is older than a day."""
-    return _time(since, wording.for_how_long(since, now or timezone.now())) if since is not None else ""
+    return (
+        _time(since, wording.for_how_long(since, now or timezone.now()), "for {}")
+        if since is not None
+        else ""
+    )
 
 
 @register.filter
 def changed_when(at: datetime | None, now: datetime | None = None) -> SafeString | str:
     """As `since_when`, for a narrow column: ``14 min``."""
-    return _time(at, wording.age_or_date(at, now or timezone.now())) if at is not None else ""
+    return _time(at, wording.age_or_date(at, now or timezone.now()), "{}") if at is not None else ""
 
 
 @register.filter
@@ -69,9 +73,11 @@ def expires(at: datetime | None, now: datetime | None = None) -> SafeString | st
     return _time(at, wording.time_left(at, now or timezone.now())) if at is not None else ""
 
 
-def _time(at: datetime, text: str) -> SafeString:
+def _time(at: datetime, text: str, age: str = "") -> SafeString:
+    """:param age: How the text says how long ago it was, with ``{}``: a script keeps that right on an open page."""
     title = date_format(timezone.localtime(at), "DATETIME_FORMAT")
-    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), title, text)
+    kept = format_html(' data-age="{}"', age) if age else ""
+    return format_html('<time datetime="{}" title="{}"{}>{}</time>', at.isoformat(), title, kept, text)
 
 
 @register.filter

@@ -144,6 +144,24 @@
     document.addEventListener("scroll", () => { if (!below()) fresh.hidden = true; }, { passive: true });
   }
 
+  // How long ago something was is kept right while the page is open, in the words of the server; dates stay.
+  function age(seconds) {
+    if (seconds < 5) return "just now";
+    if (seconds < 60) return `${Math.floor(seconds)} s`;
+    const minutes = Math.floor(seconds / 60);
+    const rest = minutes % 60;
+    return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h${rest ? ` ${rest} min` : ""}`;
+  }
+  setInterval(() => {
+    if (document.hidden) return;
+    document.querySelectorAll("time[data-age]").forEach((time) => {
+      const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+      if (seconds < 0 || seconds >= 86400) return;
+      const text = age(seconds);
+      time.textContent = text === "just now" ? text : time.dataset.age.replace("{}", text);
+    });
+  }, 10000);
+
   // As the server writes it: exact, with no fewer decimal places than the currency has. "" for what is no amount.
   function money(text, { before, after, places }) {
     if (!/^\s*-?[0-9]+([.][0-9]+)?\s*$/.test(text)) return "";

@@ -67,7 +67,7 @@ class BatchForm(forms.Form):
         rows = Approval.objects.filter(pk__in=self.ticked).select_related("call", "session").order_by("pk")
         self.approvals = list(rows[: MOST + 1])
         if not self.approvals:
-            self.add_error(None, "Tick at least one call.")
+            self.add_error(None, "Select at least one call.")
         elif len(self.approvals) > MOST:
             self.add_error(None, f"At most {MOST} calls can be decided at once.")
         elif len({approval.call.tool for approval in self.approvals}) > 1:

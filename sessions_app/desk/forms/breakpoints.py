@@ -29,7 +29,7 @@ class BreakpointForm(ActionForm):
         required=False,
         max_length=200,
         label="Only if its argument",
-        help_text="The name of an argument of the tool.",
+        help_text="Name of one of the tool's arguments.",
     )
     comparison = forms.ChoiceField(
         required=False,
@@ -39,9 +39,9 @@ class BreakpointForm(ActionForm):
     value = forms.CharField(
         required=False,
         label="Value",
-        help_text="As JSON: 100, true or “a text” in quotes. What is no JSON is taken as text.",
+        help_text="As JSON: 100, true or “text” in quotes. Anything else is taken as text.",
     )
-    once = forms.BooleanField(required=False, label="Only once: remove it when it has stopped the session")
+    once = forms.BooleanField(required=False, label="Once: remove it after it has stopped the session")
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

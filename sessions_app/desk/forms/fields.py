@@ -19,7 +19,7 @@ class Key(forms.CharField):
     widget = forms.HiddenInput
     default_error_messages: ClassVar[dict[str, Any]] = {
         "required": "The form is incomplete. Open it again.",
-        "invalid": "The form names something by a number that is not valid. Open it again.",
+        "invalid": "The form contains an invalid number. Open it again.",
     }
 
     def clean(self, value: Any) -> int | None:

@@ -44,9 +44,9 @@ class BulkForm(forms.Form):
 
 
 class ViewForm(forms.Form):
-    name = forms.CharField(max_length=60, error_messages={"required": "Give it a name."})
-    shared = forms.BooleanField(required=False, label="Share with everyone on the desk")
-    replace = forms.BooleanField(required=False, label="Replace my view of that name, if I have one")
+    name = forms.CharField(max_length=60, error_messages={"required": "Enter a name."})
+    shared = forms.BooleanField(required=False, label="Share with everyone")
+    replace = forms.BooleanField(required=False, label="Replace my view of the same name")
     query = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, why_not_share: str, **kwargs: Any) -> None:

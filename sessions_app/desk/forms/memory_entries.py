@@ -43,9 +43,7 @@ class EraseEntryForm(ReasonForm):
 
 
 class EditEntryForm(EraseEntryForm):
-    text = LongText(
-        label="What is remembered", max_length=LONGEST_ENTRY, widget=forms.Textarea(attrs={"rows": 3})
-    )
+    text = LongText(label="Memory", max_length=LONGEST_ENTRY, widget=forms.Textarea(attrs={"rows": 3}))
     field_order = ("version", "entry", "text", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

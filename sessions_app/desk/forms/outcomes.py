@@ -23,8 +23,8 @@ BUTTON_NAMES = {
     DoubtDecision.AGAIN.value: "Run again",
     DoubtDecision.SKIP.value: "Skip",
 }
-NO_MESSAGE = "Write what the agent is told instead of a result."
-NOT_NOTHING = "It returns nothing, but a result is written here. Choose one."
+NO_MESSAGE = "Enter what the agent is told instead of a result."
+NOT_NOTHING = "You chose “returns nothing” but entered a result. Choose one."
 RESULT_HELP = "What the tool returned, as text or as JSON."
 MESSAGE_HELP = "The agent reads it instead of a result."
 

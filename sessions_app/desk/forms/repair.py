@@ -40,7 +40,7 @@ class MemoryForm(ReasonForm):
     goal = LongText(required=False, widget=forms.Textarea(attrs={"rows": 2}))
     plan = LongText(
         required=False,
-        help_text=f"One step a line. Put {repairs.MARK} before a step that is done.",
+        help_text=f"One step per line. Put {repairs.MARK} before a step that is done.",
     )
     notes = LongText(
         required=False,

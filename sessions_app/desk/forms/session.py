@@ -222,7 +222,7 @@ class ForkForm(CheckpointForm):
     message = LongText(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="A message to continue with. The fork then runs at once.",
+        help_text="Optional first message. The fork then runs at once.",
     )
     title = forms.CharField(required=False, max_length=200)
     field_order = ("version", "checkpoint", "replace", "message", "title", "run_on", "reason")
@@ -232,7 +232,7 @@ class ForkForm(CheckpointForm):
         if self["replace"].value() not in (None, ""):
             message = self.fields["message"]
             message.label, message.required = "New message", True
-            message.help_text = "The model sees only this, not what was said before. The fork runs at once."
+            message.help_text = "The model reads only this in its place. The fork runs at once."
 
     def suggestions(self) -> list[checkpoints.Suggestion]:
         message = checkpoints.replaceable(self.context)

@@ -27,7 +27,7 @@ class StartForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
     )
     title = forms.CharField(
-        required=False, max_length=200, help_text="The message's beginning, if left empty."
+        required=False, max_length=200, help_text="If empty: the beginning of the message."
     )
     customer = forms.CharField(required=False, max_length=200)
     tags = forms.CharField(required=False, help_text="Separated by commas.")
@@ -66,9 +66,7 @@ class StartForm(forms.Form):
         self.values = arguments.fields({}, self.schema, self.typed)
         if self.inputs.get("prompt"):
             self.fields["message"].required = False
-            self.fields[
-                "message"
-            ].help_text += " The agent has a prompt of its own, and can begin without one."
+            self.fields["message"].help_text += " Optional: this agent has a prompt of its own."
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data

@@ -10,7 +10,7 @@ from sessions_app.history.failures import tool_that_failed
 from sessions_app.models import BulkAction, Event, EventKind, Phase, Session, Status
 
 _FAILURES = (EventKind.FAILED, EventKind.GAVE_UP, EventKind.CHANGED)
-GONE = "a cause that no session has now"
+GONE = "a cause that no session has any more"
 
 
 @dataclass(frozen=True, slots=True)

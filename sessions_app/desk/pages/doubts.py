@@ -87,10 +87,10 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
 def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str]:
     """What is known of the worker, and why it may still finish the call."""
     if worker is None:
-        known = f"Worker {name} is not known any more." if name else ""
-        return known, "Whether its worker still runs is not known: it may still finish the call too."
+        known = f"Worker {name} is unknown." if name else ""
+        return known, "Its worker may still be running and finish the call too."
     if worker.stopped_at is not None:
-        return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it does nothing any more.", ""
+        return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it cannot finish the call.", ""
     if worker.beat_at >= workers.online_since(now):
         return f"Worker {name} is online.", "Its worker is online: it may still finish the call too."
     offline = f"Worker {name} is offline: its last heartbeat was {ago(worker.beat_at, now)}."

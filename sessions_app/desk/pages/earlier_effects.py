@@ -64,6 +64,15 @@ class Earlier:
     discarded: EffectList = field(default_factory=EffectList)
     shown: EffectList = field(default_factory=EffectList)
 
+    @property
+    def where(self) -> str:
+        """Where the effects are that this history does not show: ``in discarded steps``."""
+        own = any(effect.session is None for effect in self.discarded.effects)
+        others = any(effect.session is not None for effect in self.discarded.effects)
+        return " and ".join(
+            ["in discarded steps"] * own + ["in another session that shares this history"] * others
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -254,8 +254,5 @@ def _failed(context: PageContext, session: Session, cause: Cause, last: datetime
 
 
 def _stuck(session: Session, now: datetime) -> Stuck:
-    why = (
-        stuck.why_not_moving(session, now)
-        or "The time to approve a call is over, and no sweep has rejected it."
-    )
+    why = stuck.why_not_moving(session, now) or "An approval has expired, and no sweep has rejected it."
     return Stuck(session, agent_title(session), why)

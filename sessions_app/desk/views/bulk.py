@@ -51,7 +51,7 @@ def begin(request: Request) -> HttpResponse:
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
     if not session_filter.is_valid():
         # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
-        problem, status = "The filter is wrong: correct it on the desk, then come back.", 400
+        problem, status = "The filter is invalid: correct it in the list of sessions.", 400
         if "pick" in session_filter.errors:
             problem = " ".join(map(str, session_filter.errors["pick"]))
     elif lacking := action.lacking(actor):
@@ -168,7 +168,7 @@ def describe_query(query: str, mask: Mask, *, bulk: BulkAction | None = None) ->
     if parameters.get("failure"):
         filters.append(("failure", read_cause(str(parameters["failure"]), mask, bulk=bulk).name))
     if picked := [key for key in parameters.getlist("pick") if key]:
-        filters.append(("sessions", f"{len(picked)} ticked"))
+        filters.append(("sessions", f"{len(picked)} selected"))
     if parameters.get("bulk"):
         filters.append(("sessions", f"done by bulk action {mask.text(parameters['bulk'])}"))
     return [*([("queue", queue.title)] if queue else []), *filters]

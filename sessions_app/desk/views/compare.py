@@ -56,7 +56,7 @@ def compare_with_branch(request: Request, session_id: UUID, branch_number: int) 
     ends = [last_visible(Checkpoint, branch) for branch in (other, context.branch) if branch is not None]
     a, b = ends if len(ends) == 2 else (None, None)
     if a is None or b is None:
-        raise Http404("There is nothing to compare with on that branch.")
+        raise Http404("That history has nothing to compare with.")
     return redirect(address("compare", a=a.pk, b=b.pk))
 
 

@@ -61,7 +61,7 @@ def start(request: Request) -> HttpResponse:
     if request.method == "POST" and not chooses:
         submission = submit(form, lambda: form.run(actor))
         if submission.result is not None:
-            messages.success(request, "Started. A worker takes it in a moment.")
+            messages.success(request, "Started. A worker will pick it up.")
             return redirect("session", submission.result.pk)
         status = submission.status
     context = {

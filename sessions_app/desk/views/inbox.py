@@ -35,7 +35,7 @@ def inbox_page(request: Request) -> HttpResponse:
     """What waits for a person. With ``seen`` (the mark of what the page shows) it answers 204 while nothing changes."""
     after = request.GET.get("after", "")
     if after and inbox.read_cursor(after) is None:
-        raise Invalid("The address names no page of the inbox. Open the inbox again.")
+        raise Invalid("This address is not a page of the inbox. Open the inbox again.")
     return _render(request, page_context(request), request.GET, after=after)
 
 

@@ -74,7 +74,7 @@ def sessions_page(request: Request) -> HttpResponse:
     session_filter = SessionFilter(request.GET, user=request.user)
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
-        raise Invalid("The address names no page of this list. Open the list again.")
+        raise Invalid("This address is not a page of this list. Open the list again.")
     where = session_filter.where(complete=key != "all")
     oldest_first = {"oldest": True, "newest": False}.get(
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first

@@ -111,7 +111,7 @@ def old_approval(facts: _Facts) -> Iterator[Hint]:
         if approval is None or approval.decision or call.status != CallStatus.PLANNED:
             continue
         if approval.expires_at is not None and approval.expires_at <= facts.now:
-            text = f"The time to approve {call.tool} is over; the next sweep rejects it."
+            text = f"The approval of {call.tool} has expired; the next sweep rejects it."
             yield Hint("old approval", ERROR, text, "call", call.position)
         elif approval.asked_at <= facts.now - stuck.LONG_WAIT:
             text = f"{call.tool} has waited for an approval for {age(approval.asked_at, facts.now)}."
@@ -180,7 +180,7 @@ def same_call(facts: _Facts) -> Iterator[Hint]:
         repeated.setdefault((call.tool, *_arguments(call)), []).append(call)
     for (tool, _, _), calls in repeated.items():
         if len(calls) >= REPEATS:
-            text = f"{tool} was asked the same thing {len(calls)} times."
+            text = f"{tool} was called {len(calls)} times with the same arguments."
             yield Hint("same call", WARNING, text, "call", calls[0].position)
 
 
@@ -196,8 +196,8 @@ def missing_policy(facts: _Facts) -> Iterator[Hint]:
     for tool, call in repeated.items():
         if not any(policies[tool].get(name) for name in _SAYS_WHAT_REPEATING_DOES):
             text = (
-                f"{tool} needed approval because it ran with the same arguments before, and it has no policy. "
-                "Declare its effect, or that it is idempotent."
+                f"{tool} needed approval because it ran with the same arguments before, and has no policy. "
+                "Declare its effect, or declare it idempotent."
             )
             yield Hint("no policy", NOTE, text, "call", call.position)
 

@@ -181,7 +181,7 @@ def _primary(
         case Status.RUNNING if stuck.why_not_moving(session, now):
             return Button(RELEASE, RELEASE.title, why_not.of(RELEASE), primary=True)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
-            return Button(RESUME, "Do not pause", primary=True)
+            return Button(RESUME, "Keep running", primary=True)
         case Status.RUNNING | Status.QUEUED:
             return Button(PAUSE, PAUSE.label)
         case Status.CANCELLED:
@@ -217,7 +217,7 @@ def _banner(
                 "waiting", f"Attempt {session.attempt} failed; the next begins in {wait}.", session.why
             )
         case Status.PAUSED if session.at_breakpoint is not None:
-            return Banner("paused", "Stopped.", f"{session.why} Resume goes on past it.")
+            return Banner("paused", "Stopped.", f"{session.why} Resume continues past it.")
         case Status.PAUSED:
             return Banner("paused", "Paused.", session.why)
         case Status.CANCELLED:
@@ -225,9 +225,7 @@ def _banner(
     if why := stuck.why_not_moving(session, now):
         return Banner("error", "Stuck.", why)
     if session.stop_request:
-        return Banner(
-            "paused", f"Asked to {session.stop_request}.", "It stops as soon as the current call has ended."
-        )
+        return Banner("paused", f"Asked to {session.stop_request}.", "It stops when the current call ends.")
     if session.phase == Phase.ERROR:
         # The error itself stands at its step, once.
         return (
@@ -286,7 +284,7 @@ def _about_call(context: SessionContext, open_calls: list[ToolCall]) -> Banner:
     return Banner(
         "waiting",
         f"{call.tool} needs approval:",
-        f"{_what(context, call)} · Asked {ago(approval.asked_at, now)}{expires_in}.{others}",
+        f"{_what(context, call)} · Requested {ago(approval.asked_at, now)}{expires_in}.{others}",
         anchor,
     )
 

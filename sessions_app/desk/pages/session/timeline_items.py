@@ -142,7 +142,7 @@ class StepItem:
 
     @property
     def cached(self) -> bool:
-        """Whether its reply is from the semantic cache: the model was not asked."""
+        """Whether its reply is from the semantic cache: the model was not called."""
         return any(call.cached for call in self.model_calls)
 
     @property
@@ -202,7 +202,7 @@ class EventItem:
     @classmethod
     def of(cls, row: Event, *, said_above: str = "") -> "EventItem":
         """:param said_above: What the step above shows of it: see `StepItem.said_of`."""
-        reason = "" if said_above and said_above in row.reason else row.reason
+        reason = "" if said_above and said_above in row.reason else row.because
         return cls(row, row.position, row.created_at, reason)
 
     @property
