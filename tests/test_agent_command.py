@@ -216,7 +216,7 @@ def test_show_tells_only_what_the_present_branch_shows() -> None:
 def test_show_tells_what_the_agent_has_not_read_yet() -> None:
     session = builders.queued()
     assert shown(session)["inbox"] == ["Is my windscreen covered by POL-7?"]
-    assert "not read yet: Is my windscreen" in run("show", session.pk)
+    assert "unread: Is my windscreen" in run("show", session.pk)
 
 
 @pytest.mark.slow

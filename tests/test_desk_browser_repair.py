@@ -111,7 +111,7 @@ def test_approve_several_like_calls_at_once(browser, live_server, javascript):
     page.goto("/inbox/")
     page.get_by_role("link", name="Similar requests").first.click()
     for number in (0, 2):
-        page.get_by_label(f"Tick Refund {number}").check()
+        page.get_by_label(f"Select Refund {number}").check()
     page.get_by_role("button", name="Approve selected").click()
     expect(page.locator(".toast")).to_have_text("Approved: Issue refund and 1 more")
     expect(page.locator(".item")).to_have_count(1)

@@ -196,7 +196,7 @@ def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hid
     call = ToolCall.objects.filter(branch=session.branch).latest("position")
     for address in (f"decide/?call={call.pk}", "resume/"):
         text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
-        assert "returned this on another occasion" in text
+        assert "returned this before" in text
         assert "120" in text[text.index("another occasion") :]
         assert "DE00 1234" not in text
 

@@ -379,7 +379,7 @@ def test_only_what_people_did_can_be_shown(desk):
 
 def test_messages_that_the_agent_has_not_read_are_shown_as_such(desk):
     text = page_of(builders.queued(), desk)
-    assert "not read yet" in text
+    assert "unread" in text
     assert "Is my windscreen covered by POL-7?" in text
 
 

@@ -88,7 +88,7 @@ def _needs_approval(
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs approval."
     if any(earlier.repeats is not None for earlier in decisions):
-        why += " It already ran with the same arguments, which the current history does not show."
+        why += " It already ran with the same arguments, outside the current history."
     elif decisions:
         why += " It has already taken effect outside the current history, and that was not undone."
     if failed_before:

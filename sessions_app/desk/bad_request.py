@@ -15,5 +15,5 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     elif isinstance(exception, RequestDataTooBig):
         limit = filesizeformat(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
         status, title = 413, "Too large"
-        text = f"At most {limit} can be sent at once, so nothing was done. Go back and send less."
+        text = f"At most {limit} can be sent at once, so nothing was changed. Go back and send less."
     return render(request, "400.html", {"title": title, "text": text}, status=status)

@@ -23,7 +23,7 @@ def refuse_malformed_requests(get_response: Handler) -> Handler:
         try:
             _check(request)
         except Invalid as error:
-            values = {"title": "This request cannot be read", "text": f"{error} Nothing was done."}
+            values = {"title": "This request cannot be read", "text": f"{error} Nothing was changed."}
             return render(request, "desk/problem.html", values, status=400)
         return get_response(request)
 

@@ -20,7 +20,7 @@ PEOPLES_KINDS = [kind for kind in EventKind if kind.by_person]
 BESIDE_TURNS = ~Q(kind=EventKind.MESSAGE.value) & ~Q(kind=EventKind.FINISHED.value)
 
 
-# How the reason of a request ends, whose description says that it is one.
+# Follows the tools in the reason of a request.
 _SAID_OF_REQUEST = " needs approval."
 
 
@@ -78,14 +78,22 @@ class Event(models.Model):
             sentence = EventKind(self.kind).sentence
         except ValueError:  # a kind of a later version
             sentence = self.kind.replace("_", " ")
+        if tools := self._requested:
+            return f"{tools}: approval requested"
         if self.kind == EventKind.ASSIGNED and data.get("assignee") == self.actor_name:
             return "took it"
         return sentence.format(tool=data.get("tool") or "a call", assignee=data.get("assignee") or "nobody")
 
     @property
     def because(self) -> str:
-        """The reason, as it follows the description: what that says already is left out."""
-        return self.reason.removesuffix(_SAID_OF_REQUEST) if self.kind == EventKind.ASKED else self.reason
+        """The reason, as it follows the description, without what that says already."""
+        return self.reason.partition(_SAID_OF_REQUEST)[2].strip() if self._requested else self.reason
+
+    @property
+    def _requested(self) -> str:
+        """The tools for whose calls a run requests approval; "" where the event is about something else."""
+        tools, said, _ = self.reason.partition(_SAID_OF_REQUEST)
+        return tools if said and self.kind == EventKind.ASKED else ""
 
     @property
     def fork_id(self) -> str:

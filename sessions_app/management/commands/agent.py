@@ -275,7 +275,7 @@ class Command(BaseCommand):
         lines += [f"breakpoint {breakpoints.line(row, _one_line)}" for row in payload["breakpoints"] or []]
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
-        lines += [f"not read yet: {text}" for text in payload["inbox"]]
+        lines += [f"unread: {text}" for text in payload["inbox"]]
         for line in lines:
             self.stdout.write(line)
         for name, columns in {
