@@ -94,7 +94,7 @@ def test_the_arguments_of_a_decided_call_are_listed_by_their_titles_and_formats(
     call = ToolCall.objects.get()
     history.event("approved", ANNA, call=call.pk, tool=call.tool)
     [entry] = rows(desk, history.rest("paused"))[:1]
-    assert "Approved pay see the call Claim number CLM-1 Amount €450.00" in entry
+    assert "Approved pay open call Claim number CLM-1 Amount €450.00" in entry
     assert "{" not in entry
 
 

@@ -89,8 +89,8 @@ def test_a_session_that_is_over_says_nothing_of_it_but_in_the_dialog_that_lets_i
     for action in ("rewind", "fork"):
         dialog = operator.get(f"/sessions/{session.pk}/{action}/?checkpoint={step.pk}").content.decode()
         assert (
-            "The agent has changed since that step. Before it continues from there, it waits for a person "
-            "who resumes it with the new definition. See what changed"
+            "The agent has changed since that step. The session then waits until a person resumes it with the new "
+            "definition. See what changed"
         ) in text_of(dialog)
 
 

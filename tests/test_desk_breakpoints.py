@@ -211,7 +211,7 @@ def test_before_a_tool_the_state_is_for_reading_only(desk: driving.Desk) -> None
 
 def test_a_call_that_ran_cannot_be_changed(desk: driving.Desk) -> None:
     session = desk.run(desk.resume(stopped_before_refund(desk)))
-    with pytest.raises(Refused, match="It does not wait at a breakpoint before a tool"):
+    with pytest.raises(Refused, match="It is not stopped at a breakpoint before a tool"):
         actions.change_arguments(
             actor=SYSTEM, session_id=session.pk, call_id="r1", arguments={"order": "A1", "amount": 3}
         )

@@ -65,7 +65,7 @@ def test_the_estimate_says_what_would_be_refused_and_why(operator):
     text = plain(operator.get("/bulk/?queue=all&kind=pause"))
     assert "<b>2 of 3 sessions</b> can be paused. Each gets" in text
     assert re.search(
-        r'1</b> will be left as it is: It is not running\. <span class="soft">\s*'
+        r'1</b> will be skipped: It is not running\. <span class="soft">\s*'
         rf'<a class="link" href="/sessions/{done.pk}/">Three',
         text,
     )
@@ -165,7 +165,7 @@ def test_a_wrong_filter_acts_on_nothing(operator):
     three()
     answer = operator.post("/bulk/?queue=all&kind=cancel&status=asleep", {"reason": "x", "expected": "3"})
     assert answer.status_code == 400
-    assert "The filter is wrong" in plain(answer)
+    assert "The filter is invalid" in plain(answer)
     assert not BulkAction.objects.exists()
 
 

@@ -90,10 +90,10 @@ def test_one_form_decides_all_and_resumes(operator, status):
         ({"decision-letter": ""}, "Choose the outcome of the call."),
         (
             {"decision-letter": "skip", "message-letter": " ", "text-letter": "Sent"},
-            "Write what the agent is told",
+            "Enter what the agent is told",
         ),
         ({"decision-letter": "result", "text-letter": " "}, "Enter what the tool returned"),
-        ({"decision-letter": "nothing", "text-letter": "Sent"}, "It returns nothing, but"),
+        ({"decision-letter": "nothing", "text-letter": "Sent"}, "You chose “returns nothing” but"),
         ({"reason": ""}, "Say why"),
     ],
 )
@@ -197,7 +197,7 @@ def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hid
     for address in (f"decide/?call={call.pk}", "resume/"):
         text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
         assert "returned this before" in text
-        assert "120" in text[text.index("another occasion") :]
+        assert "120" in text[text.index("returned this before") :]
         assert "DE00 1234" not in text
 
 
@@ -225,7 +225,7 @@ def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(oper
             "Its worker may only have lost its connection:",
         ),
         ({}, "Worker host:7 is online.", "Its worker is online:"),
-        (None, "Worker host:7 is not known any more.", "Whether its worker still runs is not known:"),
+        (None, "Worker host:7 is unknown.", "Whether its worker still runs is not known:"),
     ],
 )
 def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_call(

@@ -77,7 +77,7 @@ def test_pages_need_a_login_and_a_role(client, tab):
 def test_an_unknown_session_is_a_clear_404(desk):
     answer = desk.get(f"/sessions/{uuid4()}/")
     assert answer.status_code == 404
-    assert "There is nothing at this address" in answer.content.decode()
+    assert "This page does not exist" in answer.content.decode()
 
 
 def test_a_step_shows_its_calls_with_arguments_result_attempt_and_key(desk):

@@ -59,7 +59,7 @@ def test_an_approval_that_waits_for_long_or_has_lapsed():
     assert late.anchor == f"c{ToolCall.objects.latest('position').position}"
     lapsed = only(session, "old approval", now + 21 * MINUTE)
     assert lapsed.tone == "error"
-    assert "is over" in lapsed.text
+    assert "has expired" in lapsed.text
 
 
 def test_a_worker_without_heartbeat(settings):

@@ -269,7 +269,7 @@ def test_a_card_says_what_will_happen_why_and_until_when(desk):
     history.ask(history.calls[-1], expires_at=timezone.now() + timedelta(minutes=53, seconds=30))
     history.rest("waiting", waiting_for="approval")
     text = text_of(desk)
-    assert "Issue refund moves money asked 9 min ago · expires in 53 min" in text
+    assert "Issue refund moves money requested 9 min ago · expires in 53 min" in text
     assert "Customer “Is my windscreen covered by POL-7?” lookup_policy policy: POL-7, status: active" in text
     assert "Claim CLM-1042 Amount 120" in text
     assert re.search(
@@ -517,7 +517,7 @@ def test_a_wrong_argument_stops_only_its_own_call(desk):
             "Worker host:7 is offline: its last heartbeat was 5 min ago.",
         ),
         ({}, "Worker host:7 is online."),
-        (None, "Worker host:7 is not known any more."),
+        (None, "Worker host:7 is unknown."),
     ],
 )
 def test_a_call_in_doubt_says_all_that_is_known_of_it(desk, worker, sentence):

@@ -219,7 +219,7 @@ def test_editing_and_erasing_are_refused_with_the_reason_and_change_nothing() ->
     other = builders.paused()
     edit: dict[str, Any] = {"session_id": session.pk, "entry_id": entry.pk, "text": "x", "reason": "r"}
     erase = {name: edit[name] for name in ("session_id", "entry_id", "reason")}
-    with pytest.raises(Forbidden, match="Can edit and erase the long-term memory"):
+    with pytest.raises(Forbidden, match="Editing the long-term memory needs the supervisor role"):
         actions.edit_entry(actor=builders.actor("operator"), **edit)
     with pytest.raises(Forbidden):
         actions.erase_entry(actor=builders.actor("operator"), **erase)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
@@ -76,7 +76,8 @@ def expires(at: datetime | None, now: datetime | None = None) -> SafeString | st
 def _time(at: datetime, text: str, age: str = "") -> SafeString:
     """:param age: How the text says how long ago it was, with ``{}``: a script keeps that right on an open page."""
     title = date_format(timezone.localtime(at), "DATETIME_FORMAT")
-    kept = format_html(' data-age="{}"', age) if age else ""
+    is_date = timezone.now() - at >= timedelta(days=1)
+    kept = format_html(' data-age="{}"', age) if age and not is_date else ""
     return format_html('<time datetime="{}" title="{}"{}>{}</time>', at.isoformat(), title, kept, text)
 
 
