@@ -91,6 +91,25 @@ def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
     migrate("0021_filter_by_people")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_what_sessions_were_started_with_is_marked_as_the_customers_by_0025() -> None:
+    apps = migrate("0024_failed_sessions")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    apps.get_model("sessions_app", "Event").objects.create(
+        session=session, branch=branch, position=1, kind="started", actor_name="sue"
+    )
+    for position, (role, author) in enumerate([("system", ""), ("user", "sue"), ("user", "sue")], 2):
+        apps.get_model("sessions_app", "Message").objects.create(
+            branch=branch, position=position, role=role, author=author, text="Refund", body={}
+        )
+    apps = migrate("0025_words_of_customers")
+    messages = apps.get_model("sessions_app", "Message").objects.order_by("position")
+    assert list(messages.values_list("from_customer", flat=True)) == [False, True, False]
+    migrate("0024_failed_sessions")
+
+
 MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
 
 

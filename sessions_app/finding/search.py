@@ -315,9 +315,7 @@ def _hit(
 def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
     if not isinstance(row, Message):
         return row.tool
-    if (row.branch_id, row.position) in notes:
-        return "Staff"
-    return row.who
+    return "Staff" if (row.branch_id, row.position) in notes else row.who
 
 
 def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:
