@@ -122,7 +122,7 @@ def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
     page.locator(".bubble").first.get_by_role("button", name="reveal").click()
     expect(page.locator("section.card")).to_contain_text("covered by POL-7?")
     page.goto(f"/sessions/{session.pk}/audit/")
-    expect(page.locator("tbody")).to_contain_text("Looked at hidden values")
+    expect(page.locator("tbody")).to_contain_text("Revealed masked values")
     context.close()
 
 
