@@ -55,7 +55,7 @@ class SharedMemory(LongTermMemory, Protocol):
         It takes the place of what was said of the session before.
 
         :param session: Another text for each session.
-        :param calls: The idempotency keys of all calls that the present history of the session does not show.
+        :param calls: The idempotency keys of all calls that the current history of the session does not show.
         """
 
 

@@ -55,7 +55,7 @@ class ToolPolicy:
     :param approval_ttl: Seconds after which an open approval request expires and the call is rejected. None: never.
     :param cache_ttl: Seconds for which a result is reused for the same arguments. None: not cached.
     :param timeout: Seconds that one call may take. A call over its limit is an error for the model if the tool is
-        idempotent, and in doubt if it is not, since nobody knows whether it took effect.
+        idempotent, and in doubt if it is not, since it may or may not have taken effect.
     :param redacted: Of a result (or the text of a failure) only what the agent's `after_tool` hooks left of it in the
         conversation is stored. Until they have run the call counts as started: a run that ends before leaves it in
         doubt, or runs it again if the tool is idempotent. Not for tools that write to the State by `outputs_to_state`

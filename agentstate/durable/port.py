@@ -68,7 +68,7 @@ class Journal(Protocol):
         """The effects of the tool that a call with these arguments would follow unseen; None if there are none.
 
         They are calls on discarded branches of the session, and in the sessions of its line of forks: the session that
-        it was forked from, its forks, and theirs, also after the point of the fork. What the present history shows is
+        it was forked from, its forks, and theirs, also after the point of the fork. What the current history shows is
         not among them. Reads only.
 
         :param arguments: Those that would run.

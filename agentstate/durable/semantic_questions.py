@@ -22,7 +22,7 @@ from agentstate.durable.state.chat_messages import message_body, message_from
 from agentstate.durable.state.encoding import encode_lossy
 
 logger = logging.getLogger(__name__)
-# A reply that was cut off or withheld would be so for everybody who asks the same.
+# A reply that was cut off or withheld would be so for everyone who asks the same.
 _UNFINISHED = {"length", "content_filter"}
 
 

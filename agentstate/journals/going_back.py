@@ -29,7 +29,7 @@ class SessionCheckpoint:
 
 
 def checkpoints(store: Store) -> list[SessionCheckpoint]:
-    """The starts of the steps of the present history, oldest first."""
+    """The starts of the steps of the current history, oldest first."""
     return [
         SessionCheckpoint(
             row["position"],
@@ -48,7 +48,7 @@ def again(
     """The checkpoint that repeats the one at the position, or the newest start of a step; and the position of that.
 
     :param messages: What the model sees there instead. Messages that it saw in their place keep their positions.
-    :raises LookupError: if no step of the present history starts there, or for None if the last turn has ended.
+    :raises LookupError: if no step of the current history starts there, or for None if the last turn has ended.
     """
     if at is None and store.checkpoints and store.checkpoints[-1]["kind"] == CheckpointKind.END:
         raise LookupError("The last turn has ended: name the checkpoint to which the session goes back.")

@@ -112,7 +112,7 @@ class MemoryJournal:
         :param state: Encoded values, by state key. Other keys are as they were there.
         :param messages: The bodies of what the model sees there instead.
         :param discarding: Told the checkpoint's position before what came after it is discarded.
-        :raises LookupError: if no step of the present history starts there.
+        :raises LookupError: if no step of the current history starts there.
         """
         with self._fenced():
             new, back_to = going_back.again(self.store, at, state or {}, messages)

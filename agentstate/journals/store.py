@@ -119,7 +119,7 @@ class Store:
         return list(checkpoint["context"][: checkpoint["seen"]])
 
     def discarded_calls(self, back_to: int | None = None) -> list[CallRecord]:
-        """The calls that the present history does not show, since the session has gone back behind them.
+        """The calls that the current history does not show, since the session has gone back behind them.
 
         :param back_to: As if it had also gone back to the checkpoint at this position.
         """

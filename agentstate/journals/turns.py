@@ -1,4 +1,4 @@
-"""The turns of a session's present history: what was asked, under which key, and how each ended.
+"""The turns of a session's current history: what was asked, under which key, and how each ended.
 
 A `Turns` follows the records of a `Store` and holds what a script needs to know that is killed and run again: which
 turn is unfinished, and what an earlier one answered. It belongs to the store and is guarded by its lock.

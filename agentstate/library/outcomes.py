@@ -26,7 +26,7 @@ class TurnUnfinished(Exception):
 class PendingCall:
     """A tool call about which a person has to decide.
 
-    :param waits_for: "approval"; "doubt": it was started, and nobody knows whether it took effect; or "breakpoint": it
+    :param waits_for: "approval"; "doubt": it was started, and may or may not have taken effect; or "breakpoint": it
         runs when the session is resumed, and may be decided about before.
     :param effect: What its policy says that it changes.
     """

@@ -94,7 +94,7 @@ class TurnRules:
             return (yield from self._driven(journal))
 
     def _tell_memory(self, store: "Store", back_to: int | None = None) -> None:
-        """Tell it which calls the present history does not show, or will not once the session has gone back."""
+        """Tell it which calls the current history does not show, or will not once the session has gone back."""
         if self.memory is not None:
             calls = store.discarded_calls(back_to)
             self.memory.discard(store.name, [call.idempotency_key for call in calls])

@@ -1,6 +1,6 @@
 """Hiding values that not every member of staff may read: by the names of keys, and by patterns in texts.
 
-Which those are is configured: AGENTSTATE_MASK_KEYS and AGENTSTATE_MASK_PATTERNS. They are hidden from everybody. A
+Which those are is configured: AGENTSTATE_MASK_KEYS and AGENTSTATE_MASK_PATTERNS. They are hidden from everyone. A
 person with the permission `reveal_values` may ask to see them, which `sessions_app.actions.reveal` writes into the
 audit trail. Every page and file that shows values of a session sends them through a `Mask`.
 
@@ -79,7 +79,7 @@ class Mask:
 
     @classmethod
     def configured(cls) -> Self:
-        """What is hidden from everybody until they ask to see it."""
+        """What is hidden from everyone until they ask to see it."""
         return cls.of(settings.AGENTSTATE_MASK_KEYS, settings.AGENTSTATE_MASK_PATTERNS)
 
     @classmethod

@@ -51,7 +51,7 @@ def set_breakpoint(
     :param when: The argument, the comparison and the value that a call of the tool has to meet.
     :param once: Remove the breakpoint when it has stopped the session.
     :raises Invalid: for an unknown tool, argument or comparison, too many breakpoints, and a comparison with a hidden
-        value by somebody who may not see it: where the session stops would tell whether it was guessed.
+        value by a person who may not see it: where the session stops would tell whether it was guessed.
     """
     require(actor, SET_BREAKPOINT.permission)
     reason = optional_text("The reason", reason)

@@ -110,7 +110,7 @@ def replace_message(
 ) -> Session:
     """Let the model read another text in place of a message's text or a tool's result.
 
-    :param rewind: Discard what came after the message was read for the first time, and run on from there.
+    :param rewind: Discard what came after the message was read for the first time, and resume there.
     :raises NotFound: if the model does not see a message at this position.
     """
     require(actor, REPLACE_MESSAGE.permission)

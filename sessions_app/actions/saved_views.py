@@ -1,4 +1,4 @@
-"""Saving a list of sessions under a name: for its owner, or for everybody.
+"""Saving a list of sessions under a name: for its owner, or for everyone.
 
 A view is the query string of a list. It is checked by the list's own filter form, so a saved view always opens.
 """
@@ -27,7 +27,7 @@ NOT_SAVED = ("after", "seen")
 def save_view(
     *, actor: Actor, name: str, query: str, shared: bool = False, replace: bool = False
 ) -> SavedView:
-    """Save a list's query string under a name, for the actor or, if `shared`, for everybody.
+    """Save a list's query string under a name, for the actor or, if `shared`, for everyone.
 
     :param replace: Overwrite the actor's own view of that name, if there is one.
     :raises Forbidden: for sharing without the permission to do so.

@@ -16,7 +16,7 @@ from sessions_app.models import SavedView
 
 # A search has queries of its own, and looks at every session for a text that none has: too much for a chip.
 NOT_COUNTED = ("q", "customer")
-# Everybody can share views, so a person may see very many.
+# Everyone can share views, so a person may see very many.
 MOST_COUNTED = 50
 
 

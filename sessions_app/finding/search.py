@@ -48,7 +48,7 @@ INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.S
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message or a call that matches, masked. ``visible``: the present history shows it.
+    """A message or a call that matches, masked. ``visible``: the current history shows it.
 
     kind: message or call. ``who``: who says a message, the tool of a call.
     branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.

@@ -37,7 +37,7 @@ def session_json(
     big_results: bool = True,
     keys: Collection[str] = KEYS,
 ) -> Json:
-    """The session, and the rows of its present history with ``after < position <= upto``, oldest first.
+    """The session, and the rows of its current history with ``after < position <= upto``, oldest first.
 
     At most seven queries: one for each of the keys from ``tags`` on that is asked for. Reads ``session.branch``.
 

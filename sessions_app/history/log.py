@@ -1,4 +1,4 @@
-"""The log of a session: what happened in its present history, in order, from any place on.
+"""The log of a session: what happened in its current history, in order, from any place on.
 
 The records are those of `history.export`, so that the desk's JSON, `agent show --json`, `agent tail --json` and the
 mirror tell everything in the same form.

@@ -24,7 +24,7 @@ class Allowance(models.Model):
 
 
 class SavedView(models.Model):
-    """A named set of filters: its owner's, or everybody's."""
+    """A named set of filters: its owner's, or everyone's."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
     name = models.CharField(max_length=60)

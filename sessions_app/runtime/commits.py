@@ -33,7 +33,7 @@ class FencedCommits:
         self.claim = claim
         self.connection = connection
         self._guard: EffectGuard
-        # The last one that was given out, unless somebody else has taken one since.
+        # The last one that was given out, unless another process has taken one since.
         self._position = 0
 
     def _transaction(self) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """Finds the sessions that are most like one that has come to rest, and stores the nearest ten for its page.
 
-A session is compared by what its title, its customer's messages and its answer say as they are masked for everybody:
+A session is compared by what its title, its customer's messages and its answer say as they are masked for everyone:
 otherwise the list would tell that two sessions share a hidden value. Candidates are found by words, at most 10,000;
 with the agent's embedder they are then compared by meaning. No transaction is open while a text is embedded.
 """

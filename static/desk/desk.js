@@ -10,7 +10,7 @@
     if (document.hidden && event.detail.elt.hasAttribute("data-live")) event.preventDefault();
   });
 
-  // What somebody is typing into is not replaced under their hands.
+  // A part of the page in which a person is typing is not replaced.
   const typing = (part) => {
     const held = part && part.contains(document.activeElement) && document.activeElement;
     if (held && held.matches("input:not([type=search]), textarea, select")) return true;

@@ -14,7 +14,7 @@ from sessions_app.models import CallStatus
 def session_frame(context: SessionContext) -> dict[str, Any]:
     """What every page of a session shows above its tab, for the template.
 
-    Two queries; four if a queue is known; and one more if somebody else has the session open.
+    Two queries; four if a queue is known; and one more if another person has the session open.
     """
     queue = context.queue
     return {

@@ -9,7 +9,7 @@ MOST_NAMES = 4
 
 
 def also_open(context: SessionContext) -> str:
-    """Their names, separated by commas; "" where nobody else has. One query if somebody has.
+    """Their names, separated by commas; "" where nobody else has. One query if another person has.
 
     The person of the context counts from now on as having the session open, too.
     """

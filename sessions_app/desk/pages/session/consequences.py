@@ -103,7 +103,7 @@ def of_resume(context: SessionContext) -> Consequences:
 
 
 def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
-    """What lies after the checkpoint in the present history; its side effects are not undone. At most five queries."""
+    """What lies after the checkpoint in the current history; its side effects are not undone. At most five queries."""
     branch = context.branch
     consequences = Consequences(inbox=context.session.inbox.count())
     consequences.discarded_steps = (
@@ -117,7 +117,7 @@ def of_rewind(context: SessionContext, checkpoint: Checkpoint) -> Consequences:
 
 
 def of_undo(context: SessionContext) -> Consequences:
-    """What the present history shows and the branch to return to does not. At most five queries."""
+    """What the current history shows and the branch to return to does not. At most five queries."""
     branch, target = context.branch, context.session_row.current_branch.undo_to
     consequences = Consequences(inbox=context.session.inbox.count())
     if target is None:

@@ -1,6 +1,6 @@
-"""Discarded branches: the parts of a session's branches that its present history does not show.
+"""Discarded branches: the parts of a session's branches that its current history does not show.
 
-Every branch of the session is looked at, also one that left another discarded branch: its place in the present history
+Every branch of the session is looked at, also one that left another discarded branch: its place in the current history
 is the last position that both show.
 """
 
@@ -19,7 +19,7 @@ _MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
 def discarded_branches(
     context: SessionContext, *, after: int = 0, upto: int | None = None
 ) -> list[DiscardedItem]:
-    """The branches with steps or effects that were left at ``after < position <= upto`` of the present history.
+    """The branches with steps or effects that were left at ``after < position <= upto`` of the current history.
 
     Six queries; one where there is nothing discarded.
     """

@@ -236,10 +236,10 @@ class EndItem:
 class DiscardedItem:
     """The steps of a branch that a rewind, an undo or a repair discarded.
 
-    left_at: the last position of the present history that the branch shows too.
+    left_at: the last position of the current history that the branch shows too.
     begins_at: where its own discarded rows begin; later than ``left_at`` if it left another discarded branch.
     branch: the number of the discarded branch.
-    effects: how many of its calls took effect, or may have, which the present history does not show.
+    effects: how many of its calls took effect, or may have, which the current history does not show.
     by, why, at: who discarded it, why, and when.
     undone: it was discarded by undoing a rewind. ``repaired``: by a repair.
     newest: primary key of its last complete checkpoint, None if it has none.
