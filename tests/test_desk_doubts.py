@@ -225,7 +225,7 @@ def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(oper
             "Its worker may only have lost its connection:",
         ),
         ({}, "Worker host:7 is online.", "Its worker is online:"),
-        (None, "Worker host:7 is unknown.", "Whether its worker still runs is not known:"),
+        (None, "Worker host:7 is unknown.", "Its worker may still be running:"),
     ],
 )
 def test_what_is_said_of_the_worker_agrees_with_whether_it_may_still_finish_the_call(

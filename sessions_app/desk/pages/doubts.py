@@ -88,7 +88,7 @@ def _state_of(name: str, worker: Worker | None, now: datetime) -> tuple[str, str
     """What is known of the worker, and why it may still finish the call."""
     if worker is None:
         known = f"Worker {name} is unknown." if name else ""
-        return known, "Its worker may still be running and finish the call too."
+        return known, "Its worker may still be running: it may still finish the call too."
     if worker.stopped_at is not None:
         return f"Worker {name} stopped {ago(worker.stopped_at, now)}: it cannot finish the call.", ""
     if worker.beat_at >= workers.online_since(now):
