@@ -482,4 +482,6 @@ def test_a_relative_time_has_its_date_and_zone_on_hover(desk):
     )
     text = desk.get("/?queue=all").content.decode()
     assert 'title="03 May 2025, 09:00:00 UTC">03 May 2025</time>' in text
-    assert re.search(r'reflecting <time datetime="[^"]+" title="[^"]+ UTC" data-age="for {}">for 14 min</time>', text)
+    assert re.search(
+        r'reflecting <time datetime="[^"]+" title="[^"]+ UTC" data-age="for {}">for 14 min</time>', text
+    )
