@@ -380,7 +380,7 @@ def test_arguments_that_are_not_those_that_were_shown_are_not_approved() -> None
 def test_a_call_whose_time_is_over_is_not_approved() -> None:
     session = builders.waiting_for_approval()
     Approval.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    with pytest.raises(Refused, match="time to approve this call is over"):
+    with pytest.raises(Refused, match="approval has expired"):
         approve(session, Approval.objects.get())
     assert Approval.objects.get().decision == ""
 

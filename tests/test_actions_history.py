@@ -152,7 +152,7 @@ def test_no_session_is_rewound_into_the_middle_of_a_step() -> None:
     inside = history.checkpoint("prepared")
     session = history.rest("paused")
     for action in (rewind, fork):
-        with pytest.raises(Refused, match="inside a step"):
+        with pytest.raises(Refused, match="mid-step"):
             action(session, inside)
 
 

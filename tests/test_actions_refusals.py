@@ -196,7 +196,7 @@ def test_a_viewer_may_do_nothing(action: str) -> None:
     session = builders.waiting_for_approval()
     viewer = builders.actor("viewer")
     before = everything()
-    with pytest.raises(Forbidden, match=viewer.name) as refusal:
+    with pytest.raises(Forbidden, match=r" needs the .*role\.") as refusal:
         VERBS[action](actor=viewer, session_id=session.pk, reason="why not", **arguments(session, action))
     assert refusal.value.status == 403
     assert everything() == before

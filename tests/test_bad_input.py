@@ -433,7 +433,7 @@ def test_a_tool_may_put_into_the_state_what_cannot_be_stored_and_the_call_the_st
         reverse(
             "call", args=[session.pk, puts_call.pk]
         ): "tests.test_bad_input.Thing: a type that cannot be stored",
-        reverse("state", args=[session.pk]): "In place of tests.test_bad_input.Thing, which cannot be stored",
+        reverse("state", args=[session.pk]): "Replaces tests.test_bad_input.Thing, which cannot be stored",
         reverse(
             "session", args=[session.pk]
         ): "what it wrote to the State, was of a type that cannot be stored",
@@ -465,7 +465,7 @@ def test_what_a_hook_puts_into_the_state_and_cannot_be_stored_is_told_once_on_th
     client.force_login(user("operator", "anna"))
     page = client.get(reverse("session", args=[session.pk]))
     assert (
-        "A value of the State could not be stored as it is: thing (tests.test_bad_input.Thing). A run that "
+        "A state value could not be stored: thing (tests.test_bad_input.Thing). A run that "
         "continues has its text or its plain data instead."
     ) in " ".join(page.content.decode().split())
 
