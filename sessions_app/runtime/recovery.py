@@ -38,7 +38,7 @@ SWEEP_LIMIT = 500
 BATCH = 200
 SWEEP = "sweep"
 # What the model is told of a call whose approval request has expired.
-EXPIRED = "The approval of this call expired, so it did not run."
+EXPIRED = "Nobody approved this call in time, so it was not run."
 
 # What is read of a session. Its answer and its totals may be long.
 _FIELDS = ("agent", "attempt", "branch", "position", "status", "stop_request", "waiting_for", "why", "worker")
