@@ -97,7 +97,7 @@ def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, liv
     made.set_offline(True)
     expect(watching.get_by_role("status").filter(has_text="Connection lost.")).to_be_visible()
     made.set_offline(False)
-    expect(watching.get_by_role("status").filter(has_text="Connected again.")).to_be_visible()
+    expect(watching.get_by_role("status").filter(has_text="Reconnected.")).to_be_visible()
     expect(watching.locator("#connection")).to_be_hidden()
     made.close()
 
