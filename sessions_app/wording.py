@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 from django.utils import timezone
 
 from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
+
+# How the argument of that name is shown to people; None for one that is shown as it is.
+Show = Callable[[str, Any], str | None]
 
 # Paragraphs are wrapped at so many characters.
 _WRAPPED_AT = (60, 130)
@@ -81,22 +84,36 @@ def for_how_long(since: datetime, now: datetime) -> str:
     return text if text == "just now" else f"for {text}"
 
 
-def arguments(values: Any, limit: int = 200) -> str:
-    """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``."""
+def plainly(name: str, value: Any) -> None:
+    """As `Show`, of no argument."""
+
+
+def arguments(values: Any, limit: int = 200, show: Show = plainly) -> str:
+    """A call's arguments on one line: ``claim="CLM-1042", amount=450.0``, or with `show` ``amount=€450.00``."""
     if not isinstance(values, dict):
         return shorten(json.dumps(values, ensure_ascii=False), limit)
-    return shorten(
-        ", ".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items()), limit
+    shown = {key: show(key, value) for key, value in values.items()}
+    texts = (
+        f"{key}={json.dumps(value, ensure_ascii=False) if shown[key] is None else shown[key]}"
+        for key, value in values.items()
     )
+    return shorten(", ".join(texts), limit)
 
 
-def changes(names: Iterable[str], before: dict[str, Any], after: dict[str, Any], limit: int = 60) -> str:
-    """How arguments were changed: ``amount 100.00 -> 120.00, note none -> late, iban •••• -> another value``.
+def changes(
+    names: Iterable[str],
+    before: dict[str, Any],
+    after: dict[str, Any],
+    limit: int = 60,
+    show: Show = plainly,
+) -> str:
+    """How arguments were changed: ``amount €100.00 -> €120.00, note none -> late, iban •••• -> another value``.
 
     :param names: Those that were changed; where values are hidden, they cannot be told from what is shown.
     """
     return ", ".join(
-        f"{name} {_change(_brief(before, name, limit), _brief(after, name, limit))}" for name in names
+        f"{name} {_change(_brief(before, name, limit, show), _brief(after, name, limit, show))}"
+        for name in names
     )
 
 
@@ -104,10 +121,12 @@ def _change(before: str, after: str) -> str:
     return f"{before} -> {after if after != before else 'another value'}"
 
 
-def _brief(values: dict[str, Any], name: str, limit: int) -> str:
+def _brief(values: dict[str, Any], name: str, limit: int, show: Show) -> str:
     if name not in values:
         return "none"
     value = values[name]
+    if (shown := show(name, value)) is not None:
+        return shorten(shown, limit)
     return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
 
 

@@ -195,7 +195,9 @@ class Person:
         for session in Session.objects.filter(status=Status.WAITING):
             if session.waiting_for == WaitingFor.APPROVAL:
                 for approval in Approval.objects.filter(session=session, decision=""):
-                    actions.approve(actor=PERSON, session_id=session.pk, call_id=approval.call_id)
+                    actions.approve(
+                        actor=PERSON, session_id=session.pk, call_id=approval.call_id, effects_seen=True
+                    )
                     self.decided["approved"] += 1
             elif session.waiting_for == WaitingFor.DOUBT:
                 for call in ToolCall.objects.filter(branch=session.branch, status=CallStatus.DOUBT):

@@ -490,7 +490,9 @@ class Steering(RuleBasedStateMachine):
             actions.reuse(actor=SYSTEM, session_id=pk, call_id=approval.call_id, reason="the same")
             self._check_event(pk, "reused", "the same")
         else:
-            actions.approve(actor=SYSTEM, session_id=pk, call_id=approval.call_id, reason="fine")
+            actions.approve(
+                actor=SYSTEM, session_id=pk, call_id=approval.call_id, effects_seen=True, reason="fine"
+            )
             self._check_event(pk, "approved", "fine")
 
     def answer_all(self, pk: UUID) -> None:

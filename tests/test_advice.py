@@ -1,13 +1,17 @@
 """What helps against a failure: said once, with the button that does it; another attempt only where it can help."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.advice import advice
+from sessions_app.desk.pages.causes import advice_for
 from sessions_app.history import restore
 from sessions_app.models import RegisteredAgent, Session
 from tests import builders
@@ -68,7 +72,7 @@ def test_a_session_that_has_not_failed_gets_none():
     "role, error, primary",
     [
         # An operator may not change what the model reads.
-        ("operator", "BadRequestError: Error code: 400 - wrong field", "Rewind"),
+        ("operator", "BadRequestError: Error code: 400 - wrong field", "Fork with another message"),
         ("supervisor", "BadRequestError: Error code: 400 - wrong field", "Edit the message"),
         ("operator", "APIError: Error code: 503 - busy", "Try again"),
     ],
@@ -108,9 +112,101 @@ def test_who_may_not_edit_a_refused_message_is_told_what_they_can_do(client: Cli
     session = failed("BadRequestError: Error code: 400 - wrong field")
     for address in (f"/sessions/{session.pk}/", "/inbox/"):
         page = client.get(address).content.decode()
-        assert "or fork with the last message in other words." in page, address
+        assert (
+            "fork with the message in other words, or ask a supervisor to edit the message here." in page
+        ), address
         assert "Edit the message" not in page, address
         assert f"/sessions/{session.pk}/message-text/" not in page, address
+        assert f'href="/sessions/{session.pk}/fork/?reword=last' in page, address
+    form = client.get(f"/sessions/{session.pk}/fork/?reword=last").content.decode()
+    assert "Is my windscreen covered by POL-7?</textarea>" in form
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    sent = fields | {"message": "Is my roof covered?", "reason": "The provider refused it"}
+    assert client.post(f"/sessions/{session.pk}/fork/", sent).status_code == 302
+    fork = Session.objects.select_related("branch").exclude(pk=session.pk).get()
+    assert fork.status == "queued"
+    base = restore.read(builders.branch_of(fork)).checkpoint
+    assert base is not None
+    assert [message.body["content"][0]["text"] for message in base.context[1:2]] == ["Is my roof covered?"]
+
+
+def tool_failed() -> Session:
+    history = builders.refunding()
+    history.finish(history.calls[-1], error="no such claim")
+    history.enter("error")
+    history.event("failed", reason="no such claim", tool="issue_refund")
+    return history.rest("idle", error="no such claim")
+
+
+def gave_up() -> Session:
+    session = builders.retries_used_up()
+    Session.objects.filter(pk=session.pk).update(why="APIError: Error code: 503 - busy")
+    return session
+
+
+def cannot_run(build: Callable[[], Session]) -> Session:
+    session = build()
+    RegisteredAgent.objects.update(problem="ImportError: no module shop")
+    return session
+
+
+def changed() -> Session:
+    session = builders.changed()
+    RegisteredAgent.objects.update(definition="e" * 64)
+    return session
+
+
+ADVISED: dict[str, Callable[[], Session]] = {
+    "refused message": lambda: failed("BadRequestError: Error code: 400 - no"),
+    "too long": lambda: failed("BadRequestError: maximum context length is 8192"),
+    "refused key": lambda: failed("AuthenticationError: 401 Invalid"),
+    "unknown model": lambda: failed("NotFoundError: 404 no such model"),
+    "busy": lambda: failed("APIError: Error code: 503"),
+    "other": lambda: failed("ValueError: no such claim"),
+    "tool": tool_failed,
+    "gave up": gave_up,
+    "agent changed": changed,
+    "failed, and the agent cannot run": lambda: cannot_run(builders.failed),
+    "parked, and the agent cannot run": lambda: cannot_run(builders.changed),
+}
+# What an advice may tell a person to do, by what it says, with the lowest role that may do it.
+NAMED = {
+    r"(?<!ask a supervisor to )edit the message": "supervisor",
+    r"(?<!ask a supervisor to )set its result": "supervisor",
+    "shorten the message": "supervisor",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
+@pytest.mark.parametrize("build", ADVISED.values(), ids=ADVISED)
+def test_every_advice_can_be_followed_by_who_reads_it(client: Client, build, role):
+    session = build()
+    user = builders.user(role)
+    client.force_login(user)
+    given = advice_for(Session.objects.get(pk=session.pk))
+    assert given is not None
+    given = given.for_actor(Actor.of(user))
+    for words, lowest in NAMED.items():
+        assert lowest == role or not re.search(words, given.text), given.text
+    pages = {
+        address: unescape(client.get(address).content.decode())
+        for address in ("/inbox/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/resume/")
+    }
+    assert given.text in pages["/inbox/"]
+    if given.action is None:
+        assert role == "viewer" or "once that is corrected" in given.text
+        assert role != "viewer" or "ask an operator" in given.text or "once that is corrected" in given.text
+        return
+    assert role != "viewer"
+    [link] = re.findall(
+        rf'<a class="button" role="button" href="([^"]*)"[^>]*>{given.label}…', pages["/inbox/"]
+    )
+    dialog = client.get(link)
+    assert dialog.status_code == 200
+    text = dialog.content.decode()
+    assert 'aria-disabled="true"' not in text
+    assert re.search(r'<button class="button first"|<ul class="choices">', text)
 
 
 def test_a_session_that_gave_up_on_a_refused_message_offers_to_edit_it_too(client: Client):

@@ -109,8 +109,8 @@ def test_an_agent_that_cannot_be_built_is_said_in_one_banner(operator):
     assert banners(operator, session) == [f"It cannot continue. {cannot}"]
     card = text_of(operator.get("/inbox/").content.decode())
     assert re.search(
-        rf"The agent cannot run Claims desk .{{1,20}} {re.escape(cannot)} "
-        "Correct it, then resume. Open the session Resume",
+        rf"The agent cannot run Claims desk .{{1,20}} {re.escape(cannot)} It can be resumed once that is corrected\. "
+        rf"Open the session {re.escape(str(session))}",
         card,
     )
 

@@ -97,7 +97,7 @@ def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
     dialog.locator(f"[name=decision-{refund.pk}][value=result]").check()
     dialog.get_by_label("Result of issue_refund").fill("refunded 120 EUR")
     dialog.get_by_label("Reason").fill("Seen on the account")
-    dialog.get_by_role("button", name="Decide and resume").click()
+    dialog.get_by_role("button", name="Decide all 2 calls and resume").click()
     expect(page.locator("#session-head .pill")).to_have_text("Queued")
     expect(page.locator("#timeline")).to_contain_text("refunded 120 EUR")
     page.context.close()

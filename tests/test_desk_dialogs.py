@@ -3,16 +3,18 @@
 import html
 import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from agentstate.names import STAFF_NOTE
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.models import Approval, Checkpoint, Event, InboxMessage, Session, ToolCall
+from sessions_app.models import Approval, Checkpoint, Event, InboxMessage, RegisteredAgent, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -611,3 +613,117 @@ def test_the_keyed_fingerprints_of_equal_calls_differ():
     one.refresh_from_db()
     other.refresh_from_db()
     assert shown_fingerprint(one) != shown_fingerprint(other)
+
+
+def give_policy(**policy: Any) -> None:
+    """To the refunds of the agent."""
+    agent = RegisteredAgent.objects.get()
+    for tool in agent.tools:
+        if tool["name"] == "issue_refund":
+            tool["policy"] |= policy
+    agent.save()
+
+
+MONEY: dict[str, Any] = {"summary": "Refund {amount} on {claim}", "formats": {"amount": "money:EUR"}}
+
+
+@pytest.mark.parametrize(
+    "policy, name",
+    [({}, "Before issue refund Claim CLM-1042, Amount 120"), (MONEY, "Before refund €120.00 on CLM-1042")],
+)
+def test_the_places_before_calls_with_an_effect_come_first_and_say_what_these_did(operator, policy, name):
+    history = builders.refunding()
+    give_policy(**policy)
+    history.finish(history.calls[-1], "refunded")
+    history.checkpoint("step")
+    history.lookup("POL-8")
+    session = history.rest("paused")
+    for action in ("rewind", "fork"):
+        text = operator.get(address(session, action)).content.decode()
+        places = re.findall(r"<b>([^<]+)</b>", text[text.index('<ul class="choices">') :])
+        assert places[0] == f"{name}, the last use of issue_refund" or places[0] == name
+        assert 2 <= len(places) <= 6
+
+
+def changed_by_a_person() -> Session:
+    history = builders.looked_up()
+    give_policy(**MONEY)
+    ran = {"claim": "CLM-1042", "amount": 80}
+    history.reply("I refund it.", [("issue_refund", {"claim": "CLM-1042", "amount": 100.0})])
+    [call] = history.calls
+    approval = history.ask(call, decision="approved", edited=ran, decided_at=history.now, decided_by="anna")
+    history.event("approved", call=approval.call_id, tool=call.tool)
+    history.finish(call, "refunded", sent=ran)
+    history.user(f"{STAFF_NOTE} A person changed the arguments of 'issue_refund' to {ran}.")
+    origin = {"tool_name": call.tool, "arguments": ran, "id": call.call_id, "extra": None}
+    history.message("assistant", "I refund it.", [{"text": "I refund it."}, {"tool_call": origin}])
+    history.checkpoint("step")
+    return history.rest("paused")
+
+
+@pytest.mark.slow
+def test_money_that_a_person_changed_is_shown_as_money_everywhere(operator):
+    session = changed_by_a_person()
+    call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
+    first, last = Checkpoint.objects.earliest("position"), Checkpoint.objects.latest("position")
+    here = f"/sessions/{session.pk}/"
+    pages = [
+        here,
+        f"{here}audit/",
+        f"{here}conversation/",
+        f"{here}calls/{call.pk}/",
+        f"/compare/?a={first.pk}&b={last.pk}",
+    ]
+    for page in pages:
+        text = unescape(operator.get(page).content.decode())
+        assert "amount €100.00 -> €80.00" in text, page
+        assert "100.0 ->" not in text
+        if page in (here, pages[-1]):
+            assert "amount=€80.00" in text
+
+
+def test_a_note_of_staff_is_no_last_message(operator):
+    session = changed_by_a_person()
+    text = operator.get(address(session, "fork")).content.decode()
+    [query] = re.findall(r'href="(\?checkpoint=\d+&amp;replace=\d+)"[^>]*>\s*<b>The last message', text)
+    form = operator.get(address(session, "fork") + query.replace("&amp;", "&")).content.decode()
+    assert "Is my windscreen covered by POL-7?</textarea>" in form
+    assert "A person changed" not in form
+
+
+@pytest.mark.parametrize(
+    "decision, focused", [("result", "text"), ("skip", "message"), ("again", "reason"), ("", "decision")]
+)
+def test_the_dialog_of_a_call_in_doubt_opens_where_one_goes_on(operator, decision, focused):
+    session = builders.in_doubt()
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    form = operator.get(f"{address(session, 'decide')}?call={call.pk}&decision={decision}").content.decode()
+    assert re.findall(r'<(?:input|textarea)[^>]*name="(\w+)"[^>]*\sautofocus', form) == [focused]
+
+
+def test_a_queued_session_that_no_worker_takes_leads_to_the_workers_first(operator):
+    session = builders.queued()
+    Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))
+    text = operator.get(f"/sessions/{session.pk}/").content.decode()
+    assert re.search(r'<a class="button first" href="/workers/">See the workers</a>', text)
+    assert 'href="/workers/">See the workers</a>' in operator.get("/inbox/").content.decode()
+
+
+def test_who_may_not_release_a_stuck_session_is_told_whom_to_ask_and_may_assign_it(operator):
+    session = builders.lost()
+    text = operator.get("/inbox/").content.decode()
+    assert "ask a supervisor to release it from its worker." in text
+    assert f'href="/sessions/{session.pk}/assign/?back=' in text
+    assert f"/sessions/{session.pk}/release/" not in text
+
+
+def test_the_failures_of_an_agent_that_cannot_run_are_not_tried_again_together(operator):
+    for number in range(2):
+        builders.failed(title=f"Claim {number}")
+    assert "Try all 2 again…" in operator.get("/inbox/").content.decode()
+    RegisteredAgent.objects.update(problem="ImportError: no module shop")
+    text = operator.get("/inbox/").content.decode()
+    assert "Try all 2 again…" not in text
+    assert re.search(
+        r'aria-disabled="true" title="Its agent cannot be built: ImportError[^>]*>\s*Try all 2 again', text
+    )

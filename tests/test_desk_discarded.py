@@ -222,3 +222,55 @@ def test_a_reused_result_is_no_effect_that_is_not_undone(client):
     start = Checkpoint.objects.visible_on(history.branch).earliest("position")
     text = plain(client, history.rest("paused"), f"rewind/?checkpoint={start.pk}")
     assert "No discarded call had a side effect." in text
+
+
+def test_a_first_step_that_failed_leaves_a_line_with_its_errors_and_a_comparison(anna, desk):
+    history = builders.asked()
+    start = history.last_checkpoint
+    error = "BadRequestError: Error code: 400 - wrong field"
+    for _ in range(2):
+        history.model_fails(error)
+        history.enter("error")
+        history.event("failed", reason=error)
+        rewind(history, anna, start, "The wrong field")
+    session = history.session
+    found = lines(session)
+    assert [(number, item.steps, item.failures) for number, item in found.items()] == [(1, 0, 1), (2, 0, 1)]
+    text = plain(desk, session)
+    assert "1 failed model call rewound by anna" in text
+    for number in found:
+        assert error in plain(desk, session, f"branches/{number}/")
+        compared = desk.get(f"/sessions/{session.pk}/branches/{number}/compare/", follow=True)
+        assert compared.status_code == 200
+        assert "Compare</h1>" in compared.content.decode()
+
+
+def test_a_step_that_failed_after_others_is_named_with_them(anna, desk):
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    history.model_fails()
+    rewind(history, anna, start, "Once more")
+    assert "1 step and 1 failed model call rewound by anna" in plain(desk, history.session)
+
+
+def test_a_session_that_was_rewound_says_who_did_it_and_what_to_do_next(anna, sue, desk):
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    history.lookup()
+    rewind(history, anna, start, "The wrong policy.")
+    text = plain(desk, history.session)
+    assert "Rewound by anna: The wrong policy. Resume it to continue from here." in text
+    assert "Paused. The wrong policy" not in text
+    fork = actions.fork(
+        actor=sue, session_id=history.session.pk, checkpoint_id=start.pk, reason="Another way"
+    )
+    assert "Forked by sue: Another way. Resume it to continue from here." in plain(desk, fork)
+    assert "Rewound by anna:" in plain(desk, history.session)
+    history.session.refresh_from_db()
+    undo(history, sue, "It was right")
+    assert "Rewind undone by sue: It was right. Resume it to continue from here." in plain(
+        desk, history.session
+    )
+    history.event("paused", anna, reason="Lunch")
+    history.rest("paused", why="Lunch")
+    assert "Paused. Lunch" in plain(desk, history.session)

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -186,19 +187,57 @@ def test_a_tool_that_returns_nothing_is_a_choice_of_its_own(operator):
     assert (call.status, call.result) == ("done", None)
 
 
+def sample_in(operator: Client, session: Session) -> set[str]:
+    """The part with the sample in each of the two dialogs, "" for none."""
+    call = ToolCall.objects.filter(branch=session.branch).latest("position")
+    found = set()
+    for address in (f"decide/?call={call.pk}", "resume/"):
+        text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
+        sample = re.search(
+            r"<summary[^>]*>([^<]*issue_refund[^<]*)</summary>\s*<pre[^>]*>([^<]*)</pre>", text
+        )
+        found.add(" ".join(unescape(" ".join(sample.groups())).split()) if sample else "")
+    return found
+
+
 @pytest.mark.slow
-def test_the_dialog_offers_a_sample_of_an_earlier_result_with_what_is_hidden_hidden(operator, settings):
+def test_the_dialog_offers_an_earlier_result_for_the_same_customer_with_what_is_hidden_hidden(
+    operator, settings
+):
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     other = builders.refunding()
     other.finish(other.calls[-1], {"paid": 120, "iban": "DE00 1234"})
     other.rest("paused")
-    session = builders.in_doubt()
-    call = ToolCall.objects.filter(branch=session.branch).latest("position")
-    for address in (f"decide/?call={call.pk}", "resume/"):
-        text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
-        assert "returned this before" in text
-        assert "120" in text[text.index("returned this before") :]
-        assert "DE00 1234" not in text
+    [sample] = sample_in(operator, builders.in_doubt())
+    assert sample.startswith("What issue_refund returned before in this session or for this customer")
+    assert '"paid": 120' in sample
+    assert "DE00 1234" not in sample
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("customer", ["Grace Hopper", ""])
+@pytest.mark.parametrize(
+    "result, form",
+    [
+        (
+            {
+                "payee": "Ada Lovelace",
+                "paid": [{"amount": 120, "done": True}],
+                "Ada Lovelace": 1,
+                "note": None,
+            },
+            'The form of a result of issue_refund { "payee": "text", "paid": [ { "amount": "number", "done": '
+            '"true or false" } ], "note": "nothing" }',
+        ),
+        ("Paid to Ada Lovelace", ""),
+    ],
+)
+def test_of_another_customers_result_only_the_form_is_shown(operator, customer, result, form):
+    other = builders.refunding(customer="Ada Lovelace" if customer else "")
+    other.finish(other.calls[-1], result)
+    other.rest("paused")
+    session = builders.in_doubt(customer=customer)
+    assert sample_in(operator, session) == {form}
 
 
 def test_the_button_records_the_outcome_and_a_script_names_it_by_the_choice(operator):

@@ -1,7 +1,7 @@
 """The card of an approval names what the tool did before: where the history does not show it, and where it does."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.session_agents import load_agents
 from sessions_app.finding import inbox
-from sessions_app.models import Approval, CallStatus, Checkpoint, ToolCall
+from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, ToolCall
 from tests import builders
 from tests.builders import History
 
@@ -224,6 +224,7 @@ def test_a_request_that_is_made_again_keeps_what_a_person_had_changed(
             "call_id": approval.call_id,
             "fingerprint": shown_fingerprint(approval),
             **typed,
+            "effects_seen": "on",
         },
     )
     assert answer.status_code == 302
@@ -260,3 +261,129 @@ def test_requests_that_show_effects_are_not_decided_in_a_batch(desk: Client) -> 
     assert ticks not in desk.get("/inbox/?tool=issue_refund").content.decode()
     Approval.objects.update(earlier=None)
     assert ticks in desk.get("/inbox/?tool=issue_refund").content.decode()
+
+
+def approve(desk: Client, approval: Approval, **fields: Any) -> int:
+    """The status of the answer to the form of the card."""
+    typed = {f"arg-{name}": str(value) for name, value in REFUND[1].items()}
+    sent = {
+        "version": Session.objects.get(pk=approval.session_id).version,
+        "call_id": approval.call_id,
+        "fingerprint": shown_fingerprint(approval),
+    }
+    status: int = desk.post(
+        f"/sessions/{approval.session_id}/approve/", {**sent, **typed, **fields}
+    ).status_code
+    approval.refresh_from_db()
+    return status
+
+
+def on_a_discarded_branch() -> Approval:
+    history = builders.asked()
+    call = refund_of_120(history)
+    return held(history, [call])
+
+
+def the_same_call() -> Approval:
+    history = builders.asked()
+    call = paid(history, 80)
+    rewound(history)
+    return held(history, [call], repeats=call)
+
+
+def in_the_same_history() -> Approval:
+    history = builders.asked()
+    paid(history, 80)
+    return held(history, [])
+
+
+def for_the_same_claim() -> Approval:
+    approval = for_another_amount()
+    identify_by("claim")
+    return approval
+
+
+def for_another_amount() -> Approval:
+    history = builders.asked()
+    paid(history, 5)
+    return held(history, [])
+
+
+def identify_by(*names: str) -> None:
+    agent = RegisteredAgent.objects.get()
+    for tool in agent.tools:
+        if tool["name"] == "issue_refund":
+            tool["policy"]["identity"] = list(names)
+    agent.save()
+
+
+@pytest.mark.parametrize(
+    "build", [on_a_discarded_branch, the_same_call, in_the_same_history, for_the_same_claim]
+)
+def test_what_took_effect_before_is_approved_only_by_who_says_that_they_have_seen_it(
+    desk: Client, build: Callable[[], Approval]
+) -> None:
+    approval = build()
+    for address in ("/inbox/", f"/sessions/{approval.session_id}/"):
+        assert desk.get(address).content.decode().count('name="effects_seen" value="on" required') == 1
+    dialog = f"/sessions/{approval.session_id}/approve/?call={approval.call_id}"
+    assert desk.get(dialog).content.decode().count('name="effects_seen"') == 1
+    assert re.search(
+        "I have seen that “Issue refund Claim CLM-1, Amount [0-9]+” took effect before", text_of(desk, dialog)
+    )
+    assert approve(desk, approval) == 400
+    assert approval.decision == ""
+    assert approve(desk, approval, effects_seen="on") == 302
+    assert approval.decision == "approved"
+    assert "Seen that the tool took effect before." in text_of(
+        desk, f"/sessions/{approval.session_id}/audit/"
+    )
+
+
+@pytest.mark.parametrize("names", [(), ("amount",)])
+def test_another_effect_in_the_same_history_asks_for_nothing_more(
+    desk: Client, names: tuple[str, ...]
+) -> None:
+    approval = for_another_amount()
+    identify_by(*names)
+    assert "effects_seen" not in desk.get("/inbox/").content.decode()
+    assert approve(desk, approval) == 302
+
+
+@pytest.mark.parametrize("build", [on_a_discarded_branch, the_same_call, in_the_same_history])
+def test_what_took_effect_before_is_not_approved_in_a_batch(
+    desk: Client, build: Callable[[], Approval]
+) -> None:
+    approval = build()
+    assert f'value="{approval.pk}:' not in desk.get("/inbox/?tool=issue_refund").content.decode()
+    sent = {
+        "call": f"{approval.pk}:{shown_fingerprint(approval)}",
+        "decision": "approve",
+        "tool": "issue_refund",
+    }
+    sent |= {f"arg-{approval.pk}-{name}": str(value) for name, value in REFUND[1].items()}
+    answer = desk.post("/approvals/batch/", sent)
+    assert answer.status_code == 409
+    assert "issue_refund took effect before." in answer.content.decode()
+    approval.refresh_from_db()
+    assert approval.decision == ""
+
+
+def test_the_recorded_result_is_used_without_that(desk: Client) -> None:
+    approval = the_same_call()
+    page = desk.get("/inbox/").content.decode()
+    assert re.search(r"formnovalidate\s+formaction", page)
+    answer = desk.post(
+        f"/sessions/{approval.session_id}/reuse/",
+        {"version": Session.objects.get(pk=approval.session_id).version, "call_id": approval.call_id},
+    )
+    assert answer.status_code == 302
+
+
+def test_a_hidden_claim_does_not_tell_whether_it_is_the_same(desk: Client, settings: LazySettings) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["amount"]
+    approval = for_another_amount()
+    assert "effects_seen" in desk.get("/inbox/").content.decode()
+    actions.approve(actor=builders.SYSTEM, session_id=approval.session_id, call_id=approval.call_id)
+    approval.refresh_from_db()
+    assert approval.decision == "approved"

@@ -536,6 +536,7 @@ def test_a_held_repetition_is_decided(client, name, decision):
         "call_id": approval.call_id,
         "fingerprint": shown_fingerprint(approval),
         "message": "It is paid",
+        "effects_seen": "on",
     }
     assert send(client, session, name, **fields).status_code == 302
     approval.refresh_from_db()

@@ -161,7 +161,9 @@ def held(session: Session) -> list[tuple[str, float]]:
 
 def approve(desk: Desk, session: Session, **how: Any) -> Session:
     for approval in requests(session):
-        actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, **how)
+        actions.approve(
+            actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, effects_seen=True, **how
+        )
     return desk.run(session)
 
 
@@ -652,7 +654,7 @@ def test_a_request_that_is_open_when_the_session_returns_shows_what_happened_sin
     first, _ = requests(session)
     session = approve(desk, told(desk, back(session), paying("C", 80)))
     session = actions.undo(actor=SYSTEM, session_id=session.pk, reason="x")
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=first.call_id)
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=first.call_id, effects_seen=True)
     Session.objects.filter(pk=session.pk).update(status="paused", waiting_for="")
     session = desk.run(desk.resume(session))
     assert [shown(approval) for approval in requests(session)] == [[("C", 80)], [("C", 80)]]
@@ -731,7 +733,7 @@ def test_a_repair_keeps_what_an_approved_request_has_shown(desk: Desk) -> None:
     session = approve(desk, told(desk, begun(desk, pay=ToolPolicy(approval=True)), paying("A", 100)))
     session = told(desk, back(session), paying("A", 80), paying("B", 1))
     first, second = requests(session)
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=first.call_id)
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=first.call_id, effects_seen=True)
     session = actions.answer_call(
         actor=SYSTEM, session_id=session.pk, call_id=second.call_id, result="paid", reason="x"
     )

@@ -120,7 +120,7 @@ def test_a_person_may_have_one_run_again_and_another_rejected() -> None:
     after = run(rewound(run(started())))
     look, first, second = open_approvals(after)
     actions.reuse(actor=SYSTEM, session_id=after.pk, call_id=look.call_id)
-    actions.approve(actor=SYSTEM, session_id=after.pk, call_id=first.call_id)
+    actions.approve(actor=SYSTEM, session_id=after.pk, call_id=first.call_id, effects_seen=True)
     actions.reject(actor=SYSTEM, session_id=after.pk, call_id=second.call_id, message="It is paid.")
     after = run(after)
     assert after.phase == Phase.DONE
@@ -182,7 +182,7 @@ def test_a_repair_in_the_middle_of_a_step_asks_and_runs_nothing_again() -> None:
     assert session.waiting_for == WaitingFor.APPROVAL
     [copied] = open_approvals(session)
     assert copied.call.position > second.call.position
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=copied.call_id)
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=copied.call_id, effects_seen=True)
     session = run(session)
     assert (session.phase, session.final_answer) == (Phase.DONE, "Refund handled.")
     assert refunds() == ["refund(B2,7)"]
@@ -198,7 +198,7 @@ def test_a_call_that_was_rejected_and_then_answered_by_hand_is_answered() -> Non
         actor=SYSTEM, session_id=session.pk, call_id=first.call_id, result="paid by hand", reason="I paid it"
     )
     [copied] = open_approvals(session)
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=copied.call_id)
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=copied.call_id, effects_seen=True)
     assert run(session).phase == Phase.DONE
     assert answered(session)[1:] == ["paid by hand", "refunded 7 for B2"]
     assert second.call.branch_id != copied.call.branch_id
@@ -224,8 +224,10 @@ def test_a_message_that_was_replaced_is_what_the_model_reads() -> None:
 def test_an_allowed_tool_runs_without_being_asked_for_until_the_session_ends() -> None:
     session = run(started("sample-refunds"))
     first, second = open_approvals(session)
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=first.call_id, for_session=True)
-    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=second.call_id)
+    actions.approve(
+        actor=SYSTEM, session_id=session.pk, call_id=first.call_id, effects_seen=True, for_session=True
+    )
+    actions.approve(actor=SYSTEM, session_id=session.pk, call_id=second.call_id, effects_seen=True)
     assert run(session).phase == Phase.DONE
     assert refunds() == REFUNDS
     # The next turn asks for the same again, which nobody has to allow again.
@@ -241,7 +243,9 @@ def test_an_allowance_does_not_let_a_repetition_through() -> None:
     """It says that the tool may run; not that it may do again what a discarded branch has done."""
     session = run(started("sample-refunds"))
     for approval in open_approvals(session):
-        actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, for_session=True)
+        actions.approve(
+            actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, effects_seen=True, for_session=True
+        )
     after = run(rewound(run(session)))
     assert after.waiting_for == WaitingFor.APPROVAL
     held = [(a.call.tool, a.repeats is not None) for a in open_approvals(after)]
@@ -252,7 +256,9 @@ def test_an_allowance_does_not_let_a_repetition_through() -> None:
 def test_an_allowance_is_of_one_session() -> None:
     session = run(started("sample-refunds"))
     for approval in open_approvals(session):
-        actions.approve(actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, for_session=True)
+        actions.approve(
+            actor=SYSTEM, session_id=session.pk, call_id=approval.call_id, effects_seen=True, for_session=True
+        )
     run(session)
     other = run(started("sample-refunds"))
     assert [a.call.tool for a in open_approvals(other)] == ["refund", "refund"]

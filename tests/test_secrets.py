@@ -133,6 +133,7 @@ def parameters(session: Session) -> dict[str, list[Any]]:
         "tool": ["issue_refund"],
         "number": [1],
         "choose": ["1"],
+        "reword": ["last"],
         "entry": [*MemoryEntry.objects.values_list("pk", flat=True)[:2]],
         "bulk": [*BulkAction.objects.values_list("pk", flat=True)[:2]],
         "phase": ["executing"],

@@ -119,7 +119,9 @@ def test_what_rests_can_be_carried_on_by_the_demo_agents(demo):
         actions.resume(actor=SYSTEM, session_id=session.pk, reason="go on")
     for session in asked:
         call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
-        actions.approve(actor=SYSTEM, session_id=session.pk, call_id=call.pk, reason="it is due")
+        actions.approve(
+            actor=SYSTEM, session_id=session.pk, call_id=call.pk, effects_seen=True, reason="it is due"
+        )
     for session in [*paused, *asked, *Session.objects.filter(status=Status.QUEUED)]:
         drive(session.pk, worker="w1", slice_seconds=60)
         session.refresh_from_db()

@@ -29,7 +29,12 @@ from sessions_app.actions.base import (
 )
 from sessions_app.actions.calls import find_call
 from sessions_app.actions.definition import require_shown_definition
+from sessions_app.history.effects import follows_an_effect
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
+
+EFFECT_NOT_SEEN = (
+    "{tool} took effect before. Confirm on the call's own card that you have seen it, then approve."
+)
 
 
 @in_one_transaction
@@ -43,6 +48,7 @@ def approve(
     retyped: Collection[str] = (),
     for_session: bool = False,
     definition: str = "",
+    effects_seen: bool = False,
     reason: str = "",
     expected_version: int | None = None,
 ) -> Session:
@@ -55,9 +61,12 @@ def approve(
         changed. If they did not where they are equal, the answer would tell whether the hidden value was guessed.
     :param for_session: Let this tool run for the rest of the session without asking again.
     :param definition: The agent's new definition that the person was shown and continues with.
+    :param effects_seen: The person has seen that the call repeats an effect, or follows one that its history does not
+        show: see `sessions_app.history.effects.follows_an_effect`.
     :raises Moved: if the fingerprint is not that of the call, another person decided first, or the agent has changed
         and that was not shown.
-    :raises Invalid: for edited arguments that the tool's schema does not allow.
+    :raises Invalid: for edited arguments that the tool's schema does not allow, and for a call that follows such an
+        effect without `effects_seen`.
     """
     require(actor, APPROVE.permission)
     reason = optional_text("The reason", reason)
@@ -67,6 +76,9 @@ def approve(
         raise Moved(
             "The call's arguments are not those that you were shown. Look at them again, then decide."
         )
+    follows = follows_an_effect(approval)
+    if follows and not effects_seen:
+        raise Invalid(EFFECT_NOT_SEEN.format(tool=approval.call.tool))
     if edited is None:
         edited = approval.edited
     else:
@@ -77,6 +89,8 @@ def approve(
             session=session, tool=approval.call.tool, defaults={"granted_by": actor.name}
         )
     data = {"edited": True} if edited is not None else {}
+    if follows:
+        data["effects_seen"] = True
     if for_session:
         data["for_session"] = True
     return _commit_answer(session, approval, APPROVE, actor, reason, data)
@@ -166,7 +180,7 @@ def _open_approval(
 ) -> tuple[Session, Approval]:
     session = lock(session_id, expected_version)
     call = find_call(session, call_id, ToolCall.objects.filter(approval__decision=""))
-    approval = Approval.objects.filter(call=call).select_related("call").first()
+    approval = Approval.objects.filter(call=call).select_related("call__branch").first()
     if approval is None:
         raise NotFound(f"The call {call_id} needs no approval.")
     if approval.decision:

@@ -16,10 +16,12 @@ from django.db.models import Q, QuerySet
 
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import EarlierEffects
-from sessions_app.models import Approval, Branch, CallStatus, ToolCall
+from sessions_app.models import Approval, Branch, CallStatus, RegisteredAgent, ToolCall
 
 Json = Any
 
+# With so many of the newest effects in its own history a call is compared.
+COMPARED = 20
 TOOK_EFFECT = (
     (
         Q(status__in=(CallStatus.DONE, CallStatus.STARTED, CallStatus.DOUBT))
@@ -81,6 +83,40 @@ def shown_effects(branch: Branch, tool: str, *, before: int) -> QuerySet[ToolCal
     """The calls of the tool that took effect and that `branch` shows before a position, newest first."""
     calls = ToolCall.objects.visible_on(branch, upto=before - 1)
     return calls.filter(TOOK_EFFECT, tool=tool).order_by("-position")
+
+
+def follows_an_effect(approval: Approval) -> bool:
+    """Whether to approve the call repeats an effect, or follows one that its history does not show.
+
+    That is an effect which the request shows, or the same effect earlier in the call's own history: one with the same
+    arguments, or the same identity where the tool's policy names one. Of these the newest `COMPARED` count, and none of
+    an idempotent tool. At most two queries. Reads the call with its branch, and the registered agent of the session.
+    """
+    if approval.repeats_id is not None or approval.earlier:
+        return True
+    call = approval.call
+    policy = policy_of(approval.session.registered_agent, call.tool)
+    earlier = shown_effects(call.branch, call.tool, before=call.position).values_list("arguments", "sent")
+    return any(
+        is_same_effect(policy, requested if sent is None else sent, approval.arguments)
+        for requested, sent in earlier[:COMPARED]
+    )
+
+
+def is_same_effect(policy: Mapping[str, Any], effect: Mapping[str, Json], call: Mapping[str, Json]) -> bool:
+    """Whether a call with these arguments has the effect again that an earlier one had, by the tool's policy."""
+    if policy.get("idempotent"):
+        return False
+    scope = EffectScope(identity=tuple(policy.get("identity") or ()))
+    return scope.covers(effect, call)
+
+
+def policy_of(agent: RegisteredAgent | None, tool: str) -> Mapping[str, Any]:
+    """As the agent's workers published it; empty for none."""
+    published: Mapping[str, Any] = next(
+        (row for row in (agent.tools if agent else []) if row.get("name") == tool), {}
+    )
+    return published.get("policy") or {}
 
 
 def _not_shown_by(branch: Branch, line: UUID | None) -> Q:

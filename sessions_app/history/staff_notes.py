@@ -5,7 +5,7 @@ with the changed call directly after it: nothing that a customer writes is follo
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -13,7 +13,7 @@ from django.utils import timezone
 from agentstate.names import STAFF_NOTE
 from sessions_app.access.masking import Mask
 from sessions_app.models import Message, ToolCall
-from sessions_app.wording import changes
+from sessions_app.wording import Show, changes, plainly
 
 Place = tuple[int, int]  # the branch and the position of a message
 # Messages that were stored before they were marked begin with the sentence itself.
@@ -22,13 +22,18 @@ _BEGINNING = re.compile(rf"(?:{re.escape(STAFF_NOTE)} )?A person changed the arg
 
 @dataclass(frozen=True, slots=True)
 class StaffNote:
-    """``text``: ``issue_refund: amount 100.00 -> 120.00, changed by operator 22 Nov 12:01``, masked."""
+    """``text``: ``issue_refund: amount €100.00 -> €120.00, changed by operator 22 Nov 12:01``, masked."""
 
     text: str
 
 
-def staff_notes(messages: Iterable[Message], mask: Mask) -> Mapping[Place, StaffNote]:
-    """The notes among the messages, by branch and position. No query if there is none, else two."""
+def staff_notes(
+    messages: Iterable[Message], mask: Mask, formats_of: Callable[[str], Show] = lambda tool: plainly
+) -> Mapping[Place, StaffNote]:
+    """The notes among the messages, by branch and position. No query if there is none, else two.
+
+    :param formats_of: How the arguments of a tool, by its name, are shown; it is not called where there is no note.
+    """
     places = note_places(messages)
     if not places:
         return {}
@@ -45,7 +50,7 @@ def staff_notes(messages: Iterable[Message], mask: Mask) -> Mapping[Place, Staff
         # Of several notes, the last is about the last call.
         matches = [call for call in calls if (call.branch_id, call.tool) == (branch, tool)]
         call = next((call for call in reversed(matches) if call.position < position), None)
-        notes[place] = StaffNote(_sentence(call, tool))
+        notes[place] = StaffNote(_sentence(call, tool, formats_of(tool)))
         if call is not None:
             calls.remove(call)
     return notes
@@ -77,11 +82,11 @@ def note_places(messages: Iterable[Message]) -> dict[Place, str]:
     return places
 
 
-def _sentence(call: ToolCall | None, tool: str) -> str:
+def _sentence(call: ToolCall | None, tool: str, show: Show) -> str:
     if call is None:
         return f"{tool}: a person changed its arguments"
     approval = getattr(call, "approval", None)
-    sentence = f"{tool}: {changes(call.changed_arguments, call.arguments, call.ran_with)}"
+    sentence = f"{tool}: {changes(call.changed_arguments, call.arguments, call.ran_with, show=show)}"
     if approval is None or approval.decided_at is None:
         return sentence
     by = f" by {approval.decided_by}" if approval.decided_by else ""

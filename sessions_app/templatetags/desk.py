@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from sessions_app import wording
-from sessions_app.models import Checkpoint, ToolCall
+from sessions_app.models import Checkpoint
 
 register = template.Library()
 
@@ -90,17 +90,6 @@ def as_text(value: Any) -> str:
 @register.filter
 def unwrapped(text: str) -> str:
     return wording.unwrapped(text)
-
-
-@register.filter
-def args(values: Any, limit: int = 200) -> str:
-    return wording.arguments(values, limit)
-
-
-@register.filter
-def changed(call: ToolCall) -> str:
-    """``amount 100.00 -> 120.00``: where the call ran with others than the agent asked for; "" where it did not."""
-    return wording.changes(call.changed_arguments, call.arguments, call.ran_with)
 
 
 @register.filter

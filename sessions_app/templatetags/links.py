@@ -4,6 +4,7 @@ Everything that comes out is escaped for HTML, and every parameter for a query s
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django import template
@@ -51,16 +52,17 @@ def dialog_link(
     css: str = "",
     role: str = "",
     shortcut: str = "",
+    more: Mapping[str, str] | None = None,
     **parameters: str | int | None,
 ) -> SafeString:
     """A link to the page of an action on a session, which htmx opens as a dialog over the present page.
 
-    ``css`` are its classes, ``role`` its ARIA role, ``shortcut`` the key that follows it. All other keyword arguments
-    are parameters of the address, as in `url_query`::
+    ``css`` are its classes, ``role`` its ARIA role, ``shortcut`` the key that follows it. ``more`` and all other
+    keyword arguments are parameters of the address, as in `url_query`::
 
         {% dialog_link session "rewind" checkpoint=checkpoint.pk css="link" %}rewind{% enddialog_link %}
     """
-    link = dialog_url(session, action, **parameters)
+    link = dialog_url(session, action, **(more or {}), **parameters)
     attributes = {"class": css or None, "role": role or None, "data-key": shortcut or None}
     return format_html(
         '<a{} href="{}" hx-get="{}" hx-target="#dialog-body" hx-swap="innerHTML">{}</a>',
@@ -73,21 +75,29 @@ def dialog_link(
 
 @register.simple_block_tag
 def off_button(
-    content: SafeString, name: str, why_not: str, *, of: object = "", css: str = "button"
+    content: SafeString,
+    name: str,
+    why_not: str,
+    *,
+    of: object = "",
+    css: str = "button",
+    shortcut: str = "",
 ) -> SafeString:
     """A button that does not work now. Pressed by pointer, finger or key, it says why; without JavaScript too.
 
     A button that is `disabled` would be skipped by Tab, and would show its title to a mouse only. ``name``, and ``of``
-    where a page has several of one name, tell it from the others on the page::
+    where a page has several of one name, tell it from the others on the page. ``shortcut`` is the key that it has
+    where it works: the key then leads to it, and shows why it does not::
 
         {% off_button "resume" why_not.resume %}Resume{% endoff_button %}
     """
     name = f"{name}-{of}" if of else name
     return format_html(
         '<button type="button" class="{css}" aria-disabled="true" title="{why_not}" aria-describedby="why-not-{name}"'
-        ' popovertarget="why-not-{name}">{content}</button>'
+        ' popovertarget="why-not-{name}"{shortcut}>{content}</button>'
         '<span class="why-not" id="why-not-{name}" popover>{why_not}</span>',
         css=css,
+        shortcut=flatatt({"data-key": shortcut or None}),
         name=name,
         why_not=why_not,
         content=content,

@@ -304,8 +304,10 @@
     if (event.key === "?") return htmx.ajax("GET", document.body.dataset.keys, "#dialog-body");
     if (!"/aernp".includes(event.key) || event.key.length !== 1) return;
     const target = press(event.key);
-    if (!target || target.disabled || target.ariaDisabled === "true") return;
+    if (!target || target.disabled) return;
     event.preventDefault();
+    // A button that does not work says why.
+    if (target.ariaDisabled === "true") { target.focus(); return target.popoverTargetElement?.togglePopover(true); }
     // Approving is one step from done: the key brings you to the button, Enter presses it.
     if (event.key === "a" || target.matches("input, textarea")) target.focus();
     else target.click();

@@ -14,6 +14,9 @@ from sessions_app.desk.forms.fields import Key, LongText
 from sessions_app.desk.forms.outcomes import (
     BUTTON_NAMES,
     DECISIONS,
+    GOES_ON_IN,
+    Outcomes,
+    focus_on,
     message_field,
     outcome,
     problem_of_outcome,
@@ -22,7 +25,7 @@ from sessions_app.desk.forms.outcomes import (
 from sessions_app.desk.pages import approvals, doubts
 from sessions_app.desk.pages.arguments import PREFIX
 from sessions_app.desk.pages.earlier_effects import Request
-from sessions_app.desk.pages.session import consequences
+from sessions_app.desk.pages.session import samples
 from sessions_app.desk.pages.summary import CallSummary, summary_of
 from sessions_app.models import Approval, Session, ToolCall
 
@@ -90,6 +93,7 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
     for_session = forms.BooleanField(
         required=False, label="Pre-approve this tool for the rest of this session"
     )
+    effects_seen = forms.BooleanField(required=False)
     reason = forms.CharField(required=False, max_length=2000, label="Note")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -98,6 +102,11 @@ class ApproveForm(TypedArguments, ContinuingForm, CallForm):
 
     def read_details(self) -> dict[str, Any]:
         details = super().read_details()
+        card = details["card"]
+        if card is not None and card.seen_label:
+            self.fields["effects_seen"].label = card.seen_label
+        else:
+            del self.fields["effects_seen"]
         tool = details["call"].tool
         self.fields["for_session"].label = f"Pre-approve {tool} for the rest of this session"
         return details
@@ -151,7 +160,7 @@ class DecideForm(ContinuingForm, CallForm):
 
     decision = forms.ChoiceField(
         choices=DECISIONS,
-        widget=forms.RadioSelect,
+        widget=Outcomes,
         error_messages={"required": "Choose the outcome of the call."},
     )
     text = result_field()
@@ -161,6 +170,8 @@ class DecideForm(ContinuingForm, CallForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.button_end = CONTINUES if self.session.new_definition else ""
+        chosen = str(self["decision"].value() or "")
+        focus_on(self.fields, GOES_ON_IN.get(chosen, "reason") if chosen else "decision")
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -173,8 +184,7 @@ class DecideForm(ContinuingForm, CallForm):
         details = super().read_details()
         session = self.context.session
         [doubt] = doubts.of_calls([(details["call"], session)], self.context.now, self.context.mask)
-        samples = [(doubt.call.tool, consequences.earlier_result(self.context, doubt.call.tool))]
-        return details | {"doubt": doubt, "samples": [pair for pair in samples if pair[1]]}
+        return details | {"doubt": doubt, "samples": samples.of_tools(self.context, [doubt.call.tool])}
 
     def perform(self, **arguments: Any) -> Session:
         chosen = outcome(*(arguments.pop(name) for name in ("decision", "text", "message")))

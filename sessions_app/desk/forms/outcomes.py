@@ -3,6 +3,7 @@
 Each outcome that needs a text has a field of its own. The stylesheet shows those that go with what is chosen.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -16,6 +17,8 @@ DECISIONS = [
     (DoubtDecision.AGAIN.value, "It did not: run again"),
     (DoubtDecision.SKIP.value, "Skip, and tell the agent"),
 ]
+# The field in which a person goes on, by what is chosen.
+GOES_ON_IN = {DoubtDecision.RESULT.value: "text", DoubtDecision.SKIP.value: "message"}
 # What the button does, by what is chosen.
 BUTTON_NAMES = {
     DoubtDecision.RESULT.value: "Record result",
@@ -27,6 +30,23 @@ NO_MESSAGE = "Enter what the agent is told instead of a result."
 NOT_NOTHING = "You chose “returns nothing” but entered a result. Choose one."
 RESULT_HELP = "What the tool returned, as text or as JSON."
 MESSAGE_HELP = "The agent reads it instead of a result."
+
+
+class Outcomes(forms.RadioSelect):
+    """The outcomes to choose from. With the attribute ``autofocus``, only the first of them has it."""
+
+    def create_option(
+        self, name: str, value: Any, label: Any, selected: Any, index: int, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        option = super().create_option(name, value, label, selected, index, *args, **kwargs)
+        if index:
+            option["attrs"].pop("autofocus", None)
+        return option
+
+
+def focus_on(fields: Mapping[str, forms.Field], name: str) -> None:
+    """Let the dialog open with this field in focus, instead of with the first that can have it."""
+    fields[name].widget.attrs["autofocus"] = True
 
 
 class OutcomeText(LongText):

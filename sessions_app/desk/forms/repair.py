@@ -26,6 +26,7 @@ from sessions_app.desk.forms.base import FIRST, ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
 from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo, restored_text
 from sessions_app.desk.pages.session import consequences, repairs, state
+from sessions_app.desk.pages.summary import formats_of
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.history import restore
 from sessions_app.models import Session
@@ -158,6 +159,7 @@ class StepForm(ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.calls = repairs.unfinished(self.session.current_branch, self.context.mask)
+        agent = self.session.registered_agent
         if not self.calls:
             self.impossible = (
                 "Every call of the newest step has ended: there is nothing to complete manually."
@@ -165,7 +167,7 @@ class StepForm(ReasonForm):
         for call in self.calls:
             self.fields[f"result-{call.pk}"] = LongText(
                 label=f"Result of {call.tool}",
-                help_text=wording.arguments(call.ran_with, 300),
+                help_text=wording.arguments(call.ran_with, 300, formats_of(agent, call.tool)),
                 widget=forms.Textarea(attrs={"rows": 2}),
             )
         self.order_fields(["version", *(f"result-{call.pk}" for call in self.calls), "reason"])

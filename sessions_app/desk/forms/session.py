@@ -29,6 +29,8 @@ from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
 from sessions_app.desk.forms.outcomes import (
     DECISIONS,
+    Outcomes,
+    focus_on,
     message_field,
     outcome,
     problem_of_outcome,
@@ -64,19 +66,21 @@ class ResumeForm(ContinuingForm, ReasonForm):
             return
         self.impossible = agent_cannot_run(self.session)
         changed = " with the new definition" if self.session.new_definition else ""
-        self.button = f"Decide and resume{changed}"
+        number = len(self.doubts)
+        self.button = f"{'Decide' if number == 1 else f'Decide all {number} calls'} and resume{changed}"
         reason = self.fields.pop("reason")
         agent = self.session.registered_agent
         for call in self.doubts:
             self.fields[f"decision-{call.pk}"] = forms.ChoiceField(
                 label=f"Outcome of: {summary(agent, call.tool, call.ran_with, self.context.mask)}",
                 choices=DECISIONS,
-                widget=forms.RadioSelect,
+                widget=Outcomes,
                 error_messages={"required": "Choose the outcome of the call."},
             )
             self.fields[f"text-{call.pk}"] = result_field(f" of {call.tool}")
             self.fields[f"message-{call.pk}"] = message_field(f" about {call.tool}")
         self.fields["reason"] = reason
+        focus_on(self.fields, f"decision-{self.doubts[0].pk}")
 
     @property
     def decides(self) -> bool:
@@ -89,7 +93,10 @@ class ResumeForm(ContinuingForm, ReasonForm):
 
     def read_details(self) -> dict[str, Any]:
         advice = advice_for(self.context.session)
-        return {**consequences.details_of_resume(self.context), "advice": advice}
+        return {
+            **consequences.details_of_resume(self.context),
+            "advice": advice.for_actor(self.context.actor) if advice is not None else None,
+        }
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

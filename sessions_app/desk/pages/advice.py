@@ -1,20 +1,20 @@
-"""What helps against a failure, in one sentence, and the action that does it. No queries.
+"""What helps against a failure, in one sentence, and the action that does it, by what a person may do. No queries.
 
 Another attempt is the first thing to do only where it can end otherwise.
 """
 
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import REPLACE_MESSAGE, RESUME, REWIND, Action
+from sessions_app.action_list import FORK, RELEASE, REPLACE_MESSAGE, RESUME, REWIND, Action
 from sessions_app.history.failures import exception_type, http_status
-from sessions_app.models import Phase, Session, Status, WaitingFor
+from sessions_app.models import Phase, Role, Session, StaffPermission, Status, WaitingFor
 from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
-EDIT_MESSAGE = "Edit the message"
+EDIT_MESSAGE, OTHER_WORDS = "Edit the message", "Fork with another message"
 AGENT_CHANGED, AGENT_CANNOT_RUN = "The agent has changed", "The agent cannot run"
 _BUSY = frozenset({408, 409, 425, 429})
 _REFUSED_KEY = frozenset({401, 403})
@@ -23,22 +23,41 @@ _TOO_LONG = ("context length", "context window", "maximum context", "too many to
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``label`` is the button of the action. ``what`` names the failure in a few words: ``HTTP 400 from the model``."""
+    """What helps, as it is said to a person who may do everything; `for_actor` words it by what a person may do.
+
+    what: names the failure in a few words: ``HTTP 400 from the model``.
+    action, label: the button that does it; None and "" where no button helps.
+    parameters: those of the address of its dialog.
+    without_repair: what helps a person who may not repair a session, where that is something else.
+    """
 
     what: str
     text: str
-    action: Action
-    label: str
+    action: Action | None = None
+    label: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    without_repair: "Advice | None" = None
 
-    def for_actor(self, actor: Actor) -> Self:
-        """The advice, or for whom may not change what the model reads, what that person can do instead."""
-        if self.action is not REPLACE_MESSAGE or actor.may(REPLACE_MESSAGE.permission):
+    def for_actor(self, actor: Actor) -> "Advice":
+        """The advice with a button only for what the person may do; else it says whom to ask."""
+        others = self.without_repair
+        if others is not None and not actor.may(StaffPermission.REPAIR):
+            return others.for_actor(actor)
+        if self.action is None or actor.may(self.action.permission):
             return self
-        text = (
-            f"{self.what} will not go away by itself: rewind and send another message, or fork with the last message "
-            "in other words."
-        )
-        return replace(self, text=text, action=REWIND, label=REWIND.label)
+        text = f"{self.text} {_whom_to_ask(self.action.permission.role)}."
+        return replace(self, text=text, action=None, label="", parameters={})
+
+
+def ask_to_release(session: Session, actor: Actor) -> str:
+    """Who may release a running session from its worker, as a sentence; "" where the person may, or it does not run."""
+    if session.status != Status.RUNNING or actor.may(RELEASE.permission):
+        return ""
+    return f"{_whom_to_ask(RELEASE.permission.role)} to release it from its worker."
+
+
+def _whom_to_ask(role: Role) -> str:
+    return f"Your role may not do this: ask {'an' if role[0] in 'aeiou' else 'a'} {role}"
 
 
 def advice(session: Session, tool: str = "") -> Advice | None:
@@ -52,19 +71,22 @@ def advice(session: Session, tool: str = "") -> Advice | None:
     gave_up = session.status == Status.WAITING and session.waiting_for == WaitingFor.RETRIES
     if session.status == Status.WAITING and session.waiting_for == WaitingFor.CHANGED:
         if problem := agent_cannot_run(session):
-            return Advice(AGENT_CANNOT_RUN, f"{problem} Correct it, then resume.", RESUME, RESUME.label)
+            return Advice(AGENT_CANNOT_RUN, f"{problem} It can be resumed once that is corrected.")
         text = "See what changed, then resume with the agent as it is now, or rewind."
         return Advice(AGENT_CHANGED, text, RESUME, RESUME.label)
     if not gave_up and not (session.status == Status.IDLE and session.phase == Phase.ERROR):
         return None
     error = session.why if gave_up else session.error
     status, what = http_status(error), what_failed(error, tool)
+    if problem := agent_cannot_run(session):
+        return Advice(what, f"{problem} Try again once that is corrected.")
     if session.new_definition:
         text = "The agent has changed since: another attempt runs with the new definition, and may end otherwise."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if tool:
-        text = f"{tool} failed. Try again if its cause is gone; else set its result, or rewind."
-        return Advice(what, text, RESUME, TRY_AGAIN)
+        text = f"{tool} failed. Try again if its cause is gone; else"
+        asks = Advice(what, f"{text} rewind, or ask a supervisor to set its result.", RESUME, TRY_AGAIN)
+        return Advice(what, f"{text} set its result, or rewind.", RESUME, TRY_AGAIN, without_repair=asks)
     return _about_model(what, status, error, gave_up)
 
 
@@ -78,18 +100,28 @@ def what_failed(error: str, tool: str = "") -> str:
 
 def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Advice:
     if any(phrase in error.lower() for phrase in _TOO_LONG):
-        text = "The context does not fit into the model: rewind to before the long result, or shorten the message."
-        return Advice(what, text, REWIND, REWIND.label)
+        text = "The context does not fit into the model: rewind to before the long result, or"
+        forks = Advice(what, f"{text} fork with a shorter message.", REWIND, REWIND.label)
+        return Advice(what, f"{text} shorten the message.", REWIND, REWIND.label, without_repair=forks)
     if status in _REFUSED_KEY:
-        text = "The model's server refuses the workers' credentials. Correct them, then try again."
+        text = "The model's server refuses the workers' credentials. Try again once they are corrected."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status == 404:
-        text = "The model or its address is not known there. Correct the agent, then try again."
+        text = "The model or its address is not known there. Try again once the agent is corrected."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status is not None and status < 500 and status not in _BUSY:
-        text = f"HTTP {status} will not go away by itself: rewind and change the message."
-        return Advice(what, text, REPLACE_MESSAGE, EDIT_MESSAGE)
+        text = f"HTTP {status} will not go away by itself:"
+        forks = Advice(
+            what,
+            f"{text} fork with the message in other words, or ask a supervisor to edit the message here.",
+            FORK,
+            OTHER_WORDS,
+            {"reword": "last"},
+        )
+        text = f"{text} edit the message, which rewinds to it."
+        return Advice(what, text, REPLACE_MESSAGE, EDIT_MESSAGE, without_repair=forks)
     if status is not None or gave_up:
         return Advice(what, "This may pass by itself. Try again once the service answers.", RESUME, TRY_AGAIN)
-    text = "The same step fails again unless its cause is gone: correct the agent, or rewind and change the input."
-    return Advice(what, text, RESUME, TRY_AGAIN)
+    text = "The same step fails again unless its cause is gone. Try again once the agent is corrected, or"
+    forks = Advice(what, f"{text} fork with the message in other words.", RESUME, TRY_AGAIN)
+    return Advice(what, f"{text} rewind and edit the message.", RESUME, TRY_AGAIN, without_repair=forks)

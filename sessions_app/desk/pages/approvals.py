@@ -16,9 +16,10 @@ from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import parts, published_tool, style_of_result
+from sessions_app.desk.pages.summary import parts, published_tool, style_of_result, summary_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
+from sessions_app.wording import count
 
 # Characters of the result of a call that ran already.
 RESULT_SHOWN = 320
@@ -82,6 +83,7 @@ class Card:
     new_definition: the agent's definition, if it has changed since the session last ran.
     in_batch: it is decided by a form of several calls, not by one of its own.
     why_alone: why it is not, where others are; "" otherwise.
+    repeats_summary: the call that it repeats, in words.
     """
 
     approval: Approval
@@ -101,6 +103,21 @@ class Card:
     evidence: Evidence = field(default_factory=Evidence)
     in_batch: bool = False
     why_alone: str = ""
+    repeats_summary: str = ""
+
+    @property
+    def seen_label(self) -> str:
+        """What a person confirms to have seen before the call is approved; "" where it follows no effect.
+
+        See `sessions_app.history.effects.follows_an_effect`.
+        """
+        earlier = [*self.earlier.same, *self.earlier.discarded.effects]
+        number = len(earlier) + self.earlier.discarded.more + bool(self.repeats)
+        if self.repeats is None and not self.approval.earlier and not earlier:
+            return ""
+        what = self.repeats_summary or next((effect.summary.in_words for effect in earlier), self.call.tool)
+        more = f" (and {count(number - 1, 'more call')})" if number > 1 else ""
+        return f"I have seen that “{what}”{more} took effect before. This call runs besides."
 
     @property
     def summary(self) -> str:
@@ -122,14 +139,13 @@ def read_cards(context: PageContext, keys: Iterable[int], batch: Batch | None = 
     approvals = context.mask.rows(originals)
     load_agents([approval.session for approval in approvals])
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
-    in_batch = batch is not None and sum(not _why_alone(request) for request in requests) >= batch.least
     agents = {request.call.pk: request.session.registered_agent for request in requests}
     evidence = evidence_of(
         [(row.session.current_branch, row.call) for row in originals], context.mask, agents
     )
     return {
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
-        for card in cards(requests, context.mask, batch.typed if batch else None, in_batch=in_batch)
+        for card in cards(requests, context.mask, batch.typed if batch else None, batch=batch)
     }
 
 
@@ -139,22 +155,45 @@ def prefix_of(approval: Approval) -> str:
 
 
 def cards(
-    requests: Sequence[Request], mask: Mask, typed: Mapping[str, str] | None = None, *, in_batch: bool = False
+    requests: Sequence[Request],
+    mask: Mask,
+    typed: Mapping[str, str] | None = None,
+    *,
+    batch: Batch | None = None,
 ) -> list[Card]:
     """The requests with the fields to edit their arguments, which hold what was typed. At most three queries.
 
-    With ``in_batch`` the fields are named for a form of several calls. Reads the registered agent of their sessions,
-    and ``approval.repeats`` with its branch.
+    Where the form ``batch`` decides several of them, their fields are named for it. Reads the registered agent of
+    their sessions, and ``approval.repeats`` with its branch.
     """
     earlier = earlier_effects.of_requests(requests, mask)
-    return [_card(request, earlier[request.approval.pk], typed, in_batch, mask) for request in requests]
+    why_alone = {
+        request.approval.pk: _why_alone(request, earlier[request.approval.pk]) for request in requests
+    }
+    in_batch = batch is not None and list(why_alone.values()).count("") >= batch.least
+    return [
+        _card(
+            request,
+            earlier[request.approval.pk],
+            typed,
+            mask,
+            in_batch=in_batch,
+            why_alone=why_alone[request.approval.pk] if in_batch else "",
+        )
+        for request in requests
+    ]
 
 
 def _card(
-    request: Request, earlier: Earlier, typed: Mapping[str, str] | None, in_batch: bool, mask: Mask
+    request: Request,
+    earlier: Earlier,
+    typed: Mapping[str, str] | None,
+    mask: Mask,
+    *,
+    in_batch: bool,
+    why_alone: str,
 ) -> Card:
     approval, session = request.approval, request.session
-    why_alone = _why_alone(request) if in_batch else ""
     in_batch = in_batch and not why_alone
     prefix = prefix_of(approval) if in_batch else PREFIX
     agent = session.registered_agent
@@ -181,12 +220,15 @@ def _card(
         earlier=earlier,
         in_batch=in_batch,
         why_alone=why_alone,
+        repeats_summary=summary_of(agent, approval.repeats, mask).in_words
+        if approval.repeats is not None
+        else "",
     )
 
 
-def _why_alone(request: Request) -> str:
+def _why_alone(request: Request, earlier: Earlier) -> str:
     """Why it cannot be decided together with others, "" if it can: there is more to see than its arguments."""
-    if request.approval.repeats_id or request.approval.earlier:
+    if request.approval.repeats_id or request.approval.earlier or earlier.same:
         return "Decided by itself: it may repeat an earlier effect."
     return "Decided by itself: the agent has changed." if request.session.new_definition else ""
 

@@ -24,6 +24,8 @@ class NamedCause:
 def read_cause(key: str, mask: Mask, *, bulk: BulkAction | None = None) -> NamedCause:
     """Of a key of `sessions_app.history.failures`, masked. At most three queries, and three more for one that is gone.
 
+    The advice is that for who may do everything: see `Advice.for_actor`.
+
     :param bulk: A bulk action on the sessions that had the cause: it names one that no session has any more.
     """
     try:

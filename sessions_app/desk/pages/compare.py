@@ -9,13 +9,14 @@ For others they count as the same. Otherwise they could type a guess into a sess
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sessions_app import wording
 from sessions_app.access.availability import shows
 from sessions_app.access.masking import Mask
+from sessions_app.desk.pages.summary import formats_of
 from sessions_app.desk.pages.values import readable
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF, text_in
@@ -103,7 +104,7 @@ class Comparison:
 
 
 def compare(left: Checkpoint, right: Checkpoint, mask: Mask, *, whole: bool) -> Comparison:
-    """At most fourteen queries, however long either history is. Reads the checkpoints' branches."""
+    """At most sixteen queries, however long either history is. Reads the checkpoints' branches."""
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )
@@ -169,15 +170,18 @@ def _differing(spans: Sequence[Span | int]) -> list[Span]:
 
 
 def _sides(branch: Branch, keys: list[int], mask: Mask, compared: Mask) -> dict[int, Side]:
+    def show(tool: str) -> wording.Show:
+        return formats_of(branch.session.registered_agent, tool)
+
     rows = Message.objects.in_bulk(keys)
     places = [row.body[RESULT_OF] for row in rows.values() if RESULT_OF in row.body and not row.text]
     calls = (
         ToolCall.objects.visible_on(branch).filter(position__in=places) if places else ToolCall.objects.none()
     )
     results: dict[int, Any] = dict(calls.values_list("position", "result"))
-    notes = staff_notes(rows.values(), mask)
+    notes = staff_notes(rows.values(), mask, show)
     sides = {
-        pk: _side(row, text_in(results[at], row.body) if at in results else "", mask, compared)
+        pk: _side(row, text_in(results[at], row.body) if at in results else "", mask, compared, show)
         for pk, row, at in ((pk, row, row.body.get(RESULT_OF)) for pk, row in rows.items())
     }
     for pk, row in rows.items():
@@ -186,11 +190,14 @@ def _sides(branch: Branch, keys: list[int], mask: Mask, compared: Mask) -> dict[
     return sides
 
 
-def _side(row: Message, result: str, mask: Mask, compared: Mask) -> Side:
+def _side(
+    row: Message, result: str, mask: Mask, compared: Mask, formats: Callable[[str], wording.Show]
+) -> Side:
     """The text of a message, and the calls that it requests. Through the mask ``compared``, it is compared."""
     requested = [part["tool_call"] for part in row.body.get("content", ()) if part.get("tool_call")]
     calls = [
-        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000)})" for call in requested
+        f"{call['tool_name']}({wording.arguments(mask.json(call['arguments']), 2000, formats(call['tool_name']))})"
+        for call in requested
     ]
     text = "\n".join([mask.text(row.text or result), *calls]).strip("\n")
     content = [

@@ -13,7 +13,13 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.desk.pages.summary import ShownArgument, published_tool, shown_arguments, summary
+from sessions_app.desk.pages.summary import (
+    ShownArgument,
+    changes_of,
+    published_tool,
+    shown_arguments,
+    summary,
+)
 from sessions_app.models import Session, ToolCall, Worker
 from sessions_app.wording import ago
 
@@ -25,6 +31,7 @@ class Doubt:
     arguments: those that it ran with, by their titles and formats.
     worker: what is known of the worker that started it, as a sentence; "" where it was not recorded.
     may_still_end: why that worker may still finish the call, as a sentence; "" where it is known to have stopped.
+    changes: how the arguments that it ran with differ from those that the agent asked for; "" where they do not.
     tools_inside: the tools of an agent that runs inside the call, any of which may have taken effect.
     """
 
@@ -39,6 +46,7 @@ class Doubt:
     agent_problem: str
     new_definition: str
     tools_inside: list[str]
+    changes: str
 
     @property
     def started(self) -> datetime:
@@ -81,6 +89,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
         tools_inside=list(tool.get("tools_inside") or ()),
+        changes=changes_of(agent, call),
     )
 
 

@@ -20,7 +20,7 @@ from sessions_app.desk.pages.summary import CallSummary, style_of_result, summar
 from sessions_app.history import effects
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
-SHOWN = 20
+SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
 # A longer result, as JSON text, is not read whole.
 LONGEST_READ = 20_000
@@ -59,10 +59,14 @@ class EffectList:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """``discarded`` are those that the history of the request's session does not show, ``shown`` those that it does."""
+    """``discarded`` are those that the history of the request's session does not show, ``shown`` those that it does.
+
+    ``same`` are those of ``shown`` that the request would have again: see `effects.follows_an_effect`.
+    """
 
     discarded: EffectList = field(default_factory=EffectList)
     shown: EffectList = field(default_factory=EffectList)
+    same: list[Effect] = field(default_factory=list)
 
     @property
     def where(self) -> str:
@@ -102,13 +106,22 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
         effects_shown = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
         return EffectList(effects_shown, total - len(keys[:SHOWN]))
 
-    return {
-        (key := request.approval.pk): Earlier(
-            effect_list(request, discarded[key], len(discarded[key])),
-            effect_list(request, visible[key], _count_visible(request, visible[key])),
+    def earlier(request: Request) -> Earlier:
+        key = request.approval.pk
+        shown = effect_list(request, visible[key], _count_visible(request, visible[key]))
+        policy = effects.policy_of(request.session.registered_agent, request.call.tool)
+        return Earlier(
+            discarded=effect_list(request, discarded[key], len(discarded[key])),
+            shown=shown,
+            # Both are masked: what is hidden counts as the same.
+            same=[
+                effect
+                for effect in shown.effects
+                if effects.is_same_effect(policy, effect.call.ran_with, request.approval.arguments)
+            ],
         )
-        for request in requests
-    }
+
+    return {request.approval.pk: earlier(request) for request in requests}
 
 
 def _visible(requests: Sequence[Request]) -> dict[int, list[int]]:

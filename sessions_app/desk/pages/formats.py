@@ -4,10 +4,13 @@ What is shown is exact: an amount with more decimal places than its currency has
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
+
+from sessions_app.wording import Show
 
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥"}
 # Currencies whose amounts have no decimal places.
@@ -34,6 +37,15 @@ def currency(format: str) -> Currency | None:
         return None
     symbol = _SYMBOLS.get(code, "")
     return Currency(symbol, "" if symbol else f" {code}", 0 if code in _WHOLE else 2)
+
+
+def by_formats(formats: Mapping[str, str]) -> Show:
+    """How the arguments of a tool are shown by the formats of its policy."""
+
+    def show(name: str, value: Any) -> str | None:
+        return formatted(value, formats[name]) if name in formats else None
+
+    return show
 
 
 def formatted(value: Any, format: str) -> str:

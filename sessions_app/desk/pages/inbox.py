@@ -14,7 +14,7 @@ from django.http import QueryDict
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import RESUME
 from sessions_app.addresses import address
-from sessions_app.desk.pages.advice import Advice, advice
+from sessions_app.desk.pages.advice import Advice, advice, ask_to_release
 from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
@@ -55,7 +55,8 @@ class Failed:
     """Sessions that failed for one reason, or wait since their agent has changed or cannot run.
 
     session: the first one, masked. ``last``: when the last one failed.
-    refusal: why the person may not do what the advice says; "" if they may.
+    refusal: why the button of the advice would be refused, "" if it would not, or there is none.
+    cannot_run: why the agent cannot run, as a sentence; "" if it can.
     """
 
     session: Session
@@ -66,10 +67,15 @@ class Failed:
     error: str
     advice: Advice | None
     refusal: str
+    cannot_run: str
 
     @property
     def is_one(self) -> bool:
         return self.number.number == 1 and not self.number.more
+
+    @property
+    def another_attempt_helps(self) -> bool:
+        return self.advice is None or self.advice.action in (None, RESUME)
 
     @property
     def changed(self) -> bool:
@@ -78,11 +84,15 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A session that should move by itself and does not, masked."""
+    """A session that should move by itself and does not, masked.
+
+    whom_to_ask: who may release it from its worker, "" where the person may, or that would not help.
+    """
 
     session: Session
     agent_title: str
     why: str
+    whom_to_ask: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +219,7 @@ def _items(
             items[kind, key] = _failed(context, sessions[key], cause, last, tools.get(key, ""))
     for key in keys(STUCK):
         if key in sessions:
-            items[STUCK, key] = _stuck(sessions[key], context.now)
+            items[STUCK, key] = _stuck(context, sessions[key])
     return items
 
 
@@ -236,7 +246,7 @@ def _failed(context: PageContext, session: Session, cause: Cause, last: datetime
     what_helps = advice(session, tool)
     if what_helps is not None:
         what_helps = what_helps.for_actor(context.actor)
-    resumes = what_helps is not None and what_helps.action is RESUME
+    action = what_helps.action if what_helps is not None else None
     cannot_run = agent_cannot_run(session)
     # Of a changed agent, and of one that cannot run, the advice says it in present words.
     is_said = session.waiting_for == WaitingFor.CHANGED and bool(cannot_run or session.new_definition)
@@ -248,11 +258,13 @@ def _failed(context: PageContext, session: Session, cause: Cause, last: datetime
         agent_title=agent_title(session),
         error="" if is_said else session.error or session.why,
         advice=what_helps,
-        refusal=(context.why_not.of(what_helps.action) if what_helps is not None else "")
-        or (cannot_run if resumes else ""),
+        refusal=context.why_not.of(action) if action is not None else "",
+        cannot_run=cannot_run,
     )
 
 
-def _stuck(session: Session, now: datetime) -> Stuck:
-    why = stuck.why_not_moving(session, now) or "An approval has expired, and no sweep has rejected it."
-    return Stuck(session, agent_title(session), why)
+def _stuck(context: PageContext, session: Session) -> Stuck:
+    why = (
+        stuck.why_not_moving(session, context.now) or "An approval has expired, and no sweep has rejected it."
+    )
+    return Stuck(session, agent_title(session), why, ask_to_release(session, context.actor))

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
+from sessions_app import wording
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.arguments import LONGEST_IN_SENTENCE, defaults_of, label, with_hidden_defaults
 from sessions_app.desk.pages.excerpts import Style
-from sessions_app.desk.pages.formats import formatted
+from sessions_app.desk.pages.formats import by_formats, formatted
+from sessions_app.history.effects import policy_of
 from sessions_app.models import RegisteredAgent, ToolCall
-from sessions_app.wording import shorten
+from sessions_app.wording import Show, shorten
 
 _LONGEST_FACTS = 160
 
@@ -38,12 +40,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class CallSummary:
-    """A call in one line, masked. ``facts`` are its arguments in short where its tool's policy has no line for it."""
+    """A call in one line, masked. ``facts`` are its arguments in short where its tool's policy has no line for it.
+
+    changes: how the arguments that run differ from those that the agent asked for: see `changes_of`.
+    """
 
     call: ToolCall
     line: str
     facts: str
     arguments: list[ShownArgument]
+    changes: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """The line with the facts: ``Issue refund Claim CLM-1, Amount 120``."""
+        return f"{self.line} {self.facts}".strip()
 
 
 def published_tool(agent: RegisteredAgent | None, name: str, mask: Mask) -> dict[str, Any]:
@@ -71,6 +82,23 @@ def summary_of(agent: RegisteredAgent | None, call: ToolCall, mask: Mask) -> Cal
         line=_line(tool, call.tool, call.ran_with),
         facts="" if has_line else shorten(facts, _LONGEST_FACTS),
         arguments=arguments,
+        changes=changes_of(agent, call),
+    )
+
+
+def formats_of(agent: RegisteredAgent | None, tool: str) -> Show:
+    """How the arguments of the tool are shown, by the policy that the agent's workers published."""
+    policy: Mapping[str, Any] = policy_of(agent, tool)
+    return by_formats(policy.get("formats") or {})
+
+
+def changes_of(agent: RegisteredAgent | None, call: ToolCall) -> str:
+    """``amount €100.00 -> €120.00``: from what the agent asked for to what runs; "" where it is the same.
+
+    :param call: Masked.
+    """
+    return wording.changes(
+        call.changed_arguments, call.arguments, call.ran_with, show=formats_of(agent, call.tool)
     )
 
 

@@ -71,6 +71,7 @@ def begin(request: Request) -> HttpResponse:
         form = _expecting(form, estimate.total)
     for refusal in estimate.refused if estimate else []:
         refusal.why, refusal.examples = context.mask.text(refusal.why), context.mask.rows(refusal.examples)
+    advice = read_cause(failure, context.mask).advice if failure and action is RESUME else None
     values = {
         "action": action,
         "choices": choices.values(),
@@ -78,7 +79,7 @@ def begin(request: Request) -> HttpResponse:
         "filtered": describe_query(query, context.mask),
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
-        "advice": read_cause(failure, context.mask).advice if failure and action is RESUME else None,
+        "advice": advice.for_actor(context.actor) if advice is not None else None,
         "problem": problem,
         "form": form,
     }

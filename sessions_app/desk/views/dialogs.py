@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, APPROVE, MESSAGE, Action
+from sessions_app.action_list import ACTIONS, APPROVE, FORK, MESSAGE, Action
 from sessions_app.addresses import address
 from sessions_app.desk import toasts
 from sessions_app.desk.context import (
@@ -128,14 +128,19 @@ def _where_next(request: Request, form: ActionForm, session: Session) -> str:
 
 
 def _initial(request: Request, action: Action, context: SessionContext) -> dict[str, Any]:
-    """What the fields hold at first: what the address names, and what the session holds now."""
+    """What the fields hold at first: what the address names, and what the session holds now.
+
+    ``reword`` names the place from which a fork says the last message in other words.
+    """
     session = context.session_row
-    replace = number(request, "replace")
+    checkpoint, replace = number(request, "checkpoint"), number(request, "replace")
+    if action is FORK and "reword" in request.GET and (place := checkpoints.replaceable(context)) is not None:
+        checkpoint, replace = place.checkpoint.pk, place.replace
     call_id = number(request, "call")
     initial: dict[str, Any] = {
         "version": session.version,
         "definition": session.new_definition,
-        "checkpoint": number(request, "checkpoint"),
+        "checkpoint": checkpoint,
         "number": number(request, "number"),
         "call_id": call_id,
         "assignee": session.assignee,

@@ -192,7 +192,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
         raise Http404("This session has no such call.")
     if "raw" in request.GET:
         return JsonResponse(call_json(row, mask=context.mask))
-    item = CallItem.whole(row, context.mask)
+    item = CallItem.whole(row, context.mask, context.session.registered_agent)
     item.replaced = replacements.on(context.branch, context.mask).by_call.get(row.position)
     return render_page(
         request,

@@ -140,6 +140,8 @@ class Command(BaseCommand):
             action="store_true",
             help="the agent has changed: continue with its new definition",
         )
+        seen = "approval: the tool took effect before, and the call runs besides"
+        decide.add_argument("--effects-seen", action="store_true", help=seen)
         decide.add_argument("--reason", default="decided on the command line")
 
         def breakpoint_verb(name: str, do: breakpoints.Do, help: str) -> CommandParser:
@@ -244,7 +246,7 @@ class Command(BaseCommand):
         call = {**_common(options), "call_id": options["call_id"]}
         definition = _session(options["session_id"]).new_definition if options["new_definition"] else ""
         if options["approve"]:
-            session = actions.approve(**call, definition=definition)
+            session = actions.approve(**call, definition=definition, effects_seen=options["effects_seen"])
         elif options["reject"] is not None:
             session = actions.reject(**call, message=options["reject"])
         else:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from sessions_app.desk.pages.session.breakpoints import breakpoint_text
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.summary import ShownArgument, published_tool, shown_arguments
+from sessions_app.desk.pages.summary import ShownArgument, changes_of, published_tool, shown_arguments
 from sessions_app.models import Event, EventKind, ToolCall
 
 PAGE = 100
@@ -25,6 +25,7 @@ class AuditRow:
     event: Event
     call: ToolCall | None = None
     arguments: list[ShownArgument] = field(default_factory=list)
+    changes: str = ""
 
     @property
     def details(self) -> list[str]:
@@ -35,6 +36,7 @@ class AuditRow:
             f"To {data['request']}." if data.get("request") else "",
             f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
             "Pre-approved for the rest of this session." if data.get("for_session") else "",
+            "Seen that the tool took effect before." if data.get("effects_seen") else "",
             f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
             f"Bulk action {data['bulk']}." if data.get("bulk") else "",
         ]
@@ -87,7 +89,8 @@ def _row(context: SessionContext, event: Event, call: ToolCall | None) -> AuditR
     if call is None:
         return AuditRow(event)
     tool = published_tool(context.session.registered_agent, call.tool, context.mask)
-    return AuditRow(event, call, shown_arguments(tool, call.ran_with))
+    changes = changes_of(context.session.registered_agent, call)
+    return AuditRow(event, call, shown_arguments(tool, call.ran_with), changes)
 
 
 def _events(context: SessionContext, *, beyond: int | None, oldest_first: bool, limit: int) -> list[Event]:

@@ -6,9 +6,10 @@ from typing import Any
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.replacements import Replacement
+from sessions_app.desk.pages.summary import changes_of, formats_of
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.models import Approval, CallStatus, ToolCall
-from sessions_app.wording import changes
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, ToolCall
+from sessions_app.wording import arguments
 
 _MARKS = {
     CallStatus.PLANNED: ("○", "idle"),
@@ -26,6 +27,7 @@ class CallItem:
     """One tool call, masked.
 
     shown: its result, None where there is none or it is too big to be read with the others.
+    agent: that of the session, by whose policies the arguments are shown.
     size: of the result as JSON text, in characters; ``beginning`` is that of one that is too big.
     """
 
@@ -35,9 +37,10 @@ class CallItem:
     size: int = 0
     beginning: str = ""
     replaced: Replacement | None = None
+    agent: RegisteredAgent | None = None
 
     @classmethod
-    def of(cls, row: ToolCall, mask: Mask) -> "CallItem":
+    def of(cls, row: ToolCall, mask: Mask, agent: RegisteredAgent | None) -> "CallItem":
         """``row`` is one of `calls_without_big_results`."""
         copy: Any = mask.row(row)
         beginning: str = copy.beginning
@@ -47,16 +50,18 @@ class CallItem:
             shown=readable(copy.small) if copy.small is not None else None,
             size=copy.size or 0,
             beginning=shown.beginning(mask, beginning) if beginning else "",
+            agent=agent,
         )
 
     @classmethod
-    def whole(cls, row: ToolCall, mask: Mask) -> "CallItem":
+    def whole(cls, row: ToolCall, mask: Mask, agent: RegisteredAgent | None) -> "CallItem":
         """With its result, however big. ``row`` is loaded with its approval."""
         copy = mask.row(row)
         return cls(
             row=copy,
             approval=getattr(copy, "approval", None),
             shown=readable(copy.result) if copy.result is not None else None,
+            agent=agent,
         )
 
     @property
@@ -106,8 +111,13 @@ class CallItem:
 
     @property
     def changes(self) -> str:
-        """``amount 100.00 -> 120.00``: from what the agent asked for to what ran; "" where it is the same."""
-        return changes(self.row.changed_arguments, self.row.arguments, self.ran)
+        """See `changes_of`."""
+        return changes_of(self.agent, self.row)
+
+    @property
+    def arguments(self) -> str:
+        """Those that ran, in one line: ``claim="CLM-1042", amount=€450.00``."""
+        return arguments(self.ran, 160, formats_of(self.agent, self.row.tool))
 
     @property
     def edited_by_person(self) -> bool:

@@ -10,7 +10,9 @@ from agentstate.names import STEP_KINDS
 from sessions_app.access.availability import shows
 from sessions_app.action_list import REPLACE_MESSAGE, Action
 from sessions_app.desk.pages.session import repairs
+from sessions_app.desk.pages.session.consequences import effects_among
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.summary import summary_of
 from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
@@ -27,11 +29,11 @@ from sessions_app.models.rows import BranchRow
 
 PAGE = 100
 _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
-# Of so many last calls, the tools are suggested; and at most so many tools.
+# Of so many last calls, the tools are suggested.
 _LAST_CALLS = 100
-_MOST_TOOLS = 5
-# The dialog offers so many places by name; all others are one click further.
-_MOST_SUGGESTIONS = 4
+# The dialog offers so many places by name, so many of them before effects; all others are one click further.
+_MOST_SUGGESTIONS = 5
+_MOST_EFFECTS = 3
 OTHER_WORDS = "the last message, in other words"
 
 
@@ -98,12 +100,13 @@ class Suggestion:
 
 
 def suggestions(context: SessionContext) -> list[Suggestion]:
-    """Where the last step, the last failure and the last uses of tools began, and where the last turn ended.
+    """Before the last calls with an effect, then the last step, the last failure, the last turn and other tools.
 
-    At most eleven queries.
+    At most ten queries, and one more for each of the first `_MOST_EFFECTS` effects and of the tools.
     """
     branch = context.branch
-    suggested = [_suggestion(context, "the last step", None)]
+    suggested = _before_effects(context)
+    suggested.append(_suggestion(context, "the last step", None))
     failures = [
         _last_position(ToolCall.objects.visible_on(branch).filter(status=CallStatus.FAILED)),
         _last_position(ModelCall.objects.visible_on(branch).exclude(error="")),
@@ -118,11 +121,28 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     last_use: dict[str, int] = {}
     for tool, position in calls.values_list("tool", "position")[:_LAST_CALLS]:
         last_use.setdefault(tool, position)
-    suggested += [
-        _suggestion(context, f"the last use of {tool}", position)
-        for tool, position in list(last_use.items())[:_MOST_TOOLS]
-    ]
+    for tool, position in last_use.items():
+        if len({place.checkpoint.pk for place in suggested if place is not None}) >= _MOST_SUGGESTIONS:
+            break
+        suggested.append(_suggestion(context, f"the last use of {tool}", position))
     return _by_checkpoint([suggestion for suggestion in suggested if suggestion is not None])
+
+
+def _before_effects(context: SessionContext) -> list[Suggestion | None]:
+    """Where the steps began of the last calls that took effect, or may have: ``before refund €100.00 on CLM-1045``."""
+    effects = effects_among(ToolCall.objects.visible_on(context.branch), context.session)
+    effects = effects.select_related("approval").defer("result", "state").order_by("-position")
+    agent = context.session.registered_agent
+    calls = [summary_of(agent, call, context.mask) for call in context.mask.rows(effects[:_MOST_EFFECTS])]
+    return [
+        _suggestion(context, f"before {_within_a_sentence(call.in_words)}", call.call.position)
+        for call in calls
+    ]
+
+
+def _within_a_sentence(text: str) -> str:
+    """Without the capital of the first word, unless that is a name in capitals."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def _by_checkpoint(suggested: Sequence[Suggestion]) -> list[Suggestion]:
@@ -135,22 +155,19 @@ def _by_checkpoint(suggested: Sequence[Suggestion]) -> list[Suggestion]:
 
 
 def replaceable(context: SessionContext) -> Suggestion | None:
-    """The last message of a user, with the first checkpoint from which a fork can replace it. Two queries."""
-    branch = context.branch
-    message = _last_position(Message.objects.visible_on(branch).filter(role=Message.Role.USER))
-    if message is None:
-        return None
-    starts = Checkpoint.objects.visible_on(branch, after=message).filter(kind__in=STEP_KINDS)
-    start = starts.defer(*_BIG_FIELDS).order_by("position").first()
-    if start is None:
-        return None
-    return Suggestion(OTHER_WORDS, context.mask.row(start), message)
+    """The last message that the model reads of a user, with the first checkpoint from which a fork can replace it.
+
+    At most six queries.
+    """
+    message = repairs.last_message_of_user(context.branch)
+    start = restore.step_after(context.branch, message) if message is not None else None
+    return Suggestion(OTHER_WORDS, context.mask.row(start), message) if start is not None else None
 
 
 def editable(context: SessionContext) -> Suggestion | None:
     """The last message that the model reads of a user, with the checkpoint to which a correction of it rewinds.
 
-    None for a person who may not correct it. At most five queries.
+    None for a person who may not correct it. At most six queries.
     """
     if context.why_not.of(REPLACE_MESSAGE):
         return None

@@ -8,9 +8,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from agentstate.names import STEP_KINDS
 from sessions_app.actions.attempts import call_to_try_again, step_to_begin_again
+from sessions_app.desk.pages.session import samples
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import CallSummary, summary_of
-from sessions_app.desk.pages.values import readable
 from sessions_app.history.effects import TOOK_EFFECT
 from sessions_app.models import (
     Branch,
@@ -24,9 +24,6 @@ from sessions_app.models import (
 from sessions_app.wording import count
 
 SHOWN = 50
-# A sample of a tool's results is sought in so many sessions, and so many characters of it are shown.
-RECENT = 200
-SAMPLE = 600
 
 
 @dataclass(slots=True)
@@ -131,24 +128,10 @@ def of_undo(context: SessionContext) -> Consequences:
 
 
 def details_of_resume(context: SessionContext) -> dict[str, Any]:
-    """`of_resume`, and a sample of an earlier result of each tool that is in doubt: one more query each."""
+    """`of_resume`, and a sample of an earlier result of each tool that is in doubt: at most two more queries each."""
     consequences = of_resume(context)
     tools = dict.fromkeys(line.call.tool for line in consequences.doubt)
-    samples = [(tool, earlier_result(context, tool)) for tool in tools]
-    return {"consequences": consequences, "samples": [(tool, sample) for tool, sample in samples if sample]}
-
-
-def earlier_result(context: SessionContext, tool: str) -> str:
-    """A sample of what the tool returned in one of the agent's last sessions, masked and cut; "" if there is none.
-
-    One query.
-    """
-    recent = Session.objects.filter(agent=context.session.agent).order_by("-updated_at").values("pk")
-    calls = ToolCall.objects.filter(
-        branch__session__in=recent[:RECENT], tool=tool, status=CallStatus.DONE, decided_by=""
-    ).exclude(result=None)
-    call = calls.order_by("-pk").defer("state").first()
-    return readable(context.mask.row(call).result).text[:SAMPLE] if call is not None else ""
+    return {"consequences": consequences, "samples": samples.of_tools(context, tools)}
 
 
 def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolCall]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.replacements import Replacements
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.summary import formats_of
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Message, ModelCall
 
@@ -44,7 +45,8 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
     calls = ModelCall.objects.visible_on(context.branch).filter(position__in=just_before, error="")
     called = set(calls.values_list("position", flat=True))
     shown = _without_copies(messages[:limit][::-1], replies={position + 1 for position in called})
-    notes = {position: note.text for (_, position), note in staff_notes(shown, context.mask).items()}
+    found = staff_notes(shown, context.mask, lambda tool: formats_of(context.session.registered_agent, tool))
+    notes = {position: note.text for (_, position), note in found.items()}
     return ConversationPage(shown, earlier, replaced, notes)
 
 

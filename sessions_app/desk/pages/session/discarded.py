@@ -19,11 +19,15 @@ _MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
 def discarded_branches(
     context: SessionContext, *, after: int = 0, upto: int | None = None
 ) -> list[DiscardedItem]:
-    """The branches with steps or effects that were left at ``after < position <= upto`` of the current history.
+    """The branches with steps, failures or effects that the current history left at ``after < position <= upto``.
 
     Six queries; one where there is nothing discarded.
     """
-    return [item for item in _items(context, after=after, upto=upto) if item.steps or item.effects]
+    return [
+        item
+        for item in _items(context, after=after, upto=upto)
+        if item.steps or item.failures or item.effects
+    ]
 
 
 def find(context: SessionContext, number: int) -> DiscardedItem | None:
@@ -47,11 +51,12 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     beyond = Q(pk__in=[])
     for pk, first in begins.items():
         beyond |= Q(branch_id=pk, position__gte=first)
-    # A step that has started has one reply of the agent's own generator.
-    replies = (
-        ModelCall.objects.filter(beyond, error="", side_replies__isnull=True).order_by().values("branch_id")
+    # A step that has started has one reply of the agent's own generator; one that failed at its model call has none.
+    model_calls = ModelCall.objects.filter(beyond, side_replies__isnull=True).order_by().values("branch_id")
+    numbers = model_calls.annotate(
+        steps=Count("pk", filter=Q(error="")), failures=Count("pk", filter=~Q(error=""))
     )
-    steps: dict[int, int] = {row["branch_id"]: row["n"] for row in replies.annotate(n=Count("pk"))}
+    counted = {row["branch_id"]: (row["steps"], row["failures"]) for row in numbers}
     ends = (
         Checkpoint.objects.filter(beyond)
         .exclude(kind=Checkpoint.Kind.PREPARED)
@@ -70,6 +75,7 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     items = []
     for pk, place in left_at.items():
         discarded = branches[pk]
+        steps, failures = counted.get(pk, (0, 0))
         move = _discarding_move(moves, by_number, pk, begins[pk] + 1)
         items.append(
             DiscardedItem(
@@ -77,7 +83,8 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
                 left_at=place,
                 begins_at=begins[pk],
                 branch=discarded.number,
-                steps=steps.get(pk, 0),
+                steps=steps,
+                failures=failures,
                 effects=effects.get(pk, 0),
                 newest=newest.get(pk),
                 by=move.actor_name if move else str(discarded.created_by or ""),

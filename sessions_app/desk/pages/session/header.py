@@ -1,17 +1,18 @@
 """The top of a session's page: what it is doing, what it needs from a person, and which of its buttons work."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Q
 
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
-from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice
+from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice, ask_to_release
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.summary import published_tool, summary
+from sessions_app.desk.pages.session.stopped import why_paused
+from sessions_app.desk.pages.summary import formats_of, published_tool, summary
 from sessions_app.finding import stuck
 from sessions_app.models import (
     CallStatus,
@@ -26,32 +27,38 @@ from sessions_app.models import (
 from sessions_app.wording import ago, arguments, duration, time_left
 
 CANNOT_CONTINUE = "It cannot continue."
+SEE_WORKERS = "See the workers"
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """``why_not`` is "" where the button works. ``anchor`` is the id of the element that it leads to, if it does."""
+    """``why_not`` is "" where the button works. ``anchor`` is the id of the element that it leads to, if it does.
+
+    parameters: those of the address of its dialog. ``page``: the name of the page that it leads to, if it does.
+    """
 
     action: Action | None
     label: str
     why_not: str = ""
     anchor: str = ""
     primary: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """What a person should know first, and the button that helps.
+    """What a person should know first.
 
     ``anchor`` is the id of the element that it is about, if there is one. ``also`` says what keeps the session from
     continuing as it was, in two parts like the banner itself. ``shows_changes``: it leads to what changed in the agent.
+    The button that helps is the first of the header's.
     """
 
     tone: str
     subject: str
     text: str
     anchor: str = ""
-    button: Button | None = None
     also: tuple[str, str] = ("", "")
     shows_changes: bool = False
 
@@ -76,7 +83,7 @@ class Header:
 
 
 def header(context: SessionContext) -> Header:
-    """Two queries: the agent, and the calls that need a person. For a failed session one more."""
+    """Two queries: the agent, and the calls that need a person. For a failed and for a paused session one more."""
     session, now = context.session, context.now
     failure_advice = advice_for(session)
     if failure_advice is not None:
@@ -164,10 +171,15 @@ def _primary(
         return Button(None, label, anchor=f"c{open_calls[0].position}", primary=True)
     match session.status:
         case Status.IDLE | Status.WAITING if (
-            failure_advice is not None and failure_advice.action is not RESUME
+            failure_advice is not None
+            and failure_advice.action is not None
+            and failure_advice.action is not RESUME
         ):
             action = failure_advice.action
-            return Button(action, failure_advice.label, why_not.of(action), primary=True)
+            parameters = failure_advice.parameters
+            return Button(
+                action, failure_advice.label, why_not.of(action), primary=True, parameters=parameters
+            )
         case Status.PAUSED | Status.WAITING:
             return Button(RESUME, RESUME.label, primary=True)
         case Status.IDLE if session.phase == Phase.ERROR:
@@ -182,6 +194,8 @@ def _primary(
             return Button(RELEASE, RELEASE.title, why_not.of(RELEASE), primary=True)
         case Status.RUNNING if session.stop_request == StopRequest.PAUSE:
             return Button(RESUME, "Keep running", primary=True)
+        case Status.QUEUED if stuck.why_not_moving(session, now):
+            return Button(None, SEE_WORKERS, page="workers", primary=True)
         case Status.RUNNING | Status.QUEUED:
             return Button(PAUSE, PAUSE.label)
         case Status.CANCELLED:
@@ -219,7 +233,7 @@ def _banner(
         case Status.PAUSED if session.at_breakpoint is not None:
             return Banner("paused", "Stopped.", f"{session.why} Resume continues past it.")
         case Status.PAUSED:
-            return Banner("paused", "Paused.", session.why)
+            return Banner("paused", *why_paused(context))
         case Status.CANCELLED:
             return Banner("idle", "Cancelled.", session.why)
     if why := stuck.why_not_moving(session, now):
@@ -237,12 +251,11 @@ def _banner(
 
 
 def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | None:
-    """A session that runs and does not move is released from its worker, as the inbox offers it."""
-    if banner is None or context.session.status != Status.RUNNING:
+    """Who may not release a session that runs and does not move is told who may; for others it is the first button."""
+    if banner is None or not stuck.why_not_moving(context.session, context.now):
         return banner
-    if not stuck.why_not_moving(context.session, context.now):
-        return banner
-    return replace(banner, button=Button(RELEASE, RELEASE.title, context.why_not.of(RELEASE)))
+    remedy = ask_to_release(context.session, context.actor)
+    return replace(banner, text=f"{banner.text} {remedy}".strip())
 
 
 def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[ToolCall]) -> Banner | None:
@@ -251,7 +264,8 @@ def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[To
     if problem := agent_cannot_run(session):
         if banner is None or parked:
             return Banner("error", CANNOT_CONTINUE, problem)
-        return replace(banner, tone="error", also=(CANNOT_CONTINUE, problem))
+        is_said = problem in banner.text
+        return replace(banner, tone="error", also=("", "") if is_said else (CANNOT_CONTINUE, problem))
     if not session.new_definition or banner is None:
         return banner
     if parked:
@@ -294,4 +308,4 @@ def _what(context: SessionContext, call: ToolCall) -> str:
     agent, asked_for = context.session.registered_agent, call.approval.arguments
     if (published_tool(agent, call.tool, context.mask).get("policy") or {}).get("summary"):
         return summary(agent, call.tool, asked_for, context.mask)
-    return arguments(asked_for, 90).rstrip(".")
+    return arguments(asked_for, 90, formats_of(agent, call.tool)).rstrip(".")

@@ -15,6 +15,7 @@ from sessions_app.desk.pages.session import state
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
+from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Checkpoint, Message, ToolCall
 
 MARK = "[x]"
@@ -97,13 +98,16 @@ def _memory(memory: state.Memory) -> dict[str, str]:
 
 
 def last_message_of_user(branch: Branch) -> int | None:
-    """Position of the last of a user's messages that the model reads; None if it reads none.
+    """Position of the last of a user's messages that the model reads, not of a note of staff; None if it reads none.
 
-    One query for what the model sees, and those that find the newest checkpoint.
+    At most three queries, and those that find the newest checkpoint.
     """
     checkpoint = restore.last_visible(Checkpoint, branch)
     seen = restore.context_of(branch, checkpoint, only=["role"]) if checkpoint is not None else []
-    return next((row.position for row in reversed(seen) if row.role == Message.Role.USER), None)
+    positions = [row.position for row in seen if row.role == Message.Role.USER]
+    messages = list(Message.objects.visible_on(branch).filter(position__in=positions).defer("body"))
+    notes = {position for _, position in note_places(messages)}
+    return next((position for position in reversed(positions) if position not in notes), None)
 
 
 def _position_of_message(branch: Branch, query: Mapping[str, str]) -> int | None:

@@ -220,7 +220,7 @@ class _Rows:
                 ModelCall.objects.visible_on(branch, after=after, upto=upto).filter(limits)
             ),
             calls=[
-                CallItem.of(row, mask)
+                CallItem.of(row, mask, context.session.registered_agent)
                 for row in calls_without_big_results(branch, after=after, upto=upto).filter(limits)
             ],
             events=mask.rows(

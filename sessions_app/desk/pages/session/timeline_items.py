@@ -22,6 +22,7 @@ from sessions_app.models import (
     Session,
     Status,
 )
+from sessions_app.wording import count
 
 IDLE_SECONDS = 60.0
 
@@ -239,6 +240,7 @@ class DiscardedItem:
     left_at: the last position of the current history that the branch shows too.
     begins_at: where its own discarded rows begin; later than ``left_at`` if it left another discarded branch.
     branch: the number of the discarded branch.
+    failures: how many of its model calls failed, as those of a step that never began.
     effects: how many of its calls took effect, or may have, which the current history does not show.
     by, why, at: who discarded it, why, and when.
     undone: it was discarded by undoing a rewind. ``repaired``: by a repair.
@@ -251,6 +253,7 @@ class DiscardedItem:
     begins_at: int
     branch: int
     steps: int
+    failures: int
     effects: int
     by: str
     why: str
@@ -259,6 +262,14 @@ class DiscardedItem:
     undone: bool
     repaired: bool = False
     newest: int | None = None
+
+    @property
+    def what(self) -> str:
+        """``2 steps``, ``2 steps and 1 failed model call``, ``3 failed model calls``."""
+        failed = count(self.failures, "failed model call")
+        if not self.steps:
+            return failed if self.failures else count(0, "step")
+        return count(self.steps, "step") + (f" and {failed}" if self.failures else "")
 
     @property
     def last_at(self) -> datetime:
