@@ -518,7 +518,7 @@ def test_a_call_that_repeats_none_cannot_be_answered_from_the_record() -> None:
 
 def test_a_call_that_has_been_run_before_may_run_again_or_be_rejected() -> None:
     session, approval, _ = repeated()
-    with pytest.raises(Invalid, match="took effect before"):
+    with pytest.raises(Invalid, match="already took effect"):
         approve(session, approval)
     approve(session, approval, effects_seen=True)
     approval.refresh_from_db()

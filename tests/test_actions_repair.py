@@ -287,7 +287,7 @@ def test_nothing_can_be_repaired_before_it_has_begun(repair, given):
 def test_only_supervisors_repair(repair, role):
     session, _ = refunding()
     before = everything()
-    with pytest.raises(Forbidden, match="Can repair a session"):
+    with pytest.raises(Forbidden, match="needs the supervisor role"):
         repair(session, actor=builders.actor(role))
     after = everything()
     assert after == before

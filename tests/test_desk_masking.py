@@ -421,6 +421,7 @@ def test_a_field_of_the_form_does_not_say_what_is_hidden(supervisor):
     fields = {"version": session.version, "call_id": approval.call_id, "arg-amount": "120", "revealed": "on"}
     fields["fingerprint"] = shown_fingerprint(approval)
     fields["arg-claim"] = f'"{HIDDEN}"'
+    fields["effects_seen"] = "on"
     assert supervisor.post(f"/sessions/{session.pk}/approve/", fields).status_code == 302
     approval.refresh_from_db()
     assert (approval.decision, approval.edited) == ("approved", None)

@@ -163,7 +163,7 @@ def test_the_page_of_an_agent_says_which_tool_runs_an_agent(client: Client, desk
     assert [described.get("tools_inside") for described in published.tools] == [["pay"], None]
     client.force_login(builders.user("operator", "anna"))
     text = text_of(client, f"/agents/{published.key}/")
-    assert text.count("It runs an agent with the tools pay inside one call.") == 1
+    assert text.count("Runs an agent with the tools pay inside one call.") == 1
 
 
 @pytest.mark.django_db

@@ -33,7 +33,7 @@ from sessions_app.history.effects import follows_an_effect
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
 
 EFFECT_NOT_SEEN = (
-    "{tool} took effect before. Confirm on the call's own card that you have seen it, then approve."
+    "{tool} already took effect. Confirm on the call's own card that you have seen it, then approve."
 )
 
 

@@ -117,7 +117,7 @@ class Card:
             return ""
         what = self.repeats_summary or next((effect.summary.in_words for effect in earlier), self.call.tool)
         more = f" (and {count(number - 1, 'more call')})" if number > 1 else ""
-        return f"I have seen that “{what}”{more} took effect before. This call runs besides."
+        return f"I have seen that “{what}”{more} already took effect. This call runs in addition."
 
     @property
     def summary(self) -> str:
