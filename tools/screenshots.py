@@ -26,9 +26,13 @@ WIDTHS = {1280: 800, 390: 844}
 SHORTEST, TALLEST = 420, 2100
 
 
-def needs_attention(page: Page) -> None:
+def inbox(page: Page) -> None:
     page.goto("/inbox/")
     expect(page.get_by_role("link", name="Refund after a rear-end collision")).to_be_visible()
+
+
+def sessions(page: Page) -> None:
+    page.goto("/?queue=all")
 
 
 def session(page: Page) -> None:
@@ -49,8 +53,10 @@ def in_doubt(page: Page) -> None:
     page.goto(_session(page, "Letter to a farmhouse"))
 
 
-def approvals(page: Page) -> None:
-    page.goto("/inbox/?kind=approval")
+def rewind(page: Page) -> None:
+    page.goto(_session(page, "Refund after a rear-end collision"))
+    page.locator("header.session").get_by_role("button", name="Rewind…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
 
 
 def compare(page: Page) -> None:
@@ -87,11 +93,12 @@ def repair(page: Page) -> None:
 PICTURES: dict[str, Callable[[Page], None]] = {
     picture.__name__.replace("_", "-"): picture
     for picture in (
-        needs_attention,
+        inbox,
+        sessions,
         session,
+        rewind,
         rewound,
         in_doubt,
-        approvals,
         compare,
         agents,
         workers,
@@ -168,7 +175,9 @@ def _draw(page: Page, file: Path, width: int) -> None:
     page.wait_for_load_state("networkidle")
     end = page.evaluate("Math.ceil(document.querySelector('main').getBoundingClientRect().bottom)")
     begin = int(page.evaluate("Number(document.body.dataset.from || 0)"))
-    clip = {"x": 0, "y": begin, "width": width, "height": max(SHORTEST, min(end - begin, TALLEST))}
+    # A dialog covers the screen, and no more of the page below it is to be seen.
+    tallest = WIDTHS[width] if page.get_by_role("dialog").is_visible() else TALLEST
+    clip = {"x": 0, "y": begin, "width": width, "height": max(SHORTEST, min(end - begin, tallest))}
     page.screenshot(path=file, full_page=True, clip=clip, animations="disabled", caret="hide")  # type: ignore[arg-type]
     sys.stdout.write(f"{file.relative_to(PROJECT)} {file.stat().st_size // 1024} kB\n")
 
