@@ -289,7 +289,7 @@ def test_resume_asks_the_model_again_that_named_an_unknown_tool_and_undo_returns
     session = desk.run(desk.start())
     assert (session.phase, "slwo" in session.error) == (Phase.ERROR, True)
     page = client.get(f"/sessions/{session.pk}/resume/").content.decode()
-    assert "its reply named a tool that the agent lacks" in page
+    assert "its last reply named a tool that the agent does not have" in page
     assert "<span>Runs:</span>" not in page
 
     session = desk.run(desk.resume(session))

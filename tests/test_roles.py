@@ -151,9 +151,7 @@ def test_the_advice_of_a_failure_says_to_a_viewer_that_their_role_does_not_allow
     builders.failed()
     client.force_login(builders.user("viewer"))
     page = client.get("/inbox/").content.decode()
-    assert re.search(
-        r'aria-disabled="true" title="[^"]* needs the (?:operator or )?supervisor role\."[^>]*>(Try again|Rewind)<',
-        page,
-    )
+    assert "Resuming needs the operator or supervisor role." in page
+    assert not re.search(r">(Try again|Rewind)…?<", page)
     client.force_login(builders.user("operator"))
     assert re.search(r"hx-get=[^>]*>(Try again|Rewind)…</a>", client.get("/inbox/").content.decode())

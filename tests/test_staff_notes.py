@@ -64,7 +64,7 @@ def test_a_change_is_one_note_on_the_call(desk, text):
     assert timeline.count("I refund it now.") == 1
     own = plain(desk, f"/sessions/{session.pk}/calls/{call.pk}/")
     assert f"{CHANGE}, changed by anna" in own
-    assert own.index("120.00") < own.index("Requested")
+    assert own.index("120.00") < own.rindex("Requested")
 
 
 @pytest.mark.slow

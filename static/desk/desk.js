@@ -229,7 +229,11 @@
   // Who opens the fields of a card goes on in the first of them, as with the key.
   document.addEventListener("click", (event) => {
     const edit = event.target.closest("details.edit > summary")?.parentElement;
-    if (edit && !edit.open) requestAnimationFrame(() => $("[data-asked]", edit)?.focus());
+    if (!edit || edit.open) return;
+    // Opened here, so that the field has the focus before the next key is pressed.
+    event.preventDefault();
+    edit.open = true;
+    $("[data-asked]", edit)?.focus();
   });
 
   // On a phone the open tab may lie beyond the edge of its row.

@@ -10,7 +10,7 @@ from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import FORK, RELEASE, REPLACE_MESSAGE, RESUME, REWIND, Action
 from sessions_app.history.failures import exception_type, http_status
-from sessions_app.models import Phase, Role, Session, StaffPermission, Status, WaitingFor
+from sessions_app.models import Phase, Session, StaffPermission, Status, WaitingFor
 from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
@@ -39,25 +39,18 @@ class Advice:
     without_repair: "Advice | None" = None
 
     def for_actor(self, actor: Actor) -> "Advice":
-        """The advice with a button only for what the person may do; else it says whom to ask."""
+        """The advice with a button only for what the person may do; else it says who may."""
         others = self.without_repair
         if others is not None and not actor.may(StaffPermission.REPAIR):
             return others.for_actor(actor)
-        if self.action is None or actor.may(self.action.permission):
+        if self.action is None or not (lacking := self.action.lacking(actor)):
             return self
-        text = f"{self.text} {_whom_to_ask(self.action.permission.role)}."
-        return replace(self, text=text, action=None, label="", parameters={})
+        return replace(self, text=f"{self.text} {lacking}", action=None, label="", parameters={})
 
 
-def ask_to_release(session: Session, actor: Actor) -> str:
+def who_may_release(session: Session, actor: Actor) -> str:
     """Who may release a running session from its worker, as a sentence; "" where the person may, or it does not run."""
-    if session.status != Status.RUNNING or actor.may(RELEASE.permission):
-        return ""
-    return f"{_whom_to_ask(RELEASE.permission.role)} to release it from its worker."
-
-
-def _whom_to_ask(role: Role) -> str:
-    return f"Your role may not do this: ask {'an' if role[0] in 'aeiou' else 'a'} {role}"
+    return RELEASE.lacking(actor) if session.status == Status.RUNNING else ""
 
 
 def advice(session: Session, tool: str = "") -> Advice | None:

@@ -14,7 +14,7 @@ from django.http import QueryDict
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import RESUME
 from sessions_app.addresses import address
-from sessions_app.desk.pages.advice import Advice, advice, ask_to_release
+from sessions_app.desk.pages.advice import Advice, advice, who_may_release
 from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
@@ -86,13 +86,13 @@ class Failed:
 class Stuck:
     """A session that should move by itself and does not, masked.
 
-    whom_to_ask: who may release it from its worker, "" where the person may, or that would not help.
+    who_may: who may release it from its worker, "" where the person may, or that would not help.
     """
 
     session: Session
     agent_title: str
     why: str
-    whom_to_ask: str
+    who_may: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,4 +267,4 @@ def _stuck(context: PageContext, session: Session) -> Stuck:
     why = (
         stuck.why_not_moving(session, context.now) or "An approval has expired, and no sweep has rejected it."
     )
-    return Stuck(session, agent_title(session), why, ask_to_release(session, context.actor))
+    return Stuck(session, agent_title(session), why, who_may_release(session, context.actor))

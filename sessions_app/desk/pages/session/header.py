@@ -8,7 +8,7 @@ from django.db.models import Q
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.action_list import ACTIONS, APPROVE, DECIDE, MESSAGE, PAUSE, RELEASE, RESUME, REWIND, Action
-from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice, ask_to_release
+from sessions_app.desk.pages.advice import AGENT_CHANGED, TRY_AGAIN, Advice, who_may_release
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.stopped import why_paused
@@ -254,7 +254,7 @@ def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | Non
     """Who may not release a session that runs and does not move is told who may; for others it is the first button."""
     if banner is None or not stuck.why_not_moving(context.session, context.now):
         return banner
-    remedy = ask_to_release(context.session, context.actor)
+    remedy = who_may_release(context.session, context.actor)
     return replace(banner, text=f"{banner.text} {remedy}".strip())
 
 
