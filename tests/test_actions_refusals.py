@@ -148,6 +148,7 @@ def test_every_action_is_possible_in_some_state(action: str) -> None:
     assert any(possible(state, action) for state in builders.STATES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", VERBS)
 def test_a_session_that_moved_since_it_was_seen_is_left_alone(action: str) -> None:
     session = builders.waiting_for_approval()

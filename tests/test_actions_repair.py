@@ -235,6 +235,7 @@ def test_what_the_step_had_done_is_carried_over_and_nothing_is_asked_or_run_agai
     assert (after.calls[0].status, after.calls[0].result) == ("done", "active")
 
 
+@pytest.mark.slow
 @every_repair
 def test_a_repair_is_undone_like_a_rewind(repair):
     session, _ = refunding()

@@ -88,6 +88,7 @@ def test_the_page_says_the_error_once_and_offers_first_what_helps(client: Client
     assert "Try again</h1>" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
 
 
+@pytest.mark.slow
 def test_a_refused_message_is_edited_and_sent_again_from_where_its_failure_is_shown(client: Client):
     client.force_login(builders.user("supervisor"))
     session = failed("BadRequestError: Error code: 400 - wrong field")
@@ -107,6 +108,7 @@ def test_a_refused_message_is_edited_and_sent_again_from_where_its_failure_is_sh
     assert base.context[-1].body["content"] == [{"text": "Is my roof covered?"}]
 
 
+@pytest.mark.slow
 def test_who_may_not_edit_a_refused_message_is_told_what_they_can_do(client: Client):
     client.force_login(builders.user("operator"))
     session = failed("BadRequestError: Error code: 400 - wrong field")
@@ -210,6 +212,7 @@ def test_every_advice_can_be_followed_by_who_reads_it(client: Client, build, rol
     assert re.search(r'<button class="button first"|<ul class="choices">', text)
 
 
+@pytest.mark.slow
 def test_a_session_that_gave_up_on_a_refused_message_offers_to_edit_it_too(client: Client):
     client.force_login(builders.user("supervisor"))
     session = failed("x")
@@ -219,6 +222,7 @@ def test_a_session_that_gave_up_on_a_refused_message_offers_to_edit_it_too(clien
     assert re.findall(r'<a class="button first"[^>]*>([^<]+)…</a>', page) == ["Edit the message"]
 
 
+@pytest.mark.slow
 def test_the_header_of_a_failed_session_says_when_it_failed(client: Client):
     client.force_login(builders.user("viewer"))
     session = failed("ValueError: no such claim")

@@ -87,6 +87,7 @@ def test_what_changed_in_an_agent_is_shown_part_by_part(operator: Client, state:
     assert WHAT_CHANGED in text_of(operator.get(page.format(session.pk, call and call.pk)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["waiting_for_approval", "in_doubt"])
 @pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_where_an_agent_has_changed_a_link_leads_to_what_changed(
@@ -167,6 +168,7 @@ def test_a_result_that_could_not_be_stored_as_it_is_is_named_on_the_agents_page(
     assert "odd tests.test_agents_page.Odd" in text_of(operator.get("/agents/claims/"))
 
 
+@pytest.mark.slow
 def test_the_agents_page_costs_the_same_whatever_is_on_record(
     operator: Client, django_assert_num_queries: Any
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_hook_that_would_end_the_process_leaves_the_event_loop_to_other_sessio
     assert desk.run(desk.start()).final_answer == "Outer done."
 
 
+@pytest.mark.slow
 def test_a_failed_async_call_that_ended_its_turn_is_tried_again_by_resume(desk: Desk) -> None:
     async def wait(n: int) -> str:
         effects.append("wait")

@@ -27,6 +27,7 @@ def rows(desk: Client, session: Session, query: str = "") -> list[str]:
     return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in found]
 
 
+@pytest.mark.slow
 def test_events_of_the_same_moment_are_read_in_the_order_that_the_page_names(desk: Client) -> None:
     history = builders.asked()
     history.event("paused", ANNA, "Lunch")

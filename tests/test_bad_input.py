@@ -442,6 +442,7 @@ def test_a_tool_may_put_into_the_state_what_cannot_be_stored_and_the_call_the_st
         assert words in " ".join(page.content.decode().split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["before_llm", "after_tool"])
 def test_what_a_hook_puts_into_the_state_and_cannot_be_stored_is_told_once_on_the_timeline(
     desk: Desk, client: Client, point: str

@@ -132,6 +132,7 @@ def test_more_sessions_than_a_worker_can_compute_for_get_no_more_steps_than_its_
     assert overloaded.percentile(0.5) > 2.0
 
 
+@pytest.mark.slow
 def test_more_sessions_than_postgresql_can_compute_for_are_limited_by_its_cores():
     overloaded = Installation(Arrangement(1000, 20, 3, 1.0, 1, lasts=20.0), COSTS).run()
     assert overloaded.steps == pytest.approx(200, rel=0.1)

@@ -171,6 +171,7 @@ def test_a_condition_that_no_call_meets_stops_nothing(make: Make) -> None:
     assert driven(make(), breakpoints, say="hi").status == "idle"
 
 
+@pytest.mark.slow
 def test_before_the_model_and_before_a_tool_of_the_same_step_are_two_places(make: Make) -> None:
     adapter, both = make(), (MODEL, Breakpoint("fast"))
     whys = [driven(adapter, both, say="hi").why] + [driven(adapter, both).why for _ in range(3)]

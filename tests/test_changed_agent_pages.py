@@ -46,6 +46,7 @@ def banners(client: Client, session: Session) -> list[str]:
     return [text_of(text) for text in re.findall(r'<div class="banner [a-z]+">(.*?)</div>', page, re.DOTALL)]
 
 
+@pytest.mark.slow
 def test_a_session_that_waits_for_it_has_one_banner_in_plain_words_with_what_changed(operator):
     session = parked()
     change_agent()
@@ -79,6 +80,7 @@ def test_other_sessions_that_are_to_go_on_say_it_in_the_banner_that_they_have(op
     assert text_of(operator.get(f"/sessions/{session.pk}/").content.decode()).count("See what changed") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [builders.done, builders.cancelled])
 def test_a_session_that_is_over_says_nothing_of_it_but_in_the_dialog_that_lets_it_go_on(operator, build):
     session = build()
@@ -102,6 +104,7 @@ def test_from_the_end_of_a_turn_the_next_one_runs_with_the_new_definition_withou
     assert "The agent has changed" not in text_of(dialog)
 
 
+@pytest.mark.slow
 def test_an_agent_that_cannot_be_built_is_said_in_one_banner(operator):
     session = parked()
     RegisteredAgent.objects.update(problem="SyntaxError: invalid syntax (claims.py, line 3)")
@@ -115,6 +118,7 @@ def test_an_agent_that_cannot_be_built_is_said_in_one_banner(operator):
     )
 
 
+@pytest.mark.slow
 def test_the_inbox_counts_changed_agents_as_a_kind_of_their_own_with_a_link_to_what_changed(operator):
     failed, session = builders.failed(), parked(title="Parked")
     change_agent()

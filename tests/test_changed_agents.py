@@ -97,6 +97,7 @@ def test_the_card_of_an_agent_that_cannot_be_built_offers_rejecting_only(operato
     assert Approval.objects.get().decision == "rejected"
 
 
+@pytest.mark.slow
 def test_an_approval_by_a_page_drawn_before_the_agent_changed_is_refused(operator):
     session = builders.waiting_for_approval()
     fields = on_card(operator.get("/inbox/").content.decode())

@@ -44,6 +44,7 @@ def text_of(client: Client, address: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", client.get(address).content.decode())).split())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_call_waits_for_its_outcome_and_then_the_session_continues_with_the_agent_as_it_is_now(
     desk: Desk, client: Client
@@ -77,6 +78,7 @@ def test_the_call_waits_for_its_outcome_and_then_the_session_continues_with_the_
     assert (call.status, call.result, call.decided_by) == (CallStatus.DONE, "paid", "tests")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_an_idempotent_call_is_not_in_doubt_and_the_session_waits_for_the_change_alone(desk: Desk) -> None:
     idempotent = {"it": ToolPolicy(idempotent=True)}

@@ -219,6 +219,7 @@ def test_a_message_that_comes_in_between_is_taken_up_beside_the_first(claims):
     assert [call.arguments for call in wanted] == [{"claim_number": "CLM-1047"}]
 
 
+@pytest.mark.slow
 def test_the_research_desk_reads_every_source_step_by_step():
     talk = Talk(agents.research_desk())
     answer = talk.say("Research the storm damage of the year")

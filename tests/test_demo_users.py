@@ -41,6 +41,7 @@ def test_without_a_given_password_they_keep_theirs():
     assert passwords() == before
 
 
+@pytest.mark.slow
 def test_a_given_password_is_given_to_those_that_were_made_here():
     open_demo_users()
     assert open_demo_users(GIVEN).new_password == list(ROLES)
@@ -90,6 +91,7 @@ def test_a_password_that_a_person_changed_stays():
     assert User.objects.get(username="operator").check_password("my own one")
 
 
+@pytest.mark.slow
 def test_closing_ends_their_logins_and_opening_gives_new_passwords():
     first = open_demo_users()
     client = signed_in("supervisor")

@@ -243,6 +243,7 @@ def test_each_value_of_a_list_names_its_column_as_a_phone_shows_it(supervisor):
     assert "<b>" not in row
 
 
+@pytest.mark.slow
 def test_the_admin_says_what_was_done_as_the_desk_does(client):
     client.force_login(builders.user("supervisor"))
     session = builders.retries_used_up()
@@ -261,6 +262,7 @@ def test_the_admin_finds_a_session_by_the_beginning_of_its_id_with_and_without_d
         assert f"{other.pk}/change/" not in page
 
 
+@pytest.mark.slow
 def test_a_list_of_the_admin_is_counted_by_the_database_and_up_to_a_limit(supervisor, monkeypatch):
     monkeypatch.setattr(UncountedPaginator, "MOST", 2)
     for _ in range(3):

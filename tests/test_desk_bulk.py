@@ -111,6 +111,7 @@ def test_many_sessions_are_assigned(operator):
     assert "to anna" in plain(operator.get(answer["Location"]))
 
 
+@pytest.mark.slow
 def test_sessions_that_come_later_are_not_meant(operator):
     three()
     begin(operator)
@@ -192,6 +193,7 @@ def test_it_is_stopped_once(operator):
     assert operator.post("/bulk/actions/999/stop/").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_viewer_sees_it_and_cannot_stop_it(operator, client):
     three()
     begin(operator)
@@ -345,6 +347,7 @@ def test_a_bulk_action_opens_on_what_most_of_the_sessions_allow(operator, queue,
     assert re.search(rf'<a href="[^"]*" aria-current="page">{title}', page)
 
 
+@pytest.mark.slow
 def test_the_result_lists_what_was_done_leads_back_and_offers_the_reverse(operator):
     one, two, done = three()
     address = begin(operator)["Location"]
@@ -363,6 +366,7 @@ def test_the_result_lists_what_was_done_leads_back_and_offers_the_reverse(operat
     assert set(Session.objects.filter(status="queued")) == {one, two}
 
 
+@pytest.mark.slow
 def test_the_result_of_trying_again_says_which_cause_and_how_many(operator):
     first = builders.failed()
     key = first.failure

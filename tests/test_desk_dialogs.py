@@ -75,6 +75,7 @@ def impossible(action: str) -> Session:
     return builders.STATES[state]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", POSSIBLE)
 def test_the_action_is_done_and_audited(operator, action):
     session = builders.STATES[POSSIBLE[action][0]]()
@@ -87,6 +88,7 @@ def test_the_action_is_done_and_audited(operator, action):
     assert '<p class="toast success">' in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", POSSIBLE)
 def test_its_page_can_be_opened_and_sends_what_it_needs(operator, action):
     """Without JavaScript: the page has a form with the version, and the form's own fields do the action."""
@@ -184,6 +186,7 @@ def test_who_approves_what_somebody_else_approved_is_told_so_and_cannot_send_it_
     assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["/inbox/", "/sessions/{}/"])
 def test_a_card_that_is_out_of_date_says_at_once_who_decided_what_and_when(operator, page):
     session = builders.waiting_for_approval()
@@ -209,6 +212,7 @@ def test_a_message_is_welcome_also_when_the_session_has_moved(operator):
     assert InboxMessage.objects.get(session=session).text == "Hurry"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", [action for action, (_, state) in POSSIBLE.items() if state])
 def test_an_impossible_action_is_a_conflict_and_says_why(operator, action):
     session = impossible(action)
@@ -227,6 +231,7 @@ def test_an_impossible_action_is_shown_with_its_reason_and_without_a_working_but
     assert re.search(r'<button type="button" class="button first" aria-disabled="true"', text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["rewind", "fork"])
 def test_a_checkpoint_of_another_session_is_not_found(operator, action):
     session, other = builders.done(), builders.done()
@@ -251,6 +256,7 @@ def test_an_unknown_action_is_not_found(operator):
     assert operator.post(address(builders.done(), "explode")).status_code == 404
 
 
+@pytest.mark.slow
 def test_disabled_buttons_say_why(operator):
     text = operator.get(f"/sessions/{builders.waiting_for_approval().pk}/").content.decode()
     why = "It waits for an approval: approve or reject the call first."
@@ -277,6 +283,7 @@ def test_rewind_offers_the_places_that_one_wants(operator):
     assert "<summary>Another step</summary>" in text
 
 
+@pytest.mark.slow
 def test_rewind_does_not_offer_where_a_session_that_is_done_is_already(operator):
     session = builders.done()
     end = Checkpoint.objects.get(branch=session.branch, kind="end")
@@ -287,6 +294,7 @@ def test_rewind_does_not_offer_where_a_session_that_is_done_is_already(operator)
     assert "The end of the last turn" in operator.get(address(session, "fork")).content.decode()
 
 
+@pytest.mark.slow
 def test_the_dialogs_that_discard_say_each_thing_once(operator):
     session = builders.done()
     end = Checkpoint.objects.get(branch=session.branch, kind="end")
@@ -306,6 +314,7 @@ def test_the_dialogs_that_discard_say_each_thing_once(operator):
     assert "readable" not in form
 
 
+@pytest.mark.slow
 def test_an_undo_offers_to_compare_what_it_discarded_with_the_history_that_it_returned_to(operator):
     session = builders.rewound()
     answer = operator.post(address(session, "undo"), typed(session, "undo"), follow=True)
@@ -348,6 +357,7 @@ def test_resume_says_what_is_reused_and_what_runs(operator):
     assert "Runs: Send letter Text C" in plain
 
 
+@pytest.mark.slow
 def test_an_approval_shows_the_exact_arguments_and_can_be_given_with_others(operator):
     session = builders.waiting_for_approval()
     text = operator.get(f"/sessions/{session.pk}/").content.decode()
@@ -465,6 +475,7 @@ def test_a_fingerprint_of_other_arguments_is_a_conflict(operator):
     assert Approval.objects.get(session=session).decision == ""
 
 
+@pytest.mark.slow
 def test_who_decides_second_is_told_who_was_first(operator):
     session = builders.waiting_for_approval()
     Approval.objects.update(decision="rejected", decided_at=timezone.now(), decided_by="berta")
@@ -473,6 +484,7 @@ def test_who_decides_second_is_told_who_was_first(operator):
     assert "already rejected by berta" in answer.content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decision, status", [("result", "done"), ("again", "planned"), ("skip", "skipped")])
 def test_a_call_in_doubt_is_decided_in_one_dialog(operator, decision, status):
     session = builders.in_doubt()
@@ -627,6 +639,7 @@ def give_policy(**policy: Any) -> None:
 MONEY: dict[str, Any] = {"summary": "Refund {amount} on {claim}", "formats": {"amount": "money:EUR"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy, name",
     [({}, "Before issue refund Claim CLM-1042, Amount 120"), (MONEY, "Before refund €120.00 on CLM-1042")],
@@ -682,6 +695,7 @@ def test_money_that_a_person_changed_is_shown_as_money_everywhere(operator):
             assert "amount=€80.00" in text
 
 
+@pytest.mark.slow
 def test_a_note_of_staff_is_no_last_message(operator):
     session = changed_by_a_person()
     text = operator.get(address(session, "fork")).content.decode()
@@ -701,6 +715,7 @@ def test_the_dialog_of_a_call_in_doubt_opens_where_one_goes_on(operator, decisio
     assert re.findall(r'<(?:input|textarea)[^>]*name="(\w+)"[^>]*\sautofocus', form) == [focused]
 
 
+@pytest.mark.slow
 def test_a_queued_session_that_no_worker_takes_leads_to_the_workers_first(operator):
     session = builders.queued()
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))
@@ -717,6 +732,7 @@ def test_who_may_not_release_a_stuck_session_is_told_who_may_and_may_assign_it(o
     assert f"/sessions/{session.pk}/release/" not in text
 
 
+@pytest.mark.slow
 def test_the_failures_of_an_agent_that_cannot_run_are_not_tried_again_together(operator):
     for number in range(2):
         builders.failed(title=f"Claim {number}")

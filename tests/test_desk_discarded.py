@@ -138,6 +138,7 @@ def test_undo_says_what_it_will_not_undo(anna, sue, client):
     assert "2 steps of the current history will be discarded" in text
 
 
+@pytest.mark.slow
 def test_a_call_that_a_repair_carried_over_is_not_discarded(sue, client):
     """The refund is on both branches, with one idempotency key: undoing the repair leaves nothing behind."""
     client.force_login(builders.user("operator"))
@@ -224,6 +225,7 @@ def test_a_reused_result_is_no_effect_that_is_not_undone(client):
     assert "No discarded call had a side effect." in text
 
 
+@pytest.mark.slow
 def test_a_first_step_that_failed_leaves_a_line_with_its_errors_and_a_comparison(anna, desk):
     history = builders.asked()
     start = history.last_checkpoint
@@ -245,6 +247,7 @@ def test_a_first_step_that_failed_leaves_a_line_with_its_errors_and_a_comparison
         assert "Compare</h1>" in compared.content.decode()
 
 
+@pytest.mark.slow
 def test_a_step_that_failed_after_others_is_named_with_them(anna, desk):
     history = builders.looked_up()
     start = Checkpoint.objects.visible_on(history.branch).earliest("position")
@@ -253,6 +256,7 @@ def test_a_step_that_failed_after_others_is_named_with_them(anna, desk):
     assert "1 step and 1 failed model call rewound by anna" in plain(desk, history.session)
 
 
+@pytest.mark.slow
 def test_a_session_that_was_rewound_says_who_did_it_and_what_to_do_next(anna, sue, desk):
     history = builders.looked_up()
     start = Checkpoint.objects.visible_on(history.branch).earliest("position")

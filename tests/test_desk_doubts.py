@@ -44,6 +44,7 @@ def test_beside_the_outcomes_of_a_single_call_no_resume_is_offered(operator):
     assert f"/sessions/{session.pk}/resume/" not in page
 
 
+@pytest.mark.slow
 def test_a_paused_session_is_resumed_with_the_outcome_of_its_call(operator):
     history = builders.refunding()
     history.doubt(history.calls[-1])
@@ -125,6 +126,7 @@ def test_deciding_one_call_says_too_what_running_it_again_means(operator):
     assert "takes effect twice" in text
 
 
+@pytest.mark.slow
 def test_the_result_and_the_message_to_the_agent_are_fields_of_their_own(operator):
     session = builders.in_doubt()
     call = ToolCall.objects.filter(branch=session.branch).latest("position")

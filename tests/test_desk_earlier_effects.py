@@ -253,6 +253,7 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
         assert [len(each.shown.effects) for each in found.values()] == [1] * number
 
 
+@pytest.mark.slow
 def test_requests_that_show_effects_are_not_decided_in_a_batch(desk: Client) -> None:
     history = builders.asked()
     call = refund_of_120(history)
@@ -320,6 +321,7 @@ def identify_by(*names: str) -> None:
     agent.save()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build", [on_a_discarded_branch, the_same_call, in_the_same_history, for_the_same_claim]
 )
@@ -344,6 +346,7 @@ def test_what_took_effect_before_is_approved_only_by_who_says_that_they_have_see
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [(), ("amount",)])
 def test_another_effect_in_the_same_history_asks_for_nothing_more(
     desk: Client, names: tuple[str, ...]
@@ -354,6 +357,7 @@ def test_another_effect_in_the_same_history_asks_for_nothing_more(
     assert approve(desk, approval) == 302
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [on_a_discarded_branch, the_same_call, in_the_same_history])
 def test_what_took_effect_before_is_not_approved_in_a_batch(
     desk: Client, build: Callable[[], Approval]
@@ -373,6 +377,7 @@ def test_what_took_effect_before_is_not_approved_in_a_batch(
     assert approval.decision == ""
 
 
+@pytest.mark.slow
 def test_the_recorded_result_is_used_without_that(desk: Client) -> None:
     approval = the_same_call()
     page = desk.get("/inbox/").content.decode()
@@ -384,6 +389,7 @@ def test_the_recorded_result_is_used_without_that(desk: Client) -> None:
     assert answer.status_code == 302
 
 
+@pytest.mark.slow
 def test_a_hidden_claim_does_not_tell_whether_it_is_the_same(desk: Client, settings: LazySettings) -> None:
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
     approval = for_another_amount()

@@ -220,6 +220,7 @@ def poll_of(page: str) -> str:
     return poll[1].replace("&amp;", "&")
 
 
+@pytest.mark.slow
 def test_a_live_list_gets_204_while_only_sessions_of_other_queues_change(desk):
     paused, running = builders.paused(), builders.running()
     poll = poll_of(desk.get("/?queue=paused").content.decode())
@@ -229,6 +230,7 @@ def test_a_live_list_gets_204_while_only_sessions_of_other_queues_change(desk):
     assert desk.get(poll, headers={"HX-Request": "true"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_session_that_stops_moving_appears_on_an_open_list_although_no_row_has_changed(desk, monkeypatch):
     Session.objects.filter(pk=builders.queued(title="Forgotten").pk).update(next_run_at=timezone.now())
     poll = poll_of(desk.get("/inbox/").content.decode())
@@ -257,6 +259,7 @@ def test_empty_queues_say_so(desk):
         assert queue.empty in desk.get(f"/?queue={queue.key}").content.decode().replace("&#x27;", "'")
 
 
+@pytest.mark.slow
 def test_pages_need_a_login_and_a_role(client):
     for address in (
         "/",
@@ -282,6 +285,7 @@ def test_a_poll_after_the_login_ended_leads_to_the_login(client):
     assert answer["HX-Redirect"] == "/login/?next=/%3Fqueue%3Dpaused"
 
 
+@pytest.mark.slow
 def test_logging_in_and_out(client):
     builders.user("operator", "berta")
     text = client.post("/login/", {"username": "berta", "password": "wrong"}).content.decode()
@@ -293,6 +297,7 @@ def test_logging_in_and_out(client):
     assert client.get("/").status_code == 302
 
 
+@pytest.mark.slow
 def test_the_inbox_shows_open_approvals_of_the_present_history_only(desk):
     session = builders.waiting_for_approval(title="Refund it")
     lapsed = builders.waiting_for_approval(title="Too late")
@@ -386,6 +391,7 @@ def test_a_searched_list_says_how_many_results_there_are_and_can_be_cleared(desk
     assert "result</b>" not in desk.get("/?queue=all").content.decode()
 
 
+@pytest.mark.slow
 def test_the_filter_is_open_while_a_search_or_a_filter_is_on_and_has_one_way_to_clear_it(desk):
     builders.done(title="Roof")
     for query in ("q=Roof", "agent=claims", "status=idle", "q=nothinglikethis"):
@@ -419,6 +425,7 @@ def test_the_own_sessions_are_one_chip_that_is_marked_while_it_filters(desk):
     assert '<a href="/?queue=done" aria-current="true">' in mine
 
 
+@pytest.mark.slow
 def test_the_order_of_a_list_is_said_and_can_be_turned(desk):
     builders.done(title="Old")
     builders.done(title="New")
@@ -446,6 +453,7 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     assert 'aria-label="Take Free"' not in desk.get("/?queue=all").content.decode()
 
 
+@pytest.mark.slow
 def test_the_demo_desk_says_what_to_type_and_a_click_fills_it_in(desk):
     assert "Demo data." not in desk.get("/?queue=all").content.decode()
     builders.agent("letters", model="scripted demo model", description="Sends letters to policy holders.")

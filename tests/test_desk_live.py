@@ -56,6 +56,7 @@ def test_how_often_a_page_asks_depends_on_the_state_and_a_closed_one_never_asks(
     assert (int(trigger[1]) if trigger else 0) == seconds
 
 
+@pytest.mark.slow
 def test_nothing_new_is_204_and_one_small_query(desk, django_assert_num_queries):
     address = watched(desk, builders.running())
     with django_assert_num_queries(1) as queries:
@@ -117,6 +118,7 @@ def test_what_happened_before_a_step_began_moves_above_it_on_an_open_page(desk):
     assert len(re.findall(rf'id="e{resumed.position}"', text)) == 1
 
 
+@pytest.mark.slow
 def test_the_last_answer_ends_the_polling(desk):
     history = builders.looked_up()
     address = watched(desk, history.rest("running"))
@@ -186,6 +188,7 @@ def end_of_login(client: Client, how: str) -> None:
         user.save()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["log out", "login runs out", "new password", "deactivated"])
 def test_a_key_is_worth_nothing_once_the_login_it_was_made_for_has_ended(desk, how):
     address = watched(desk, builders.running())
@@ -252,6 +255,7 @@ def test_the_counts_on_the_filters_follow(desk):
     )
 
 
+@pytest.mark.slow
 def test_a_failed_model_call_counts_among_the_errors(desk):
     history = builders.looked_up()
     history.model_fails()

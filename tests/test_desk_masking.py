@@ -329,6 +329,7 @@ def test_what_a_session_does_not_have_is_not_found_and_no_look_is_recorded(super
     assert not Event.objects.filter(kind="revealed").exists()
 
 
+@pytest.mark.slow
 def test_no_value_of_another_session_is_revealed(supervisor):
     session, other = confidential(), builders.done()
     checkpoint = Checkpoint.objects.filter(branch__session=session).latest("position")
@@ -341,6 +342,7 @@ def test_no_value_of_another_session_is_revealed(supervisor):
         assert reveal(supervisor, other, value).status_code == 404
 
 
+@pytest.mark.slow
 def test_a_fork_reveals_what_it_was_forked_with(supervisor):
     session = confidential()
     start = Checkpoint.objects.filter(branch__session=session).earliest("position")
@@ -381,6 +383,7 @@ def test_no_page_is_revealed_whole(supervisor, tab):
     assert supervisor.get(f"/sessions/{session.pk}/reveal/").status_code == 405
 
 
+@pytest.mark.slow
 def test_revealing_makes_no_page_out_of_date(supervisor):
     session = confidential()
     assert reveal(supervisor, session, "session:title").status_code == 200
@@ -414,6 +417,7 @@ def test_a_call_is_approved_with_its_hidden_values_unchanged(supervisor):
     assert approval.edited == {"claim": SECRET, "amount": 99}
 
 
+@pytest.mark.slow
 def test_a_field_of_the_form_does_not_say_what_is_hidden(supervisor):
     """A form that says that its values were revealed is read like any other."""
     session = confidential()
@@ -427,6 +431,7 @@ def test_a_field_of_the_form_does_not_say_what_is_hidden(supervisor):
     assert (approval.decision, approval.edited) == ("approved", None)
 
 
+@pytest.mark.slow
 def test_a_hidden_argument_is_not_changed_in_part(supervisor):
     session = confidential()
     approval = Approval.objects.get(session=session)
@@ -502,6 +507,7 @@ def test_no_edited_state_makes_the_hidden_value_beside_it_visible(supervisor):
     assert "S3CRET" not in supervisor.get(f"/sessions/{session.pk}/state/").content.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guess", ["4709", "4711"])
 def test_a_guess_of_a_hidden_argument_is_answered_alike_whether_it_is_right_or_wrong(client, guess):
     client.force_login(builders.user("operator"))
@@ -598,6 +604,7 @@ def test_the_command_line_and_the_actions_see_everything():
     assert timezone.now() > assigned.created_at
 
 
+@pytest.mark.slow
 def test_an_error_about_a_hidden_argument_names_the_place_and_the_rule(supervisor, settings):
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
     session = confidential()
@@ -613,6 +620,7 @@ def test_an_error_about_a_hidden_argument_names_the_place_and_the_rule(superviso
     assert "471199" not in text
 
 
+@pytest.mark.slow
 def test_what_is_typed_in_json_with_a_type_tag_is_plain_data(supervisor):
     session = confidential()
     approval = Approval.objects.get(session=session)

@@ -16,6 +16,7 @@ def supervisor(client: Client) -> Client:
     return client
 
 
+@pytest.mark.slow
 def test_a_note_is_written_and_shown(supervisor):
     session = builders.paused()
     answer = supervisor.post(f"/sessions/{session.pk}/note/", {"text": "She called twice"}, follow=True)
@@ -40,6 +41,7 @@ def test_an_operator_is_not_offered_to_release(client):
     assert "/release/" not in client.get(f"/sessions/{session.pk}/").content.decode()
 
 
+@pytest.mark.slow
 def test_a_fork_is_compared_with_its_source(supervisor):
     fork = builders.forked()
     source = Session.objects.exclude(pk=fork.pk).get()

@@ -207,6 +207,7 @@ def test_every_act_of_the_desk_is_proven_here_or_there():
     assert POSTS.keys() | POSSIBLE.keys() == ACTIONS.keys()
 
 
+@pytest.mark.slow
 @each_post
 def test_it_is_done_and_audited(client, name):
     session = POSTS[name].possible()

@@ -70,6 +70,7 @@ def hints(client: Client, session: Session) -> dict[str, str]:
     return {rule: said.strip() for rule, said in found}
 
 
+@pytest.mark.slow
 def test_the_working_memory_is_shown(supervisor):
     text = supervisor.get(f"/sessions/{remembering().pk}/").content.decode()
     assert "Pay back" in text
@@ -97,6 +98,7 @@ def test_the_working_memory_is_changed_on_a_branch_of_its_own(supervisor):
     }
 
 
+@pytest.mark.slow
 def test_a_state_value_is_changed_with_its_type_checked(supervisor):
     session = remembering()
     text = supervisor.get(f"/sessions/{session.pk}/state-value/?key=limit").content.decode()
@@ -280,6 +282,7 @@ def test_the_result_of_a_call_of_a_finished_step_is_replaced_from_its_card(super
     assert "replaced the result of lookup_policy" in page
 
 
+@pytest.mark.slow
 def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
     session = builders.in_doubt()
     call = ToolCall.objects.get(branch=session.branch, tool="issue_refund")
@@ -290,6 +293,7 @@ def test_a_step_that_a_repair_carried_over_is_shown_once(supervisor):
     assert "answered for issue_refund" in page
 
 
+@pytest.mark.slow
 def test_the_end_of_a_turn_that_was_repaired_is_shown_once(supervisor):
     session = builders.done()
     said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
@@ -324,6 +328,7 @@ def test_a_step_is_done_by_hand(supervisor):
     assert session.status == "paused"
 
 
+@pytest.mark.slow
 def test_a_step_with_nothing_left_to_do_says_so(supervisor):
     session = remembering()
     assert f"/sessions/{session.pk}/step/" not in supervisor.get(f"/sessions/{session.pk}/").content.decode()
@@ -478,6 +483,7 @@ def held(status: str = "done") -> Session:
     return history.rest("waiting", waiting_for="approval")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["session", "inbox"])
 def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client, place):
     client.force_login(builders.user("operator"))
@@ -493,6 +499,7 @@ def test_a_held_repetition_shows_what_is_on_record_and_offers_three_ways(client,
     assert 'name="for_session"' not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "status, said",
     [("failed", "it failed there. <code>Timeout at the bank</code>"), ("doubt", "did not report back")],
@@ -509,6 +516,7 @@ def test_without_a_result_on_record_none_is_offered(client, status, said):
     assert "There is no result on record" in answer.content.decode()
 
 
+@pytest.mark.slow
 def test_a_fork_that_repeats_its_source_leads_to_the_call_there(client):
     client.force_login(builders.user("operator"))
     history = builders.refunding()

@@ -108,6 +108,7 @@ def test_a_fork_is_found_by_what_it_shares(desk):
     assert "in discarded history" not in text
 
 
+@pytest.mark.slow
 def test_each_session_shows_its_newest_places_only_and_leads_to_all(desk):
     history = builders.asked(title="Roof")
     for number in range(5):

@@ -95,6 +95,7 @@ def test_a_step_shows_its_calls_with_arguments_result_attempt_and_key(desk):
     assert f'id="c{call.position}"' in text
 
 
+@pytest.mark.slow
 def test_a_failed_call_and_a_failed_model_call_show_their_errors(desk):
     history = builders.refunding()
     history.finish(history.calls[-1], error="TimeoutError: no answer within 10 s")
@@ -122,6 +123,7 @@ def test_retrieved_documents_are_shown_as_documents(desk):
     assert "$type" not in text
 
 
+@pytest.mark.slow
 def test_a_retry_is_told_in_its_step_where_the_model_failed(desk):
     history = builders.asked()
     for _ in range(2):
@@ -169,6 +171,7 @@ def test_the_state_shows_what_is_set_of_a_document_and_folds_the_rest(desk):
     assert '<summary class="soft">All fields, including unset ones</summary>' in text
 
 
+@pytest.mark.slow
 def test_a_big_result_is_not_on_the_timeline_but_on_its_own_page(desk):
     history = builders.asked()
     history.reply(calls=[("search_knowledge", {"query": "everything"})])
@@ -271,6 +274,7 @@ def test_a_deep_link_opens_the_page_that_shows_its_place(desk):
     assert f'id="c{call.position}"' in page_of(history.session, desk, f"?at={call.position}")
 
 
+@pytest.mark.slow
 def test_discarded_steps_are_dimmed_and_shown_with_who_and_why(desk):
     session = builders.rewound()
     discarded = [item for item in shown(session).items if isinstance(item, DiscardedItem)]
@@ -310,6 +314,7 @@ def test_after_an_undo_the_steps_done_meanwhile_stay_readable(desk):
     assert "POL-8" in page_of(session, desk, "branches/2/")
 
 
+@pytest.mark.slow
 def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
     fork = builders.forked()
     assert [step.number for step in steps_of(shown(fork))] == [1, 2]
@@ -319,6 +324,7 @@ def test_a_fork_shows_the_history_it_shares_and_where_it_came_from(desk):
     assert f"/sessions/{fork.forked_from.branch.session_id}/" in text
 
 
+@pytest.mark.slow
 def test_idle_time_is_folded_into_a_line(desk):
     history = builders.looked_up(created_at=timezone.now() - timedelta(hours=5))
     history.now += timedelta(hours=2, minutes=14)
@@ -448,6 +454,7 @@ def test_the_page_of_a_call_shows_arguments_as_they_are_and_a_result_without_the
     assert told["result"] == {"limit": "1.50"}
 
 
+@pytest.mark.slow
 def test_a_session_names_its_agent_that_is_not_registered(desk):
     session = builders.paused()
     session.agent = "gone"
@@ -533,6 +540,7 @@ def test_what_happened_before_a_step_began_stands_above_it():
     assert kinds[-1] == "paused"
 
 
+@pytest.mark.slow
 def test_the_ends_of_the_time_strip_have_dates_unless_all_of_it_is_of_today(desk):
     at = datetime(2026, 11, 18, 21, 10, 5, tzinfo=UTC)
     later = at + timedelta(minutes=4)
@@ -579,6 +587,7 @@ def test_the_time_in_doubt_before_a_call_ran_again_is_drawn_as_waiting():
     assert "waiting 20 min" in description
 
 
+@pytest.mark.slow
 def test_how_long_a_call_ran_of_which_a_person_said_what_happened_is_not_told(desk):
     history = builders.refunding()
     call = history.doubt(history.calls[-1])
@@ -667,6 +676,7 @@ def test_who_takes_a_session_assigns_it_to_nobody_else(desk):
     assert Event.objects.latest("position").description == "took it"
 
 
+@pytest.mark.slow
 def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
     session = builders.running()
     assert "Stuck." not in page_of(session, desk)
@@ -674,6 +684,7 @@ def test_a_running_session_in_which_nothing_happens_says_so_on_top(desk):
     assert "<b>Stuck.</b> Running, but nothing has been recorded for 47 min." in page_of(session, desk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role, offered", [("supervisor", True), ("operator", False)])
 def test_a_stuck_session_offers_its_remedy_first_or_says_who_may(client, role, offered):
     client.force_login(builders.user(role))
@@ -779,6 +790,7 @@ def test_numbers_by_name_are_rows_of_the_counters(desk):
     assert f"Counters {counters} Available tools" in page
 
 
+@pytest.mark.slow
 def test_a_failed_session_says_so_in_its_facts_and_its_error_once_where_it_happened_and_once_on_top(desk):
     history = builders.asked()
     error = "APIStatusError: Error code: 503, the service is overloaded"

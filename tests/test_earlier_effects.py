@@ -280,6 +280,7 @@ def test_any_of_these_policies_holds_it(desk: Desk, policy: ToolPolicy) -> None:
     assert held(told(desk, back(session), paying("A", 80))) == [("A", 100)]
 
 
+@pytest.mark.slow
 def test_a_tool_without_a_policy_is_held_for_the_arguments_that_ran_only(desk: Desk) -> None:
     session = told(desk, begun(desk), paying("A", 100), ("look", {"claim": "A"}))
     session = told(desk, back(session), paying("A", 80), ("look", {"claim": "B"}))
@@ -298,6 +299,7 @@ def test_an_idempotent_tool_without_an_effect_is_never_held(desk: Desk) -> None:
     assert told(desk, back(session), ("look", {"claim": "A"})).status == "idle"
 
 
+@pytest.mark.slow
 def test_calls_that_differ_in_their_identity_are_not_held(desk: Desk) -> None:
     session = told(desk, begun(desk, pay=MONEY_PER_CLAIM), paying("A", 100), paying("B", 7))
     session = told(desk, back(session), paying("C", 100))
@@ -875,6 +877,7 @@ def test_the_queries_do_not_grow_with_branches_and_forks(desk: Desk) -> None:
     assert counts == [4, 4]
 
 
+@pytest.mark.slow
 def test_no_query_reads_what_the_history_shows_or_another_session(desk: Desk) -> None:
     """Each table is searched by an index: calls by their branch and position, sessions by their line."""
     session = told(desk, begun(desk, pay=MONEY), paying("A", 100))

@@ -24,6 +24,7 @@ def sentence_of(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", sentence))
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_dialog_that_was_refused_names_in_its_sentence_what_was_typed(client: Client) -> None:
     session = refund(**REFUND)
@@ -53,6 +54,7 @@ def test_what_a_person_sent_before_is_beside_what_was_requested(client: Client) 
     assert 'aria-label="Approve: Refund €80.00 on claim CLM-1042"' in page
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_tool_is_pre_approved_in_the_same_words_everywhere(client: Client) -> None:
     session = refund(**REFUND)

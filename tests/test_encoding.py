@@ -154,6 +154,7 @@ def numbers(data: Json) -> list[float]:
     return [data] if isinstance(data, float) else []
 
 
+@pytest.mark.slow
 @given(st.floats())
 def test_no_float_is_stored_that_a_database_may_give_back_as_something_else(value: float) -> None:
     # PostgreSQL keeps numbers as decimals: 1e+23 comes back as a whole number, -0.0 as 0.0.
@@ -399,6 +400,7 @@ def test_whatever_was_stored_can_be_read_again(value: Any) -> None:
     assert len(decode(through_a_database(data))) == 1
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_clean_text_fits_into_every_database_and_is_stable(text: str) -> None:
     clean = clean_text(text)

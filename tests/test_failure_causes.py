@@ -118,6 +118,7 @@ def test_sessions_of_earlier_versions_get_their_causes_by_0016():
     }
 
 
+@pytest.mark.slow
 def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words_and_what_helps(client):
     session = builders.failed(title="Order 7")
     Session.objects.filter(pk=session.pk).update(

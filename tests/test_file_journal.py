@@ -191,6 +191,7 @@ def test_an_incomplete_last_line_is_removed(path: Path) -> None:
     assert path.read_bytes().startswith(whole + b'{"op":"open"')
 
 
+@pytest.mark.slow
 def test_a_file_in_which_a_line_is_missing_twice_or_moved_is_refused_and_left_as_it_is(path: Path) -> None:
     run_turn(path)
     run_turn(path, "again")

@@ -81,6 +81,7 @@ def plainly(build: Callable[[], Agent]) -> str:
     return result
 
 
+@pytest.mark.slow
 def test_each_step_in_a_slice_of_its_own_has_the_tools_that_were_found(build: Callable[[], Agent]) -> None:
     plain = plainly(build)
     store = MemoryJournal.open(say="hi").store

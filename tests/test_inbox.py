@@ -106,6 +106,7 @@ def test_the_chips_of_the_kinds_keep_the_tool_and_that_of_the_tool_keeps_the_res
     assert all("tool=issue_refund" in address for address in addresses[1:])
 
 
+@pytest.mark.slow
 def test_an_approval_without_another_of_its_tool_has_no_link_to_similar_ones(desk):
     builders.waiting_for_approval()
     assert "Similar requests" not in text_of(desk)
@@ -159,6 +160,7 @@ def test_saved_views_are_chips_of_the_inbox_and_one_of_it_opens_there(desk):
     assert "Save this view" not in text_of(desk)
 
 
+@pytest.mark.slow
 def test_the_inbox_of_the_demo_says_what_to_type(desk):
     builders.agent("letters", model="scripted demo model")
     assert "Demo data." not in text_of(desk)
@@ -191,6 +193,7 @@ def test_pages_follow_each_other_without_loss_or_repetition(oldest_first):
     assert paged == whole
 
 
+@pytest.mark.slow
 def test_the_order_of_the_inbox_is_said_and_can_be_changed(desk):
     all_kinds()
     oldest = titles(desk)
@@ -349,6 +352,7 @@ def test_a_correction_after_the_call_was_asked_for_says_that_the_model_had_asked
     assert "It has lapsed. (corrected by sue after the call was asked for)" in text_of(desk)
 
 
+@pytest.mark.slow
 def test_what_is_hidden_stays_hidden_in_a_corrected_finding(desk, settings):
     settings.AGENTSTATE_MASK_KEYS = ["limit"]
     settings.AGENTSTATE_MASK_PATTERNS = ["POL-[0-9]+"]
@@ -423,6 +427,7 @@ def test_rejecting_from_the_inbox_stays_in_the_inbox(desk):
     assert answer["Location"] == "/inbox/?kind=approval#inbox-heading"
 
 
+@pytest.mark.slow
 def test_after_a_decision_the_keyboard_goes_on_at_the_next_line(desk):
     first, second = builders.waiting_for_approval(), builders.waiting_for_approval()
     following = Approval.objects.get(session=second)
@@ -590,6 +595,7 @@ def test_a_refused_dialog_comes_back_as_a_part_and_a_done_one_sends_the_browser_
     assert (done.status_code, done["HX-Redirect"]) == (200, f"/sessions/{session.pk}/")
 
 
+@pytest.mark.slow
 def test_the_person_is_told_what_was_done_to_what_with_a_link_and_a_way_back(desk):
     session = builders.queued(title="Roof <b>")
     sent = {"version": session.version, "reason": "Lunch"}

@@ -198,6 +198,7 @@ def test_tools_that_stay_the_same_are_read_back_at_every_later_checkpoint(adapte
         assert base.tools == tools
 
 
+@pytest.mark.slow
 def test_positions_grow_and_are_never_used_twice(adapter: Adapter) -> None:
     journal = adapter.open()
     journal.load()
@@ -227,6 +228,7 @@ def test_without_a_context_the_model_sees_what_it_saw_and_all_that_came_since(ad
     assert seen(adapter.open().load()) == ["hi", "hello", "and?", "well"]
 
 
+@pytest.mark.slow
 def test_a_context_holds_until_the_next_one(adapter: Adapter) -> None:
     journal = begun(adapter, "one", "two", "three")
     first = journal.load().checkpoint
@@ -256,6 +258,7 @@ def test_an_empty_context_is_not_the_whole_of_it(adapter: Adapter) -> None:
     assert seen(adapter.open().load()) == ["two"]
 
 
+@pytest.mark.slow
 def test_state_is_the_sum_of_what_changed(adapter: Adapter) -> None:
     journal = begun(adapter, state={"docs": {"set": [1]}, "name": {"set": "Ann"}, "gone": {"set": 1}})
     journal.checkpoint(checkpoint("step", state={"docs": {"extend": [2, 3]}, "gone": {"set": None}}))
@@ -457,6 +460,7 @@ def test_an_answer_is_not_lost_when_the_others_are_requested_again(adapter: Adap
     assert [call.approval and call.approval.decision for call in calls] == ["approved", ""]
 
 
+@pytest.mark.slow
 def test_calls_in_doubt_are_decided(adapter: Adapter) -> None:
     journal, places = called(adapter, 1, 2, 3, 4)
     for place in places:
@@ -474,6 +478,7 @@ def test_calls_in_doubt_are_decided(adapter: Adapter) -> None:
     assert (calls[0].result, calls[2].error) == ("it was paid", "leave it")
 
 
+@pytest.mark.slow
 def test_unread_messages_are_read_by_their_id_or_all_at_a_step(adapter: Adapter) -> None:
     journal = adapter.open(say="first")
     adapter.say("second")

@@ -404,6 +404,7 @@ def test_a_sweep_makes_as_many_queries_for_many_sessions_as_for_few() -> None:
         assert kinds == ["lost"] * number + ["gave_up"] * number + ["expired"] * number
 
 
+@pytest.mark.slow
 def test_a_sweep_works_through_more_sessions_than_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "BATCH", 2)
     sessions = [builders.lost() for _ in range(5)]

@@ -44,6 +44,7 @@ def pass_time(minutes):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_after_five_wrong_passwords_even_the_right_one_must_wait_a_quarter_of_an_hour(door):
     fail(4, door=door)
@@ -57,12 +58,14 @@ def test_after_five_wrong_passwords_even_the_right_one_must_wait_a_quarter_of_an
     assert signed_in(attempt(password=PASSWORD, door=door))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [0, 1])
 def test_both_doors_count_together(other):
     fail(5, door=DOORS[other])
     assert attempt(password=PASSWORD, door=DOORS[1 - other]).status_code == 429
 
 
+@pytest.mark.slow
 def test_the_answer_says_when_to_try_again_and_needs_no_script():
     fail(5)
     answer = attempt(password=PASSWORD)
@@ -78,6 +81,7 @@ def test_the_answer_says_when_to_try_again_and_needs_no_script():
     assert 200 < int(later["Retry-After"]) <= 300
 
 
+@pytest.mark.slow
 def test_trying_while_it_is_closed_does_not_make_the_wait_longer():
     fail(5)
     pass_time(10)
@@ -86,6 +90,7 @@ def test_trying_while_it_is_closed_does_not_make_the_wait_longer():
     assert signed_in(attempt(password=PASSWORD))
 
 
+@pytest.mark.slow
 def test_neither_the_same_name_elsewhere_nor_another_name_there_is_kept_out():
     builders.user("viewer", "vera")
     fail(5)
@@ -93,6 +98,7 @@ def test_neither_the_same_name_elsewhere_nor_another_name_there_is_kept_out():
     assert signed_in(attempt("vera", PASSWORD))
 
 
+@pytest.mark.slow
 def test_who_signs_in_starts_again_from_none():
     fail(4)
     assert signed_in(attempt(password=PASSWORD))
@@ -106,6 +112,7 @@ def test_other_headers_do_not_start_the_count_again():
     assert attempt(password=PASSWORD, user_agent="another").status_code == 429
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
 def test_a_name_that_is_too_long_to_be_stored_is_answered_and_counted_like_a_wrong_one(door):
     for _ in range(4):
@@ -206,11 +213,13 @@ def test_behind_proxies_it_is_what_the_outermost_of_them_wrote(settings, proxies
     assert address_of(forwarded) == address
 
 
+@pytest.mark.slow
 def test_where_no_address_is_known_failures_count_all_the_same():
     fail(5, address="")
     assert attempt(password=PASSWORD, address="").status_code == 429
 
 
+@pytest.mark.slow
 def test_behind_a_proxy_failures_count_by_the_address_that_it_names(settings):
     settings.TRUSTED_PROXIES = 1
     for _ in range(5):

@@ -273,6 +273,7 @@ def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_le
     assert "She moved to Ulm" not in found
 
 
+@pytest.mark.slow
 def test_an_entry_is_edited_and_erased_from_its_page(supervisor: Client) -> None:
     session = builders.paused(customer="Ada")
     entry = builders.memory_entry(session, MAIL)
@@ -335,6 +336,7 @@ def test_what_is_hidden_in_an_entry_is_shown_searched_and_edited_by_the_same_rul
     assert "edit-entry" not in client.get(address).content.decode()
 
 
+@pytest.mark.slow
 def test_the_memory_is_read_edited_and_erased_on_the_command_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

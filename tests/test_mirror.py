@@ -222,6 +222,7 @@ def test_a_session_whose_time_is_over_is_not_mirrored_again(mirror: MirrorSessio
     assert healing.rebuild(mirror) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_mirror_of_a_deleted_session_is_removed(mirror: MirrorSessions) -> None:
     deleted, unseen, present = builders.done(), builders.failed(), builders.paused()
@@ -312,6 +313,7 @@ def _replace(mirror: MirrorSessions, session: Session) -> None:
     mirror.client.set(f"agent:log:{session.pk}", "a key of another kind")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("lose", [_trim, _drop("log"), _drop("messages"), _drop("state"), _replace])
 def test_what_the_server_has_lost_of_an_old_session_is_written_again(
@@ -486,6 +488,7 @@ def command(*args: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_command_builds_the_mirror_again_and_removes_it(mirror: MirrorSessions, redis_url: str) -> None:
     session = builders.done()

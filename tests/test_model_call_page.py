@@ -100,6 +100,7 @@ def test_the_page_shows_output_tokens_tools_and_cost_and_is_linked_from_the_time
     assert operator.get(f"/sessions/{builders.done().pk}/model-calls/{call.pk}/").status_code == 404
 
 
+@pytest.mark.slow
 def test_values_that_are_hidden_stay_hidden_in_a_rebuilt_input(operator: Client, settings: Any) -> None:
     settings.AGENTSTATE_MASK_KEYS = ["iban"]
     history = builders.asked()

@@ -84,6 +84,7 @@ def asking(tools: Any) -> Agent:
     return Agent(chat_generator=scripted(*replies, name="outer"), tools=tools)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [by_agent_tool, by_component_tool, by_method, by_pipeline, by_another_agent])
 def test_a_tool_that_would_run_an_agent_past_an_approval_of_its_registration_is_refused(
     hold: Callable[[Agent], Tool],

@@ -383,6 +383,7 @@ class Listening:
 asgi = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.slow
 @asgi
 def test_an_open_page_hears_of_a_commit_and_of_nothing_else(told: str):
     session = builders.running()
@@ -407,6 +408,7 @@ def test_an_open_page_hears_of_a_commit_and_of_nothing_else(told: str):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 def test_an_open_stream_holds_no_connection_to_the_database(told: str, monkeypatch):
     """`Session.save` tells, too: what an action of a person changes."""
@@ -433,6 +435,7 @@ def test_an_open_stream_holds_no_connection_to_the_database(told: str, monkeypat
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 @pytest.mark.parametrize("change", ["logout", "password", "inactive", "no role", "deleted"])
 def test_an_open_stream_ends_with_the_login_and_with_the_right(told: str, monkeypatch, change: str):
@@ -464,6 +467,7 @@ def test_an_open_stream_ends_with_the_login_and_with_the_right(told: str, monkey
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 def test_a_stream_is_refused_with_the_key_of_another_login_or_session_or_none(told: str):
     session = builders.running()
@@ -489,6 +493,7 @@ def test_a_stream_is_refused_with_the_key_of_another_login_or_session_or_none(to
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 def test_behind_the_limit_a_page_is_told_to_come_back_later(told: str, settings):
     settings.AGENTSTATE_STREAMS = 1
@@ -507,6 +512,7 @@ def test_behind_the_limit_a_page_is_told_to_come_back_later(told: str, settings)
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 def test_head_opens_no_stream(told: str):
     session = builders.running()
@@ -538,6 +544,7 @@ def test_without_its_server_a_page_is_refused_and_open_streams_end(redis_server:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @asgi
 def test_where_nothing_can_happen_by_itself_no_page_listens(told: str):
     session = builders.STATES["done"]()
@@ -553,6 +560,7 @@ def test_where_nothing_can_happen_by_itself_no_page_listens(told: str):
 # Where it is not offered
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_under_wsgi_no_page_listens_and_the_address_is_not_there(client: Client, settings):
     settings.REDIS_URL, settings.AGENTSTATE_MIRROR = "redis://127.0.0.1:1/0", False

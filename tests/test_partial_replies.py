@@ -189,6 +189,7 @@ def test_what_is_committed_takes_the_place_of_what_was_being_written(anna: Clien
     assert "Reply being written" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"epoch": 99}, {"model_calls": 99}])
 def test_what_another_run_or_call_has_left_is_not_shown(anna: Client, other: dict[str, int]) -> None:
     session = builders.looked_up().rest("running")
@@ -205,6 +206,7 @@ def test_the_text_of_a_lost_run_disappears_when_the_session_is_queued_again(anna
     assert "Left behind" not in page_of(anna, session)
 
 
+@pytest.mark.slow
 def test_who_has_lost_the_permission_is_not_shown_the_reply(anna: Client) -> None:
     session = builders.looked_up().rest("running")
     address = watched(anna, session)

@@ -14,6 +14,7 @@ from tests.driving import Desk
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.slow
 def test_a_reason_is_said_at_the_call_and_neither_as_its_error_nor_by_the_event(
     desk: Desk, client: Client
 ) -> None:

@@ -88,6 +88,7 @@ def answered(session: Session) -> list[Any]:
     return [message.text or results[message.body["result_of"]] for message in messages]
 
 
+@pytest.mark.slow
 def test_a_refund_that_was_given_before_a_rewind_is_held_and_not_given_again() -> None:
     session = run(started())
     assert (session.status, refunds()) == (Status.IDLE, REFUNDS)
@@ -116,6 +117,7 @@ def test_the_recorded_results_are_used_and_the_agent_goes_on() -> None:
     assert asked() == replies + 1
 
 
+@pytest.mark.slow
 def test_a_person_may_have_one_run_again_and_another_rejected() -> None:
     after = run(rewound(run(started())))
     look, first, second = open_approvals(after)
@@ -131,6 +133,7 @@ def test_a_person_may_have_one_run_again_and_another_rejected() -> None:
     assert list(statuses) == [CallStatus.DONE, CallStatus.DONE, CallStatus.REJECTED]
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_repeat_what_its_source_has_done() -> None:
     session = run(started())
     start = Checkpoint.objects.visible_on(branch_of(session)).earliest("position")
@@ -172,6 +175,7 @@ def test_a_call_that_a_person_skips_after_a_rewind_leaves_the_first_ones_effect_
     assert answered(after)[-1] == "It is paid."
 
 
+@pytest.mark.slow
 def test_a_repair_in_the_middle_of_a_step_asks_and_runs_nothing_again() -> None:
     session = run(started("sample-refunds"))
     replies = asked()
@@ -190,6 +194,7 @@ def test_a_repair_in_the_middle_of_a_step_asks_and_runs_nothing_again() -> None:
     assert sorted(answered(session)) == ["fast:look", "paid by hand", "refunded 7 for B2"]
 
 
+@pytest.mark.slow
 def test_a_call_that_was_rejected_and_then_answered_by_hand_is_answered() -> None:
     session = run(started("sample-refunds"))
     first, second = open_approvals(session)
@@ -204,6 +209,7 @@ def test_a_call_that_was_rejected_and_then_answered_by_hand_is_answered() -> Non
     assert second.call.branch_id != copied.call.branch_id
 
 
+@pytest.mark.slow
 def test_a_message_that_was_replaced_is_what_the_model_reads() -> None:
     session = run(started())
     told = Message.objects.filter(branch=session.branch, role="tool").latest("position")

@@ -77,6 +77,7 @@ def test_making_the_roles_again_changes_nothing() -> None:
     assert now() == before
 
 
+@pytest.mark.slow
 def test_making_the_roles_again_heals_them_and_keeps_what_was_added_by_hand() -> None:
     operator = Group.objects.get(name="operator")
     extra = Permission.objects.get(codename="view_user")

@@ -141,6 +141,7 @@ def test_an_index_of_an_earlier_version_is_kept_where_nothing_is_hidden(viewer, 
     assert Session.objects.filter(search.history_contains("thanks", whole=False)).count() == 1
 
 
+@pytest.mark.slow
 def test_the_workers_page_says_that_the_index_must_be_made_anew(client, settings):
     client.force_login(builders.user("viewer"))
     update_index()

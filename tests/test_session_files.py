@@ -94,6 +94,7 @@ def test_the_command_shows_a_file_without_importing_haystack_or_django(path: Pat
     assert done.stdout == show(load(path)) + "0 []\n", done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_ends_quietly_with_the_program_that_reads_it(path: Path) -> None:
     waiting(path)
     reader, writer = os.pipe()

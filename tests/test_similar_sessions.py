@@ -66,6 +66,7 @@ def test_two_sessions_that_share_only_a_hidden_value_are_not_found_like_each_oth
     assert not SessionWord.objects.filter(word__startswith="de1").exists()
 
 
+@pytest.mark.slow
 def test_the_page_shows_them_masked_in_one_query_and_none_of_another_masking(
     client: Client, settings: LazySettings
 ) -> None:

@@ -36,6 +36,7 @@ def functions_of(name: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
+@pytest.mark.slow
 def test_every_row_names_tests_that_exist_or_says_that_it_is_not_present() -> None:
     assert len(rows()) > 30
     for what, here, shown_by in rows():

@@ -101,6 +101,7 @@ def test_what_a_customer_writes_is_never_taken_for_a_note(desk):
     assert [message["role"] for message in exported].count("user") == 3
 
 
+@pytest.mark.slow
 def test_two_changes_in_one_step_are_told_apart(desk):
     history = builders.looked_up()
     asked = [{"claim": "A", "amount": 1}, {"claim": "B", "amount": 2}]
@@ -182,6 +183,7 @@ def test_who_changed_a_hidden_argument_stands_on_the_call(desk, settings):
         assert "amount •••• -> another value, changed by anna" in plain(desk, address)
 
 
+@pytest.mark.slow
 def test_an_approval_with_edits_that_change_nothing_is_shown_as_an_approval(desk):
     session, call = edited(NOW)
     ToolCall.objects.filter(pk=call.pk).update(arguments=RAN)

@@ -71,6 +71,7 @@ def test_an_effect_on_a_branch_that_an_undo_discarded_is_not_repeated_without_ap
     machine.teardown()
 
 
+@pytest.mark.slow
 def test_a_turn_whose_message_was_read_on_a_discarded_branch_is_dropped() -> None:
     machine, session = steered("drive", "message b", "rewind", "slice", "undo")
     assert (session.status, session.phase, session.final_answer) == (Status.IDLE, Phase.DONE, "Answer to a")

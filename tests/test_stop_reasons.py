@@ -70,6 +70,7 @@ def sent_on() -> Agent:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build, reason",
     [

@@ -67,6 +67,7 @@ def per_step(adapter: OrmAdapter) -> tuple[list[Counter[str]], list[int]]:
     return rows, sizes
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_last_step_stores_what_the_second_stored() -> None:
     adapter = OrmAdapter()
@@ -78,6 +79,7 @@ def test_the_last_step_stores_what_the_second_stored() -> None:
     assert set(sizes[1:]) == {sizes[1]}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_context_that_is_cut_short_again_and_again_stores_its_ranges_not_its_messages() -> None:
     adapter = OrmAdapter()
@@ -89,6 +91,7 @@ def test_a_context_that_is_cut_short_again_and_again_stores_its_ranges_not_its_m
     assert max(sizes[STEPS // 2 :]) <= max(sizes[:6])
 
 
+@pytest.mark.slow
 def test_the_file_grows_by_what_is_new_in_each_step(tmp_path: Path) -> None:
     adapter = FileAdapter(tmp_path / "session.jsonl")
     assert run(make_durable(fetching()), adapter.open(say="hi")).status == "idle"

@@ -96,6 +96,7 @@ def test_a_summary_that_names_an_argument_which_the_tool_lacks_is_refused() -> N
         make_durable(agent, policies={"refund": ToolPolicy(summary="Refund {amount} on {claim}")})
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", ["/inbox/", "/sessions/{}/"])
 def test_the_card_and_the_banner_show_the_line_with_hidden_arguments_hidden(
@@ -115,6 +116,7 @@ def button_of(page: str) -> str:
     return " ".join(re.sub(r"<span data-edited hidden>.*?</span>|<[^>]+>", " ", button).split())
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_card_lists_the_arguments_by_their_titles_and_formats_and_its_button_says_what_is_paid(
     client: Client,
@@ -146,6 +148,7 @@ def test_a_dialog_that_pays_says_what_was_typed_to_be_paid_and_looks_like_one(cl
     assert "payment" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "policy, button",
@@ -163,6 +166,7 @@ def test_a_button_names_a_sum_only_where_the_policy_formats_one_argument_as_mone
     assert button_of(client.get("/inbox/").content.decode()) == button
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_hidden_sum_is_hidden_in_the_button_too(client: Client, settings: Any) -> None:
     settings.AGENTSTATE_MASK_KEYS = ["amount"]
@@ -202,6 +206,7 @@ def left_to_defaults() -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", ["/inbox/", "/sessions/{}/"])
 def test_an_argument_that_the_agent_left_out_is_shown_as_the_default_of_the_schema(
@@ -225,6 +230,7 @@ def test_an_argument_that_the_agent_left_out_is_shown_as_the_default_of_the_sche
     assert '<option value="slow" selected>slow</option>' in page
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "typed, edited",
@@ -255,6 +261,7 @@ def test_a_default_that_is_left_as_it_is_shown_changes_nothing(
     assert (approval.decision, approval.edited) == ("approved", edited)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_default_is_hidden_by_the_name_of_its_argument(client: Client, settings: Any) -> None:
     settings.AGENTSTATE_MASK_KEYS = ["note", "amount"]

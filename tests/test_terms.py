@@ -73,6 +73,7 @@ def test_no_template_uses_a_retired_word(path):
     assert retired_in(words_of_template(path.read_text())) == []
 
 
+@pytest.mark.slow
 def test_no_message_or_explanation_uses_a_retired_word():
     wrong = {
         f"{path.relative_to(ROOT)}: {sentence[:80]}": retired

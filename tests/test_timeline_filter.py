@@ -172,6 +172,7 @@ def test_pages_of_what_people_did_follow_each_other() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [5, 60])
 def test_a_filter_costs_few_queries_however_long_the_history(django_assert_max_num_queries, steps) -> None:
     branch = builders.branch_of(worked_on(builders.asked(), steps))

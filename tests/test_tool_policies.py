@@ -116,6 +116,7 @@ def test_a_call_that_is_not_waits_for_a_person(desk: Desk) -> None:
     assert desk.drive(session) == "busy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how, answer, status, times",
     [
@@ -143,6 +144,7 @@ def test_a_person_decides_a_call_in_doubt_and_the_model_is_told(
     assert len(desk.model_calls(session)) == 2
 
 
+@pytest.mark.slow
 def test_calls_beside_the_one_in_doubt_run_once(desk: Desk) -> None:
     def build() -> Agent:
         calls = [
@@ -166,6 +168,7 @@ def test_calls_beside_the_one_in_doubt_run_once(desk: Desk) -> None:
     assert did() == ["fast(a)", paid()[0], "slow(b)"]
 
 
+@pytest.mark.slow
 def test_keys_are_unique_and_only_a_running_call_has_one(desk: Desk) -> None:
     desk.agent(sample_agents.everything)
     keys = [call.idempotency_key for call in desk.calls(desk.run(desk.start(state={"who": "Ann"})))]
@@ -289,6 +292,7 @@ def test_a_worker_lost_while_an_approved_call_runs_leaves_it_in_doubt_not_unappr
     assert Approval.objects.filter(session=session).count() == 1
 
 
+@pytest.mark.slow
 def test_haystacks_own_confirmation_suspends_the_session_too(desk: Desk) -> None:
     desk.agent(sample_agents.confirmed)
     session = desk.run(desk.start())

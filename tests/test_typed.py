@@ -146,6 +146,7 @@ def test_json_beyond_the_limits_is_refused_wherever_it_is_given(value, problem):
             action()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_command_line_has_the_same_limits():
     builders.agent()
@@ -159,6 +160,7 @@ def test_the_command_line_has_the_same_limits():
     assert not Session.objects.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_a_person_has_at_most_50_views_and_may_still_replace_one():
     actor, other = builders.actor(), builders.actor()
