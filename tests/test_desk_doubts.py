@@ -222,14 +222,15 @@ def test_the_dialog_offers_an_earlier_result_for_the_same_customer_with_what_is_
     "result, form",
     [
         (
+            # In the order in which PostgreSQL keeps the keys: the shortest first.
             {
-                "payee": "Ada Lovelace",
-                "paid": [{"amount": 120, "done": True}],
-                "Ada Lovelace": 1,
                 "note": None,
+                "paid": [{"done": True, "amount": 120}],
+                "payee": "Ada Lovelace",
+                "Ada Lovelace": 1,
             },
-            'The form of a result of issue_refund { "payee": "text", "paid": [ { "amount": "number", "done": '
-            '"true or false" } ], "note": "nothing" }',
+            'The form of a result of issue_refund { "note": "nothing", "paid": [ { "done": "true or false", '
+            '"amount": "number" } ], "payee": "text" }',
         ),
         ("Paid to Ada Lovelace", ""),
     ],
