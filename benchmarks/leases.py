@@ -51,7 +51,7 @@ def report(claims: int) -> dict[str, float]:
         Session(agent="bench", status=Status.RUNNING, epoch=1, worker="bench", lease_expires_at=now)
         for _ in range(claims)
     )
-    claimed = [Claim(session.pk, 1, "bench", 1, now + timedelta(minutes=1)) for session in sessions]
+    claimed = [Claim(session.pk, 1, "bench", 1, now + timedelta(minutes=1), "bench") for session in sessions]
     assert len(renew(claimed)) == claims
     begun, worker, server = time.perf_counter(), time.process_time(), backend_cpu()
     for _ in range(BEATS):

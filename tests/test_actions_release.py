@@ -23,7 +23,7 @@ def test_a_released_session_goes_on_as_was_asked_and_its_worker_holds_it_no_more
     session = builders.STATES[state]()
     lease_end = session.lease_expires_at
     assert lease_end is not None
-    held = leases.Claim(session.pk, session.epoch, session.worker, session.attempt, lease_end)
+    held = leases.Claim(session.pk, session.epoch, session.worker, session.attempt, lease_end, session.agent)
     assert leases.renew([held]) == {held}
     released = release(session)
     assert (released.status, released.worker, released.lease_expires_at) == (then, "", None)

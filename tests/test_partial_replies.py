@@ -109,7 +109,7 @@ def test_nothing_is_written_while_nobody_has_a_page_of_the_session_open(desk: De
 def test_many_chunks_are_written_at_most_four_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     texts: list[str] = []
-    claim = Claim(uuid4(), epoch=3, worker="w1", attempt=1, lease_end=timezone.now())
+    claim = Claim(uuid4(), epoch=3, worker="w1", attempt=1, lease_end=timezone.now(), agent="a")
     open_pages.opened(claim.session_id, 1)
     reply = publishing.ShownReply(claim, 2)
 
@@ -146,7 +146,7 @@ def test_a_buffer_that_fails_fails_no_step(desk: Desk, anna: Client, caplog: Any
 
 
 def test_where_conversations_are_kept_off_redis_replies_are_too(settings: Any) -> None:
-    claim = Claim(uuid4(), epoch=3, worker="w1", attempt=1, lease_end=timezone.now())
+    claim = Claim(uuid4(), epoch=3, worker="w1", attempt=1, lease_end=timezone.now(), agent="a")
     settings.REDIS_URL, settings.AGENTSTATE_MIRROR = "redis://127.0.0.1:1/0", False
     assert publishing.shown_replies(claim) is None
     settings.REDIS_URL = ""

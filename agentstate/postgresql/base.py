@@ -4,19 +4,25 @@ Django's own pool asks the server whether a connection is alive each time that o
 round trip for every commit of a run, and Celery closes it behind each task of a forked worker, for all threads of that
 process. Here a connection that was used a moment ago counts as alive, and a process keeps its pool until it ends.
 
-``OPTIONS["connections"]`` is the limit; 0 or nothing is Django's engine as it is. A thread that finds no connection
+``OPTIONS["connections"]`` is the limit; 0 or nothing is Django's way to connect. A thread that finds no connection
 free waits for one, and gets an OperationalError after WAIT_SECONDS, also where the server is not to be reached.
+
+`prepared_cursor` is for the few statements that are executed again and again: the server parses and plans each of them
+once for a connection. All others are sent with their values in the text, as Django does.
 """
 
 import atexit
 import os
 import threading
 import time
+from functools import lru_cache
 from typing import Any
 
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorWrapper
+from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool
 
 WAIT_SECONDS = 10.0
@@ -26,6 +32,8 @@ ALIVE_SECONDS = 1.0
 IDLE_SECONDS = 60.0
 # A server that was away is tried again by the next query that needs a connection after this time.
 RECONNECT_SECONDS = 1.0
+# A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
+PREPARED_AFTER = 3
 
 Key = tuple[str, ...]
 
@@ -34,6 +42,28 @@ class PooledConnection(psycopg.Connection[Any]):
     """A connection that knows when it was last returned to its pool."""
 
     returned_at = float("-inf")
+
+
+class PreparedCursor(base.CursorMixin, psycopg.RawCursor[Any]):
+    """Takes statements with ``%s`` as Django does, which hold no other percent sign, and sends their values separately.
+
+    It is a raw cursor because psycopg's other cursors parse a long statement again each time it is executed.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        # Else a number of another size would be another statement to the server.
+        self.adapters.register_dumper(int, Int8Dumper)
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        return super().execute(_numbered(query), params, **options)
+
+
+@lru_cache(maxsize=1024)
+def _numbered(statement: str) -> bytes:
+    """The statement with ``$1``, ``$2`` and so on, as the server takes it."""
+    first, *rest = statement.split("%s")
+    return (first + "".join(f"${number}{part}" for number, part in enumerate(rest, start=1))).encode()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -59,7 +89,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
         parameters = super().get_connection_params()
         parameters.pop("connections", None)
+        if parameters["prepare_threshold"] is None:
+            parameters["prepare_threshold"] = PREPARED_AFTER
         return parameters
+
+    def prepared_cursor(self) -> CursorWrapper:
+        """A cursor for statements that the server parses and plans once for a connection."""
+        self.ensure_connection()
+        with self.wrap_database_errors:
+            cursor: CursorWrapper = self._prepare_cursor(PreparedCursor(self.connection))  # type: ignore[attr-defined]
+        return cursor
 
     def _close(self) -> None:
         if isinstance(self.connection, PooledConnection):

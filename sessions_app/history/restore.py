@@ -57,8 +57,12 @@ class Restored:
     calls: tuple[CallRecord, ...] = ()
 
 
-def read(branch: Branch) -> Restored:
-    """The state to resume from at the tip of the branch."""
+def read(branch: Branch, last: int | None = None) -> Restored:
+    """The state to resume from at the tip of the branch.
+
+    :param last: The last position that the session has given out, if it is known: where it is that of the checkpoint,
+        nothing was recorded since, and nothing is looked for.
+    """
     checkpoint = last_visible(Checkpoint, branch)
     if checkpoint is None:
         return Restored()
@@ -75,6 +79,8 @@ def read(branch: Branch) -> Restored:
         tools=tools_of(branch, checkpoint),
         definition=checkpoint.definition,
     )
+    if step_start.position == last:
+        return Restored(stored, checkpoint.keys, checkpoint.context_at)
     return Restored(
         checkpoint=stored,
         keys=checkpoint.keys,
@@ -162,11 +168,11 @@ def state_of(branch: Branch, checkpoint: Checkpoint) -> dict[str, Json]:
         values |= Q(key=key, position__gte=since)
     state: dict[str, Json] = {}
     rows = StateValue.objects.visible_on(branch, upto=checkpoint.position).filter(values).order_by("position")
-    for row in rows.iterator():
-        if row.extends:
-            state[row.key] += row.value
+    for key, extends, value in rows.values_list("key", "extends", "value"):
+        if extends:
+            state[key] += value
         else:
-            state[row.key] = row.value
+            state[key] = value
     return state
 
 

@@ -74,7 +74,7 @@ class FencedCommits:
         """As `_commit`, by one statement, which `write` is given the expected fence for. None if nothing was written:
         where the claim is over, something else than `expected` holds, or the database has no such statements.
         """
-        if not statements.is_one_statement():
+        if not self.connection.takes_one_statement:
             return None
         if progress is not None:
             values = values | progress_fields(progress)

@@ -24,10 +24,15 @@ from agentstate.durable.port import JournalUnavailable
 
 
 class RunConnection:
-    """The connection of the thread that creates it. Its methods may be called from any thread."""
+    """The connection of the thread that creates it. Its methods may be called from any thread.
+
+    takes_one_statement: whether the database takes a whole commit as one statement (`statements.fence_and_write`).
+    """
 
     def __init__(self) -> None:
         self._connection = connections[DEFAULT_DB_ALIAS]
+        # Not asked for in a tool's thread, which would make a connection of its own to answer.
+        self.takes_one_statement = self._connection.vendor == "postgresql"
         self._thread = threading.get_ident()
         self.lock = threading.RLock()
 

@@ -67,7 +67,7 @@ class OrmJournal(FencedCommits):
             self._session, self._branch = session, session.current_branch
             self._updated_at, self._position = session.updated_at, session.position
             self._guard = EffectGuard(session)
-            restored = restore.read(self._branch)
+            restored = restore.read(self._branch, last=session.position)
             allowed = frozenset(session.allowances.values_list("tool", flat=True))
             unread = tuple(UnreadMessage(row.pk, row.whole) for row in session.inbox.all())
         self._checkpoints = CheckpointRows.behind(self._branch, restored)

@@ -4,7 +4,8 @@ A session has one writer. A claim gives it a new epoch, and every write of the r
 old one changes nothing. The lease only says when another worker may take the session over: its worker renews it with
 each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
-A claim or a renewal is one conditional UPDATE whose row count says who was first. No lock outlasts a transaction. A
+A claim or a renewal is one conditional UPDATE whose row count, or the row that it returns, says who was first. No lock
+outlasts a transaction. A
 process that stops in the middle of a commit may lock the row for long: nothing here waits for that. What is locked is
 left to the next wake-up or the next heartbeat. `now` can be given everywhere, so that no test has to wait.
 """
@@ -16,11 +17,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, OperationalError, close_old_connections, connections, transaction
+from django.db import (
+    DatabaseError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
@@ -34,6 +42,13 @@ logger = logging.getLogger(__name__)
 
 # How long a claim waits for the row's lock: longer than a commit takes. The sweep wakes the session again.
 CLAIM_WAIT_SECONDS = 1.0
+_TABLE = Session._meta.db_table
+_TAKE = (
+    f"UPDATE {_TABLE} SET status = %s, epoch = epoch + 1, attempt = attempt + 1, worker = %s, lease_expires_at = %s, "  # noqa: S608 - our own table
+    "next_run_at = NULL, change = change + 1, updated_at = %s "
+    f"WHERE id = (SELECT id FROM {_TABLE} WHERE id = %s AND status = %s AND next_run_at <= %s FOR UPDATE SKIP LOCKED) "
+    "RETURNING epoch, attempt, agent"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +63,7 @@ class Claim:
     worker: str
     attempt: int
     lease_end: datetime
+    agent: str
     lost: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def read_session(self) -> Session:
@@ -72,6 +88,8 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
     :returns: None if it is neither, if another worker was first, or if the session is locked.
     """
     now = now or timezone.now()
+    if connection.vendor == "postgresql" and (claimed := _take(session_id, worker, now)) is not None:
+        return claimed
     if not Session.objects.claimable(now).filter(pk=session_id).exists():
         return None
     try:
@@ -84,10 +102,24 @@ def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim |
         return None
 
 
+def _take(session_id: UUID, worker: str, now: datetime) -> Claim | None:
+    """Claim a session that is due, by one statement of PostgreSQL; None if it is not, or if it is locked."""
+    lease_end = _lease_end(now)
+    given: list[Any] = [Status.RUNNING.value, worker, lease_end, now, session_id, Status.QUEUED.value, now]
+    with connection.cursor() as cursor:
+        cursor.execute(_TAKE, given)
+        taken = cursor.fetchone()
+    if taken is None:
+        return None
+    epoch, attempt, agent = taken
+    session_changed(session_id)
+    return Claim(session_id, epoch, worker, attempt, lease_end, agent)
+
+
 def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     # By the rules of the sweep: stop requests and the limit of attempts apply here too.
     recover(Session.objects.lost(now).filter(pk=session_id), now)
-    before = Session.objects.due(now).filter(pk=session_id).values("epoch", "attempt").first()
+    before = Session.objects.due(now).filter(pk=session_id).values("epoch", "attempt", "agent").first()
     if before is None:
         return None
     epoch, attempt = before["epoch"] + 1, before["attempt"] + 1
@@ -109,7 +141,7 @@ def _claim(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     if not won:
         return None
     session_changed(session_id)
-    return Claim(session_id, epoch, worker, attempt, lease_end)
+    return Claim(session_id, epoch, worker, attempt, lease_end, before["agent"])
 
 
 def renew(claims: Iterable[Claim], now: datetime | None = None) -> set[Claim]:

@@ -113,7 +113,7 @@ def fence_and_write(
     everything or nothing: each part writes only beside the row that the fence returns, and the fence returns none where
     something that is to be updated is not there.
     """
-    database = connections[DEFAULT_DB_ALIAS]
+    database: Any = connections[DEFAULT_DB_ALIAS]  # that of `agentstate.postgresql`
     inserts = tuple([(model, names, len(rows)) for model, names, rows in writes.inserts])
     updates = tuple([change.shape() for change in writes.updates])
     kind = (expected.position is not None, expected.undisturbed, expected.all_read)
@@ -127,7 +127,7 @@ def fence_and_write(
         parameters += [value for row in rows for value in row.values()]
     for change in writes.updates:
         parameters += (*change.values.values(), *change.where.values())
-    with database.cursor() as cursor:
+    with database.prepared_cursor() as cursor:
         cursor.execute(sql, converted(converters, parameters, database))
         row = cursor.fetchone()
     return None if row is None else _fence_of(row)
@@ -138,11 +138,6 @@ def _fence_of(row: tuple[Any, ...]) -> Fence:
     if isinstance(breakpoints, str):
         breakpoints = json.loads(breakpoints)
     return Fence(position, stop_request, unread, line, breakpoints or ())
-
-
-def is_one_statement() -> bool:
-    """Whether the database takes a commit as one statement (`fence_and_write`)."""
-    return connection.vendor == "postgresql"
 
 
 def insert(model: type[Model], rows: list[Values]) -> None:

@@ -69,12 +69,11 @@ def drive(
 
 def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> str:
     try:
-        agent_key = Session.objects.values_list("agent", flat=True).get(pk=claim.session_id)
-        durable = load(agent_key)
+        durable = load(claim.agent)
     except AgentError as error:
         why = f"{error} Then resume the session."
         calls = journal.load().calls
-        journal.end_run(doubts.in_doubt(calls, may_run_again(agent_key), also=why) or AgentChanged(why))
+        journal.end_run(doubts.in_doubt(calls, may_run_again(claim.agent), also=why) or AgentChanged(why))
         return "waiting"
     until = time.monotonic() + slice_seconds
 
