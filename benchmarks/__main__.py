@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks import results, rows, store
 from benchmarks.children import say
+from benchmarks.contenders import plain_ms
 from benchmarks.parts import PARTS
 from benchmarks.sizes import SMALLEST, Sizes
 
@@ -42,15 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(key: str, sizes: Sizes, folder: Path) -> rows.Record:
-    load, begun, at = os.getloadavg()[0], time.monotonic(), rows.now()
-    part = PARTS[key]
+    load, at, plain = os.getloadavg()[0], rows.now(), plain_ms()
+    part, begun = PARTS[key], time.monotonic()
     measured = part.measure(sizes, *(store.read(needed, folder) for needed in part.needs))
+    minutes = (time.monotonic() - begun) / 60
     return rows.Record(
         part=key,
         at=at,
         machine=rows.machine(),
         load=load,
-        minutes=(time.monotonic() - begun) / 60,
+        plain_ms=(plain, plain_ms()),
+        minutes=minutes,
         sizes=asdict(sizes),
         versions={**rows.own_versions(), **measured.versions},
         measured=measured,

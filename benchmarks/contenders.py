@@ -13,6 +13,7 @@ from benchmarks.children import ask
 from benchmarks.rivals import environment
 from tools.services import Postgres
 
+PLAIN_STEPS = 1000
 RIVAL_PACKAGES = ("langgraph", "dbos")
 
 
@@ -89,6 +90,12 @@ def run(contender: Contender, steps: int, postgres: Postgres | None) -> Run:
         stored=report["bytes"],
         operations=report["milliseconds"],
     )
+
+
+def plain_ms() -> float:
+    """The milliseconds of CPU that a step of the plain agent takes now: how fast this machine is at present."""
+    plain = next(contender for contender in CONTENDERS if contender.key == "bare")
+    return run(plain, PLAIN_STEPS, None).cpu
 
 
 def ask_contender(contender: Contender, steps: int, url: str, *options: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks.children import say
 from benchmarks.contenders import CONTENDERS, Contender, Run, rival_versions, run
 from benchmarks.results import spread
-from benchmarks.rows import Chart, Measured, Row, Table, compared
+from benchmarks.rows import PLAIN_MS, Chart, Measured, Row, Table, compared
 from benchmarks.sizes import Sizes
 from tools.services import Postgres, running_postgres
 
@@ -90,6 +90,11 @@ def _rows_of(database: str, steps: int, own: Sequence[Run], runs: Runs) -> Itera
     # Of few steps the first ones, which warm up, are too large a part.
     cpu = CPU_GOAL if steps >= 1000 else None
     yield Row(f"{where}: CPU of a step", tuple(run.cpu for run in own), "ms", cpu)
+    if plain := runs.get((steps, "bare")):
+        # The goal in milliseconds was set where the plain agent takes `rows.PLAIN_MS`.
+        goal = CPU_GOAL / PLAIN_MS if steps >= 1000 else None
+        mine, theirs = ([run.cpu for run in each] for each in (own, plain))
+        yield compared(f"{where}: CPU of a step", mine, theirs, "ms", rival=TITLES["bare"], goal=goal)
     stored = BYTES_GOAL if steps == 1000 else None
     yield Row(f"{where}: stored for a step", tuple(run.stored for run in own), "bytes", stored)
     for operation, by_steps in OPERATION_GOALS.items():

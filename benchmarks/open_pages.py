@@ -1,6 +1,6 @@
 """Pages of sessions that are open, as a browser has them: each asks again as often as it says itself.
 
-A page that may listen for news does: it asks when it is told, and by itself only every tenth second, like `desk.js`.
+A page that may listen for news does: it asks when it is told, and by itself only every half minute, like `desk.js`.
 """
 
 import heapq
@@ -23,7 +23,7 @@ CLIENTS = 16
 POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds>\d+)s')
 STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
 # How often a page that listens asks all the same.
-SLOWLY = 10.0
+SLOWLY = 30.0
 # The beginning of each result of `benchmarks.workload`.
 RESULT = re.compile(r"\b(\d{8}) The policy")
 

@@ -10,6 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+# The CPU of a step of the plain agent on the machine on which the goals in milliseconds, seconds and cores were set.
+PLAIN_MS = 0.25
+_OF_SPEED = ("ms", "s", "cores")
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -35,6 +39,15 @@ class Row:
             return None
         value = statistics.median(self.ratios if self.rival else self.rounds)
         return value >= self.goal if self.at_least else value <= self.goal
+
+    def scaled(self, plain_ms: float) -> float | None:
+        """The median on the machine of the goals, if all of it were CPU; None where the goal is not one of speed.
+
+        :param plain_ms: The CPU that a step of the plain agent took where and when this was measured.
+        """
+        if self.goal is None or self.rival or self.unit not in _OF_SPEED:
+            return None
+        return statistics.median(self.rounds) * PLAIN_MS / plain_ms
 
 
 def compared(
@@ -85,12 +98,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was measured, with the circumstances."""
+    """What was measured, with the circumstances.
+
+    plain_ms: the CPU of a step of the plain agent, before and after.
+    """
 
     part: str
     at: str
     machine: str
     load: float
+    plain_ms: tuple[float, float]
     minutes: float
     sizes: dict[str, Any]
     versions: dict[str, str]
@@ -111,7 +128,8 @@ class Record:
             for table in measured.pop("tables")
         ]
         charts = [Chart(**chart) for chart in measured.pop("charts")]
-        return cls(**{**values, "measured": Measured(rows, tables, charts, **measured)})
+        plain_ms = tuple(values["plain_ms"])
+        return cls(**{**values, "plain_ms": plain_ms, "measured": Measured(rows, tables, charts, **measured)})
 
 
 def machine() -> str:

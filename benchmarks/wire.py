@@ -17,6 +17,8 @@ from tools.services import free_port
 _FRAME = ("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "SET", "RESET")
 _WRITES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _WRITING_EXPRESSION = re.compile(rb"WITH \w+ AS \((INSERT|UPDATE|DELETE)\b")
+# A message that prepares such a statement and names it; it is executed later, by its name.
+_PREPARED = re.compile(rb"P.{4}(\w+)\0WITH \w+ AS \((?:INSERT|UPDATE|DELETE)\b", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class _Connection:
         self._client, self._server, self._counts = client, server, counts
         self._waits = False
         self._has_written = False
+        # The names of prepared statements that write, as they are named when they are executed.
+        self._writing: set[bytes] = set()
         for end in (client, server):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -76,7 +80,11 @@ class _Connection:
         with suppress(OSError):
             while data := self._client.recv(1 << 16):
                 # The answer to a statement with common table expressions does not say that they write.
-                self._has_written |= bool(_WRITING_EXPRESSION.search(data))
+                if prepared := _PREPARED.findall(data):
+                    self._writing |= {b"\0" + name + b"\0" for name in prepared}
+                else:
+                    executed = any(name in data for name in self._writing)
+                    self._has_written |= executed or bool(_WRITING_EXPRESSION.search(data))
                 if not self._waits:
                     self._waits = True
                     self._counts.add("round_trips")

@@ -24,6 +24,7 @@ def record(part: str, *rows: Row, **measured) -> Record:
         "2026-11-22 08:00 UTC",
         "a machine",
         0.5,
+        (0.4, 0.6),
         2.0,
         sizes,
         {"Python": "3"},
@@ -51,18 +52,18 @@ def test_the_page_has_a_row_for_each_figure_with_its_goal_its_ratio_and_whether_
     assert "Not measured yet: Part two.\n" in page
     assert (
         "Measured at 2026-11-22 08:00 UTC, in 2.0 minutes, on a machine; at the beginning the load was 0.5."
-        in page
+        " A step of the plain agent took 0.40 ms of CPU before this part and 0.60 after it." in page
     )
-    assert "| a step | 2 (1 to 3) ms |  | at most 2 ms | holds |" in page
-    assert "| a start | 9 s |  | at most 5 s | **does not hold** |" in page
+    assert "| a step | 2 (1 to 3) ms | 1 ms |  | at most 2 ms | holds |" in page
+    assert "| a start | 9 s | 4.5 s |  | at most 5 s | **does not hold** |" in page
     assert (
-        "| a load | 5 (4 to 6) ms | 0.625 (0.5 to 0.75) of DBOS | at most 0.6 times | **does not hold** |"
+        "| a load | 5 (4 to 6) ms |  | 0.625 (0.5 to 0.75) of DBOS | at most 0.6 times | **does not hold** |"
         in page
     )
-    assert "| faster | 2 ms | 5 of LangGraph | at least 6 times | **does not hold** |" not in page.replace(
+    assert "| faster | 2 ms |  | 5 of LangGraph | at least 6 times | **does not hold** |" not in page.replace(
         "**", "*"
     )
-    assert "| shown | 1,234 bytes |  |  |  |" in page
+    assert "| shown | 1,234 bytes |  |  |  |  |" in page
     assert "![A <chart>](one.svg)" in page
     assert "| name | ms |\n|---|---|\n| a | 1 |" in page
     assert "<title>A &lt;chart&gt;</title>" in (tmp_path / "one.svg").read_text()

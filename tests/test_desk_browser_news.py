@@ -77,7 +77,7 @@ def test_a_page_that_is_told_shows_a_step_without_polling_for_it(
     without_timers(page)
     page.goto(f"/sessions/{session.pk}/{tab}")
     live = "live" if not tab else "conversation"
-    # It asks once when the stream opens, and then only every tenth second.
+    # It asks once when the stream opens, and then only every half minute.
     wait_until(page, lambda: asked.of("news") == 1 and asked.of(live) == 1)
     pass_seconds(page, 5)
     assert asked.of(live) == 1

@@ -170,7 +170,7 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(27):
+        with django_assert_num_queries(25):
             ask(desk, address)
 
 

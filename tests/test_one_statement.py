@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from django.db import DataError, connection
 from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import CallEnd, NewCall
 from agentstate.names import CallState
 from benchmarks.wire import counting
 from sessions_app.models import Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
+from sessions_app.runtime import leases
 from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.journal import OrmJournal
 from tests.adapters import OrmAdapter
@@ -121,15 +124,20 @@ def test_a_step_is_two_commits_of_one_round_trip_each(
     with counting(own_database) as (url, counts), connected(url):
         journal = begun(session)
         transactions.clear()
-        for step in range(1, 4):
+        sent = []
+        for step in range(1, 10):
             before = (counts.round_trips, counts.commits)
             answer = journal.reply(
                 reply("Paying", calls=(pay(step),), start_calls=True),
                 checkpoint("step", f"said {step}", step=step),
             )
             journal.finish_call(answer.calls[0].position, done("paid"))
-            assert (counts.round_trips - before[0], counts.commits - before[1]) == (2, 2)
-    assert statuses(session) == ["done"] * 3
+            sent.append((counts.round_trips - before[0], counts.commits - before[1]))
+    # Between them each of the two statements is planned, which is one round trip more, once.
+    assert (sent[:3], sent[6:]) == ([(2, 2)] * 3, [(2, 2)] * 3)
+    assert [commits for _, commits in sent] == [2] * 9
+    assert sum(round_trips for round_trips, _ in sent) == 9 * 2 + 2
+    assert statuses(session) == ["done"] * 9
     assert transactions == []
 
 
@@ -251,3 +259,71 @@ def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_th
         journal.reply(reply("Hello"))
     assert rows(session) == before
     assert journal.reply(reply("Hello")).positions
+
+
+def planned_statements() -> list[tuple[str, int]]:
+    """The commits of a reply that the server has planned for this connection, each with how often it was executed."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, generic_plans + custom_plans FROM pg_prepared_statements"
+            " WHERE statement LIKE 'WITH fence%%INSERT INTO \"sessions_app_modelcall\"%%'",
+            [],
+        )
+        return list(cursor.fetchall())
+
+
+def test_the_server_parses_the_commit_of_a_reply_once_for_a_connection_whatever_its_numbers() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    Session.objects.filter(pk=session.pk).update(position=32_750)
+    for tokens in (0, 5, 40_000, 3_000_000, 7, 8, 90_000, 1, 2, 3):
+        journal.reply(reply("Hello", prompt_tokens=tokens))
+    [(_, executed)] = planned_statements()
+    assert executed >= 6
+    stored = ModelCall.objects.filter(branch__session_id=session.pk).order_by("position")
+    assert [*stored.values_list("prompt_tokens", flat=True)][2:4] == [40_000, 3_000_000]
+
+
+def test_a_column_that_an_upgrade_adds_does_not_stop_a_run_whose_commits_are_planned() -> None:
+    session = OrmAdapter()
+    journal = begun(session)
+    for _ in range(10):
+        journal.reply(reply("Hello"))
+    assert planned_statements()
+    with connection.cursor() as cursor:
+        for table in ("sessions_app_session", "sessions_app_modelcall"):
+            cursor.execute(f"ALTER TABLE {table} ADD COLUMN added integer DEFAULT 1")
+    try:
+        assert journal.reply(reply("Hello")).positions
+    finally:
+        with connection.cursor() as cursor:
+            for table in ("sessions_app_session", "sessions_app_modelcall"):
+                cursor.execute(f"ALTER TABLE {table} DROP COLUMN added")
+    assert journal.reply(reply("Hello")).positions
+    assert ModelCall.objects.filter(branch__session_id=session.pk).count() == 12
+
+
+def test_a_due_session_is_claimed_by_one_statement_and_once() -> None:
+    session = OrmAdapter()
+    now = timezone.now()
+    Session.objects.filter(pk=session.pk).update(status="queued", next_run_at=now)
+    with CaptureQueriesContext(connection) as sent:
+        claim = leases.claim(session.pk, "host:1", now)
+    assert len(sent) == 1
+    row = session.fresh()
+    assert claim is not None
+    assert (claim.epoch, claim.attempt, claim.agent, claim.lease_end) == (
+        1,
+        1,
+        "contract",
+        row.lease_expires_at,
+    )
+    assert (row.status, row.worker, row.epoch, row.attempt, row.next_run_at) == (
+        "running",
+        "host:1",
+        1,
+        1,
+        None,
+    )
+    assert leases.claim(session.pk, "host:2", now) is None
+    assert session.fresh().worker == "host:1"

@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
+from django.utils.functional import SimpleLazyObject
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
@@ -109,13 +110,13 @@ def render_page(
 
 
 def _bar(request: HttpRequest) -> dict[str, Any]:
-    """What the bar at the top of every page shows. Two or three queries."""
+    """What the bar at the top of every page shows. Two or three queries, which a page without the bar does not make."""
     if not request.user.is_authenticated:
         return {}
     now = timezone.now()
     return {
-        "waiting_for_people": inbox.total(inbox.counts(now).values()),
-        "no_worker": workers.no_worker_for_due_sessions(now),
+        "waiting_for_people": SimpleLazyObject(lambda: inbox.total(inbox.counts(now).values())),
+        "no_worker": SimpleLazyObject(lambda: workers.no_worker_for_due_sessions(now)),
     }
 
 

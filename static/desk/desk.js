@@ -93,11 +93,11 @@
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
   // often. Without a stream, or once it breaks off, the page polls as it would otherwise, and listens again later.
-  const SLOWLY = 9500, LATER = 30000, SETTLED = 60;
+  const STALLED = 9500, SLOWLY = 29500, LATER = 30000, SETTLED = 60;
   let stream = null, listens = false, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
   const listener = () => $("[data-news]");
   function ask() {
-    if (asking && Date.now() - askedAt < SLOWLY) again = true;
+    if (asking && Date.now() - askedAt < STALLED) again = true;
     else if (listener()) htmx.trigger(listener(), "network");
   }
   function deafen() {
