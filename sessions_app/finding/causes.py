@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import EmptyResultSet
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
-from sessions_app.finding.counting import MOST, Count, Sql
+from sessions_app.finding.counting import MOST, NO_ROWS, Count, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200
 _TABLE = Session._meta.db_table
-_EMPTY = "SELECT 1 WHERE 1 = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,6 @@ def read_causes(where: Q | None = None, *, changed: bool = False, limit: int = M
     ]
 
 
-def as_sql(rows: QuerySet[Any, Any]) -> Sql:
-    """The query as a part of another."""
-    try:
-        sql, values = rows.query.sql_with_params()
-    except EmptyResultSet:
-        return _EMPTY, ()
-    return sql, tuple(values)
-
-
 def causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:
     """Selects the columns for each key of a cause: the index is searched for the next key, members are skipped.
 
@@ -76,7 +65,7 @@ def causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> S
     values: tuple[Any, ...] = ()
     if where:
         sessions, values = as_sql(Session.objects.filter(where).order_by().values("pk"))
-        failed = "1 = 0" if sessions == _EMPTY else f"{failed} AND s.id IN ({sessions})"
+        failed = "1 = 0" if sessions == NO_ROWS else f"{failed} AND s.id IN ({sessions})"
     if not changed:
         any_member = (
             f"SELECT s.waiting_for FROM {_TABLE} s WHERE s.failure = causes.failure AND {failed} LIMIT 1"

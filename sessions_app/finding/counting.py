@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection
 from django.db.models import IntegerField, QuerySet, Subquery
 
 MOST = 99
 # A SELECT and its parameters.
 Sql = tuple[str, tuple[Any, ...]]
+NO_ROWS = "SELECT 1 WHERE 1 = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,25 @@ def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
     return Count.of(rows.order_by().values("pk")[: most + 1].count(), most)
 
 
+def as_sql(rows: QuerySet[Any, Any]) -> Sql:
+    """The query as a part of another."""
+    try:
+        sql, values = rows.query.sql_with_params()
+    except EmptyResultSet:
+        return NO_ROWS, ()
+    return sql, tuple(values)
+
+
+def to_count(rows: QuerySet[Any, Any]) -> Sql:
+    """The rows for `count_each`."""
+    return as_sql(rows.order_by().values("pk")[: MOST + 1])
+
+
 def count_each(selects: Sequence[Sql]) -> list[Count]:
-    """How many rows each SELECT gives, which ends by itself at one more than `MOST`. One query for all of them."""
+    """How many rows each SELECT gives, which ends by itself at one more than `MOST`, as those of `to_count` do.
+
+    One query for all of them.
+    """
     if not selects:
         return []
     parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608 - selects of our own

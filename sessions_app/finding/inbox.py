@@ -16,8 +16,8 @@ from django.db.models import F, Q, QuerySet
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
-from sessions_app.finding.causes import Cause, as_sql, causes_sql
-from sessions_app.finding.counting import MOST, Count, Sql, count_each
+from sessions_app.finding.causes import Cause, causes_sql
+from sessions_app.finding.counting import MOST, Count, Sql, count_each, to_count
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -88,14 +88,14 @@ def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, C
     """
     if tool:
         rows = _rows(now, where, tool)
-        selects = [as_sql(rows[kind].order_by().values("pk")[: MOST + 1]) for kind in OF_TOOLS]
+        selects = [to_count(rows[kind]) for kind in OF_TOOLS]
         return dict(zip(OF_TOOLS, count_each(selects), strict=True))
     return dict(zip(KINDS, count_each(counted_lines(now, where)), strict=True))
 
 
 def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
     """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
-    selects = [as_sql(rows.order_by().values("pk")[: MOST + 1]) for rows in _rows(now, where).values()]
+    selects = [to_count(rows) for rows in _rows(now, where).values()]
     for kind in BY_CAUSE:
         selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
     return selects

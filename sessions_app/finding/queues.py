@@ -12,8 +12,7 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.causes import as_sql
-from sessions_app.finding.counting import MOST, Count, count_each
+from sessions_app.finding.counting import Count, count_each, to_count
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -74,7 +73,7 @@ class QueueCount:
 
 def counts(now: datetime, where: Q | None = None) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query."""
-    selects = [as_sql(select(queue.key, now, where).order_by().values("pk")[: MOST + 1]) for queue in QUEUES]
+    selects = [to_count(select(queue.key, now, where)) for queue in QUEUES]
     return [QueueCount(queue, number) for queue, number in zip(QUEUES, count_each(selects), strict=True)]
 
 

@@ -9,8 +9,7 @@ from django.db.models import Q
 from django.http import QueryDict
 
 from sessions_app.finding import inbox, queues
-from sessions_app.finding.causes import as_sql
-from sessions_app.finding.counting import MOST, Count, Sql, count_each
+from sessions_app.finding.counting import Count, Sql, count_each, to_count
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import SavedView
 
@@ -49,4 +48,4 @@ def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
     queue = parameters.get("queue", "all") if parameters else queues.ATTENTION.key
     if queue == queues.ATTENTION.key:
         return inbox.counted_lines(now, where or None)
-    return [as_sql(queues.select(queue, now, where).order_by().values("pk")[: MOST + 1])]
+    return [to_count(queues.select(queue, now, where))]

@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 
 from agentstate.durable.policy import EffectScope
 from agentstate.durable.records import EarlierEffects
-from sessions_app.models import Approval, Branch, CallStatus, RegisteredAgent, ToolCall
+from sessions_app.models import Approval, Branch, CallStatus, ToolCall, policies_of
 
 Json = Any
 
@@ -95,7 +95,7 @@ def follows_an_effect(approval: Approval) -> bool:
     if approval.repeats_id is not None or approval.earlier:
         return True
     call = approval.call
-    policy = policy_of(approval.session.registered_agent, call.tool)
+    policy = policies_of(approval.session.registered_agent).get(call.tool, {})
     earlier = shown_effects(call.branch, call.tool, before=call.position).values_list("arguments", "sent")
     return any(
         is_same_effect(policy, requested if sent is None else sent, approval.arguments)
@@ -109,14 +109,6 @@ def is_same_effect(policy: Mapping[str, Any], effect: Mapping[str, Json], call: 
         return False
     scope = EffectScope(identity=tuple(policy.get("identity") or ()))
     return scope.covers(effect, call)
-
-
-def policy_of(agent: RegisteredAgent | None, tool: str) -> Mapping[str, Any]:
-    """As the agent's workers published it; empty for none."""
-    published: Mapping[str, Any] = next(
-        (row for row in (agent.tools if agent else []) if row.get("name") == tool), {}
-    )
-    return published.get("policy") or {}
 
 
 def _not_shown_by(branch: Branch, line: UUID | None) -> Q:

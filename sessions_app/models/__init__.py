@@ -4,7 +4,7 @@ Rows (messages, model calls, tool calls, checkpoints, events) carry a ``position
 counter. They are inserted once; only a tool call is updated, while it runs, and never after it ended.
 """
 
-from sessions_app.models.agent import AgentDefinition, LossyResult, RegisteredAgent
+from sessions_app.models.agent import AgentDefinition, LossyResult, RegisteredAgent, policies_of
 from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
@@ -66,6 +66,7 @@ __all__ = [
     "WaitingFor",
     "Worker",
     "insert_events",
+    "policies_of",
     "record_event",
     "record_next_event",
     "resting_fields",

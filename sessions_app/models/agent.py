@@ -3,6 +3,8 @@
 A web process never imports an agent's code (or Haystack): what the desk knows of an agent is this row.
 """
 
+from typing import Any
+
 from django.db import models
 from django.utils import timezone
 
@@ -40,6 +42,11 @@ class RegisteredAgent(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+def policies_of(agent: RegisteredAgent | None) -> dict[str, dict[str, Any]]:
+    """The policy of each tool by its name, as the agent's workers published it; {} for a tool without one."""
+    return {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
 
 
 class AgentDefinition(models.Model):

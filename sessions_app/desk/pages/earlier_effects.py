@@ -18,7 +18,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import excerpts
 from sessions_app.desk.pages.summary import CallSummary, style_of_result, summary_of
 from sessions_app.history import effects
-from sessions_app.models import Approval, CallStatus, Session, ToolCall
+from sessions_app.models import Approval, CallStatus, Session, ToolCall, policies_of
 
 SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
@@ -109,7 +109,7 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
     def earlier(request: Request) -> Earlier:
         key = request.approval.pk
         shown = effect_list(request, visible[key], _count_visible(request, visible[key]))
-        policy = effects.policy_of(request.session.registered_agent, request.call.tool)
+        policy = policies_of(request.session.registered_agent).get(request.call.tool, {})
         return Earlier(
             discarded=effect_list(request, discarded[key], len(discarded[key])),
             shown=shown,

@@ -14,8 +14,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.arguments import LONGEST_IN_SENTENCE, defaults_of, label, with_hidden_defaults
 from sessions_app.desk.pages.excerpts import Style
 from sessions_app.desk.pages.formats import by_formats, formatted
-from sessions_app.history.effects import policy_of
-from sessions_app.models import RegisteredAgent, ToolCall
+from sessions_app.models import RegisteredAgent, ToolCall, policies_of
 from sessions_app.wording import Show, shorten
 
 _LONGEST_FACTS = 160
@@ -88,8 +87,7 @@ def summary_of(agent: RegisteredAgent | None, call: ToolCall, mask: Mask) -> Cal
 
 def formats_of(agent: RegisteredAgent | None, tool: str) -> Show:
     """How the arguments of the tool are shown, by the policy that the agent's workers published."""
-    policy: Mapping[str, Any] = policy_of(agent, tool)
-    return by_formats(policy.get("formats") or {})
+    return by_formats(policies_of(agent).get(tool, {}).get("formats") or {})
 
 
 def changes_of(agent: RegisteredAgent | None, call: ToolCall) -> str:

@@ -1,6 +1,5 @@
 """What will happen: what an action reuses, runs again, leaves in doubt, and which effects it cannot undo."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from sessions_app.models import (
     ModelCall,
     Session,
     ToolCall,
+    policies_of,
 )
 from sessions_app.wording import count
 
@@ -73,7 +73,7 @@ def of_resume(context: SessionContext) -> Consequences:
     if step_to_begin_again(context.session_row) is not None:
         consequences.begins_again = True
         return consequences
-    policies = _policies(context.session)
+    policies = policies_of(context.session.registered_agent)
     replies = ModelCall.objects.visible_on(branch, after=start).filter(error="", side_replies__isnull=True)
     consequences.reply_kept = replies.exists()
     calls = ToolCall.objects.visible_on(branch, after=start).select_related("approval")
@@ -139,7 +139,8 @@ def effects_among(calls: QuerySet[ToolCall], session: Session) -> QuerySet[ToolC
 
     So does a call that stored something in the long-term memory.
     """
-    idempotent = [tool for tool, policy in _policies(session).items() if policy.get("idempotent")]
+    policies = policies_of(session.registered_agent)
+    idempotent = [tool for tool, policy in policies.items() if policy.get("idempotent")]
     remembered = Exists(MemoryEntry.objects.filter(call=OuterRef("pk")))
     return calls.filter(TOOK_EFFECT).filter(~Q(tool__in=idempotent) | remembered)
 
@@ -161,9 +162,3 @@ def _show_effects(context: SessionContext, consequences: Consequences, effects: 
     if len(consequences.effects) > SHOWN:
         consequences.more = effects.count() - SHOWN
         consequences.effects = consequences.effects[:SHOWN]
-
-
-def _policies(session: Session) -> Mapping[str, Mapping[str, Any]]:
-    """The policies of the session's agent by tool, as its workers published them. One query, if it is not loaded."""
-    agent = session.registered_agent
-    return {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}

@@ -30,6 +30,7 @@ from sessions_app.models import (
     Status,
     ToolCall,
     WaitingFor,
+    policies_of,
 )
 from sessions_app.wording import age, duration
 
@@ -186,8 +187,7 @@ def same_call(facts: _Facts) -> Iterator[Hint]:
 
 def missing_policy(facts: _Facts) -> Iterator[Hint]:
     """A call needed approval for its arguments alone: the tool's policy does not say what repeating a call does."""
-    agent = facts.agent
-    policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
+    policies = policies_of(facts.agent)
     repeated: dict[str, ToolCall] = {}
     for call in facts.calls:
         approval = getattr(call, "approval", None)
@@ -205,8 +205,7 @@ def missing_policy(facts: _Facts) -> Iterator[Hint]:
 def slow_call(facts: _Facts) -> Iterator[Hint]:
     if facts.session.status != Status.RUNNING:
         return
-    agent = facts.agent
-    policies = {tool["name"]: tool.get("policy") or {} for tool in (agent.tools if agent else [])}
+    policies = policies_of(facts.agent)
     for call in facts.open_calls:
         if call.status != CallStatus.STARTED or call.started_at is None:
             continue
