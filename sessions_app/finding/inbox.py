@@ -24,7 +24,8 @@ APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed"
 BY_CAUSE = (FAILED, CHANGED)
 # The kinds whose lines are calls, and so of one tool each.
 OF_TOOLS = (APPROVAL, DOUBT)
-PAGE = 50
+# An approval is a whole form, so a page costs more than that of another list.
+PAGE = 25
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
 

@@ -6,13 +6,15 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline import page_bounds
 from sessions_app.history.export import session_json
 
+PAGE = 100
+
 
 def read_page(context: SessionContext, *, before: int | None = None) -> dict[str, Any]:
-    """`session_json` for the rows of one page of the timeline, without big results. At most eight queries.
+    """`session_json` for the rows of `PAGE` steps, without big results. At most eight queries.
 
     ``earlier`` is the ``before`` of the page before it, None on the first.
     """
-    bounds = page_bounds(context.branch, before=before)
+    bounds = page_bounds(context.branch, before=before, limit=PAGE)
     payload = session_json(
         context.session_row, mask=context.mask, after=bounds.after, upto=bounds.upto, big_results=False
     )
