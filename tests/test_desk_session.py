@@ -226,16 +226,16 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
 
 
 @pytest.mark.slow
-def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
+def test_the_newest_forty_steps_are_shown_and_earlier_ones_on_demand(desk):
     history = builders.asked()
-    for number in range(230):
+    for number in range(92):
         history.lookup(f"POL-{number}")
     newest = shown(history.session)
-    assert [step.number for step in steps_of(newest)] == list(range(132, 232))
+    assert [step.number for step in steps_of(newest)] == list(range(54, 94))
     before = shown(history.session, before=newest.earlier)
-    assert [step.number for step in steps_of(before)] == list(range(32, 132))
+    assert [step.number for step in steps_of(before)] == list(range(14, 54))
     first = shown(history.session, before=before.earlier)
-    assert [step.number for step in steps_of(first)] == list(range(1, 32))
+    assert [step.number for step in steps_of(first)] == list(range(1, 14))
     assert first.earlier is None
     # Nothing is lost or shown twice where pages meet.
     positions = [
@@ -253,8 +253,8 @@ def test_the_newest_hundred_steps_are_shown_and_earlier_ones_on_demand(desk):
     text = answer.content.decode()
     assert "<html" not in text
     assert f"before={before.earlier}" in text
-    assert "Step 131<" in text
-    assert "Step 132<" not in text
+    assert "Step 53<" in text
+    assert "Step 54<" not in text
 
 
 def test_the_part_of_earlier_steps_answers_for_a_call_in_doubt(desk):
