@@ -1,1 +1,1 @@
-"""The database engine for PostgreSQL: Django's, with a pool of connections for each process, and prepared statements."""
+"""The database engine for PostgreSQL: Django's, with a pool of connections for a process, and prepared statements."""
