@@ -44,7 +44,7 @@ class PooledConnection(psycopg.Connection[Any]):
     returned_at = float("-inf")
 
 
-class PreparedCursor(base.CursorMixin, psycopg.RawCursor[Any]):
+class PreparedCursor(psycopg.RawCursor[Any]):
     """Takes statements with ``%s`` as Django does, which hold no other percent sign, and sends their values separately.
 
     It is a raw cursor because psycopg's other cursors parse a long statement again each time it is executed.

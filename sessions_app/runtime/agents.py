@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agentstate.durable.registry import AgentError, AgentModuleMissing, Registration, registry
-from sessions_app.models import AgentDefinition, RegisteredAgent, Session
+from sessions_app.models import AgentDefinition, RegisteredAgent, Session, policies_of
 
 if TYPE_CHECKING:
     from agentstate.durable.agent import Description, WrappedAgent
@@ -101,8 +101,7 @@ def may_run_again(key: str) -> Callable[[str], bool]:
     try:
         registration = registry.get(key)
     except AgentError:
-        published = RegisteredAgent.objects.filter(key=key).values_list("tools", flat=True).first() or []
-        policies = {tool["name"]: tool.get("policy") or {} for tool in published}
+        policies = policies_of(RegisteredAgent.objects.filter(key=key).first())
         return lambda tool: tool not in policies or bool(policies[tool].get("idempotent"))
     return lambda tool: registration.policy(tool).idempotent
 

@@ -5,9 +5,9 @@ old one changes nothing. The lease only says when another worker may take the se
 each heartbeat, and a late renewal is valid as long as no other worker has claimed the session.
 
 A claim or a renewal is one conditional UPDATE whose row count, or the row that it returns, says who was first. No lock
-outlasts a transaction. A
-process that stops in the middle of a commit may lock the row for long: nothing here waits for that. What is locked is
-left to the next wake-up or the next heartbeat. `now` can be given everywhere, so that no test has to wait.
+outlasts a transaction. A process that stops in the middle of a commit may lock the row for long: nothing here waits for
+that. What is locked is left to the next wake-up or the next heartbeat. `now` can be given everywhere, so that no test
+has to wait.
 """
 
 import logging
