@@ -36,10 +36,10 @@ def measure(sizes: Sizes) -> Measured:
     """On a new database of so many sessions; commits do not wait for the disk, since pages only read."""
     with running_postgres() as postgres:
         env = environment(DATABASE_URL=postgres.new_database(), SECRET_KEY="only for benchmarks")
-        size = ("--sessions", str(sizes.sessions), "--steps", str(sizes.longest))
-        for command in (("migrate", "-v0"), ("agent", "synth", *size), ("rebuild_search",)):
-            say(f"manage.py {' '.join(command)}")
-            subprocess.run((*MANAGE, *command), cwd=ROOT, env=env, check=True, stdout=sys.stderr)
+        half = sizes.sessions // 2
+        _manage(env, ("migrate", "-v0"))
+        _manage(env, _synth(1, sizes.sessions - half, sizes.longest), _synth(2, half, 0))
+        _manage(env, ("rebuild_search",))
         say("every page")
         options = ("--rounds", str(sizes.rounds), "--requests", str(sizes.requests))
         report = ask("benchmarks.pages", *options, env=env)
@@ -48,6 +48,24 @@ def measure(sizes: Sizes) -> Measured:
     lines = tuple(tuple(line) for line in report["lines"])
     rows = [Row(name, tuple(highs), "ms", goal) for name, goal, highs in report["highs"]]
     return Measured(rows, [Table(f"Pages on a database of {tables}", head, lines)], facts=report["rows"])
+
+
+def _synth(seed: int, sessions: int, longest: int) -> tuple[str, ...]:
+    """The long sessions are in one half only."""
+    sizes = ("--sessions", str(sessions), "--steps", str(longest))
+    return ("agent", "synth", "--add", "--seed", str(seed), *sizes)
+
+
+def _manage(env: dict[str, str], *commands: tuple[str, ...]) -> None:
+    """Run commands at the same time."""
+    for command in commands:
+        say(f"manage.py {' '.join(command)}")
+    running = [
+        subprocess.Popen((*MANAGE, *command), cwd=ROOT, env=env, stdout=sys.stderr) for command in commands
+    ]
+    codes = [process.wait() for process in running]
+    if any(codes):
+        raise SystemExit(f"failed: {commands}")
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class Sizes:
     longest: int = 100_000
     requests: int = 20
     in_flight: tuple[tuple[int, int], ...] = ((1, 150), (4, 500))
-    replies: int = 60
+    replies: int = 40
     starts: int = 100
     open_pages: int = 200
     running: int = 20

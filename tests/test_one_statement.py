@@ -261,11 +261,13 @@ def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_th
     assert journal.reply(reply("Hello")).positions
 
 
-def planned_statements() -> list[tuple[str, int]]:
-    """The commits of a reply that the server has planned for this connection, each with how often it was executed."""
+def planned_statements() -> list[tuple[str, int, int]]:
+    """The commits of a reply that the server has prepared for this connection: the name of each, how often it was
+    executed by the one plan that fits all values, and how often the server made a plan for the values given.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name, generic_plans + custom_plans FROM pg_prepared_statements"
+            "SELECT name, generic_plans, custom_plans FROM pg_prepared_statements"
             " WHERE statement LIKE 'WITH fence%%INSERT INTO \"sessions_app_modelcall\"%%'",
             [],
         )
@@ -278,8 +280,9 @@ def test_the_server_parses_the_commit_of_a_reply_once_for_a_connection_whatever_
     Session.objects.filter(pk=session.pk).update(position=32_750)
     for tokens in (0, 5, 40_000, 3_000_000, 7, 8, 90_000, 1, 2, 3):
         journal.reply(reply("Hello", prompt_tokens=tokens))
-    [(_, executed)] = planned_statements()
+    [(_, executed, planned_again)] = planned_statements()
     assert executed >= 6
+    assert planned_again == 0
     stored = ModelCall.objects.filter(branch__session_id=session.pk).order_by("position")
     assert [*stored.values_list("prompt_tokens", flat=True)][2:4] == [40_000, 3_000_000]
 

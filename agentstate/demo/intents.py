@@ -1,7 +1,7 @@
 """Recognises what a customer wants from the scripted model, by keywords."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from agentstate.demo import scripts
@@ -70,14 +70,23 @@ def scripts_for(request: Request) -> list[Script]:
 
 def small_talk(request: Request) -> str:
     """The answer where no script fits."""
-    able = [ability for tool, ability in ABLE_TO.items() if tool in request.tools]
-    offer = ", ".join(able[:-1]) + (" or " if len(able) > 1 else "") + able[-1] if able else "talk"
+    offer = _offer(request.tools)
     if re.search(r"\b(never mind|forget (it|that))\b", request.latest, re.IGNORECASE):
         return "All right, I leave it at that."
     if re.search(_SMALL_TALK, request.latest, re.IGNORECASE):
         if re.search(r"\b(thanks|thank you|bye|goodbye)\b", request.latest, re.IGNORECASE):
             return "You are welcome. Write again whenever something else comes up."
-        return f"Hello! I can {offer}. What may I do for you?"
+        return greeting(request.tools)
     return (
         f"I am not sure what you mean. I can {offer}; numbers look like CLM-1042 and POL-8801. Which is it?"
     )
+
+
+def greeting(tools: Container[str]) -> str:
+    """The answer to a greeting, of an agent with these tools."""
+    return f"Hello! I can {_offer(tools)}. What may I do for you?"
+
+
+def _offer(tools: Container[str]) -> str:
+    able = [ability for tool, ability in ABLE_TO.items() if tool in tools]
+    return ", ".join(able[:-1]) + (" or " if len(able) > 1 else "") + able[-1] if able else "talk"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentstate.demo import agents, records, tools
+from agentstate.demo import agents, intents, records, tools
 from agentstate.demo.scripts import dollars
 
 POLICIES = tuple(f"POL-{number}" for number in range(8801, 8809))
@@ -63,9 +63,17 @@ class Author:
         self._names = records.names()
 
     def any_story(self) -> Story:
-        """A story of one to four turns with one of the agents."""
-        kind = self.chance.choices((self.claims, self.refund, self.letter, self.research), (80, 8, 8, 4))[0]
-        return kind()
+        """A story of one to four turns with one of the agents; most are short and need no tool."""
+        kinds = (self.greeting, self.claims, self.refund, self.letter, self.research)
+        return self.chance.choices(kinds, (700, 240, 24, 24, 12))[0]()
+
+    def greeting(self) -> Story:
+        """The customer does not say yet what it is about, and the agent asks."""
+        customer = self._customer()
+        hello = self.chance.choice(("Hello", "Good morning", "Good afternoon", "Hi"))
+        wish = self.chance.choice(("Can you help me?", "I have a question.", "Is somebody there?"))
+        turn = Turn(f"{hello}, this is {customer}. {wish}", [], intents.greeting(TOOLS["claims"]))
+        return self._story("claims", turn.asks, [turn], customer=customer)
 
     def claims(self, turns: int = 0) -> Story:
         policy = self._policy()
@@ -152,11 +160,20 @@ class Author:
         return self._story("research", f"Research: {named[0]['title']}", [turn], "research")
 
     def _story(
-        self, agent: str, title: str, turns: list[Turn], *tags: str, state: dict[str, Any] | None = None
+        self,
+        agent: str,
+        title: str,
+        turns: list[Turn],
+        *tags: str,
+        customer: str = "",
+        state: dict[str, Any] | None = None,
     ) -> Story:
         some = self.chance.sample(TAGS, self.chance.choices((0, 1, 2), (60, 30, 10))[0])
-        customer = f"{self.chance.choice(self._names['first'])} {self.chance.choice(self._names['last'])}"
-        return Story(agent, title[:200], customer, turns, tuple(dict.fromkeys([*tags, *some])), state or {})
+        tags = tuple(dict.fromkeys([*tags, *some]))
+        return Story(agent, title[:200], customer or self._customer(), turns, tags, state or {})
+
+    def _customer(self) -> str:
+        return f"{self.chance.choice(self._names['first'])} {self.chance.choice(self._names['last'])}"
 
     def _policy(self) -> str:
         return self.chance.choice(POLICIES)

@@ -35,6 +35,9 @@ RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
 PREPARED_AFTER = 3
 
+# Without it the server plans a prepared statement again for each of its first five executions.
+PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
+
 Key = tuple[str, ...]
 
 
@@ -91,6 +94,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         parameters.pop("connections", None)
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
+        # The last one counts where an option is given twice.
+        parameters["options"] = f"{PLANNED_ONCE} {parameters.get('options', '')}".strip()
         return parameters
 
     def prepared_cursor(self) -> CursorWrapper:

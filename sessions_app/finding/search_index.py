@@ -126,7 +126,8 @@ class _Sqlite:
 class _Postgres:
     """Keys may be committed late, so rows that are not indexed yet are looked for behind the mark, too."""
 
-    batch = 500
+    # Each batch looks through LATE rows behind the mark, so that many small ones would do little else.
+    batch = 2_000
     restarted = """
         SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
         ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'

@@ -24,13 +24,21 @@ def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
     """The function that converts a value as the ORM would; None where none is needed."""
     if isinstance(field, models.ForeignKey):
         return _converter(field.target_field, vendor)
-    if isinstance(field, models.JSONField) and vendor == "sqlite":
-        return _sqlite_json
     if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
         return None
+    if isinstance(field, models.JSONField):
+        return _sqlite_json if vendor == "sqlite" else _postgresql_json()
     if isinstance(field, models.DateTimeField) and vendor == "sqlite":
         return _sqlite_datetime
+    if isinstance(field, models.DateTimeField | models.UUIDField) and vendor == "postgresql":
+        return None
     return field.get_db_prep_save
+
+
+def _postgresql_json() -> Converter:
+    from psycopg.types.json import Jsonb
+
+    return lambda value, to: None if value is None else Jsonb(value, dumps=_json)
 
 
 def _sqlite_json(value: Any, to: BaseDatabaseWrapper) -> str | None:
