@@ -33,6 +33,7 @@ class OpenPage:
     """
     cookie: of the login that has the page open.
     stream: the address at which it listens; "" where none is offered.
+    waiting: the kinds of polls that have not been sent yet: like htmx, a page has one behind the one under way.
     shown: when the page first had the result of each call, by the call's number.
     """
 
@@ -41,6 +42,7 @@ class OpenPage:
     stream: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     polls: dict[str, tuple[str, float]] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
     shown: dict[int, float] = field(default_factory=dict)
     requests: int = 0
 
@@ -49,6 +51,7 @@ class OpenPage:
 
     def poll(self, client: httpx.Client, kind: str) -> None:
         with self.lock:
+            self.waiting.discard(kind)
             address, _ = self.polls[kind]
             self._read(client.get(address, headers={"HX-Request": "true", "Cookie": self.cookie}))
 
@@ -76,7 +79,9 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
         asked: list[Future[None]] = []
 
         def ask(page: OpenPage, kind: str = "live") -> None:
-            asked.append(threads.submit(page.poll, client, kind))
+            if kind not in page.waiting:
+                page.waiting.add(kind)
+                asked.append(threads.submit(page.poll, client, kind))
 
         def keep_open(seconds: float) -> None:
             """Their first polls are spread evenly."""

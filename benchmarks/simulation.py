@@ -26,8 +26,6 @@ LASTS_VALIDATED = 60.0
 # What the greatest simulation is tried with: seconds that the model takes, and cores of PostgreSQL.
 MODEL_SECONDS = (10.0, 30.0)
 DATABASE_CORES = (16, 32, 64)
-# Tried once for each model: AGENTSTATE_SLICE_SECONDS can be set.
-LONG_SLICE_SECONDS = 300.0
 CONNECTIONS = 3
 # A step is late where storing it takes longer than this part of what its model takes.
 LATE = 0.2
@@ -57,7 +55,7 @@ class Arrangement:
     shared_cores: of the one machine on which workers and PostgreSQL run; None where each worker has a core of its own.
     varies: whether the model takes between half and one and a half of its time.
     lasts: how many times that time is simulated.
-    slice_seconds: after which a session gives way, at the end of a step.
+    slice_seconds: after which a session gives way, at the end of a step; inf where each worker has a thread to spare.
     """
 
     sessions: int
@@ -68,7 +66,7 @@ class Arrangement:
     shared_cores: int | None = None
     varies: bool = True
     lasts: float = LASTS
-    slice_seconds: float = SLICE_SECONDS
+    slice_seconds: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +206,6 @@ def _validated(run: Mapping[str, float], costs: Costs) -> list[Row]:
         shared_cores=int(run["cores"]),
         varies=False,
         lasts=LASTS_VALIDATED,
-        # What its slices cost is part of what its steps cost.
-        slice_seconds=math.inf,
     )
     outcome = Installation(arrangement, costs).run()
     where = f"{arrangement.sessions} in flight, processes: {arrangement.processes}"
@@ -235,7 +231,7 @@ def arrangements(sessions: int, costs: Costs) -> list[Arrangement]:
         processes = max(1, round(by_cpu), -(-sessions // THREADS))
         first = Arrangement(sessions, processes, CONNECTIONS, model, DATABASE_CORES[0])
         chosen += [replace(first, database_cores=cores) for cores in DATABASE_CORES]
-        chosen.append(replace(chosen[-2], slice_seconds=LONG_SLICE_SECONDS))
+        chosen.append(replace(chosen[-2], slice_seconds=SLICE_SECONDS))
     return chosen
 
 
@@ -249,7 +245,7 @@ def _line(arrangement: Arrangement, costs: Costs) -> tuple[str, ...]:
     numbers: tuple[tuple[float, Callable[[float], str]], ...] = (
         (arrangement.sessions, "{:,.0f}".format),
         (arrangement.model_seconds, "{:g}".format),
-        (arrangement.slice_seconds, "{:g}".format),
+        (arrangement.slice_seconds, lambda number: "none" if math.isinf(number) else f"{number:g}"),
         (arrangement.processes, "{:,.0f}".format),
         (arrangement.processes * arrangement.connections, "{:,.0f}".format),
         (arrangement.database_cores, "{:,.0f}".format),

@@ -11,17 +11,17 @@ from sessions_app.finding import search_index
 from sessions_app.mirror import live as mirror
 from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
-from sessions_app.runtime.process import heartbeat, spare_imports, worker_name
+from sessions_app.runtime.process import heartbeat, is_busy, spare_imports, worker_name
 from sessions_app.wake import send_advances, wake, wake_bulk
 
 
 @shared_task
 def advance(session_id: str) -> None:
-    """Drive a session for a slice of time. If there is more to do, other sessions have their turn first."""
+    """Drive a session until it rests, or until its slice of time is over and other work waits for this worker."""
     from sessions_app.runtime.worker import compare_with_others, drive
 
     spare_imports()
-    became = drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat())
+    became = drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat(), others_wait=is_busy)
     if became == "queued":
         wake(UUID(session_id))
     elif became not in ("busy", "lost"):

@@ -61,6 +61,21 @@ def test_beat_finds_a_session_whose_wake_up_was_lost(env):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("threads, gives_way", [("1", True), ("2", False)])
+def test_a_session_gives_way_behind_its_slice_only_where_no_thread_of_its_worker_is_free(
+    threads, gives_way, env
+):
+    pool = (*CELERY, "worker", "--pool", "threads", "--concurrency", threads)
+    with running(pool, env | {"AGENTSTATE_SLICE_SECONDS": "0.001"}):
+        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
+        session_id = manage(env, "agent", "start", "claims", "What does policy POL-8801 cover?")
+        wait_for(lambda: is_done(env, session_id), "the session to end")
+    # Each claim is an epoch.
+    claims = json.loads(manage(env, "agent", "show", session_id, "--json"))["epoch"]
+    assert (claims > 1) == gives_way
+
+
+@pytest.mark.slow
 def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_done(
     postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
 ):

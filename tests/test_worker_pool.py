@@ -45,7 +45,10 @@ def test_a_process_that_runs_sessions_itself_is_online_from_its_start(
     """The parent of a pool of processes runs none, and may fork again: it has no connection to the database."""
     started: list[str] = []
     monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
-    consumer = SimpleNamespace(pool=object.__new__(get_implementation(kind)))
+    monkeypatch.setattr(process, "_threads", process._Threads())
+    pool = object.__new__(get_implementation(kind))
+    pool.limit = 1
+    consumer = SimpleNamespace(pool=pool)
     process._start_heartbeat_of_threads(sender=consumer)
     assert started == ["heartbeat"] * own
 

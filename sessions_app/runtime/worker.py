@@ -8,6 +8,7 @@ never decides for a person: a session that needs a decision waits, with the reas
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from uuid import UUID
 
@@ -42,9 +43,12 @@ def drive(
     worker: str,
     slice_seconds: float | None = None,
     heartbeat: leases.Heartbeat | None = None,
+    others_wait: Callable[[], bool] = lambda: True,
 ) -> str:
     """Claim the session and run it for a slice. Without a heartbeat the lease is not renewed.
 
+    :param others_wait: Asked at each step behind the slice: while it says False, the session goes on. May be called in
+        any thread.
     :returns: "busy" if another worker has it or it is not due; "lost" if another worker took it over meanwhile, or the
         database was unavailable; else its status after the run. "queued" means that there is more to do.
     """
@@ -54,9 +58,9 @@ def drive(
     journal = OrmJournal(claim)
     try:
         with heartbeat.keeping(claim) if heartbeat else nullcontext():
-            return _drive(
-                claim, journal, settings.AGENTSTATE_SLICE_SECONDS if slice_seconds is None else slice_seconds
-            )
+            if slice_seconds is None:
+                slice_seconds = settings.AGENTSTATE_SLICE_SECONDS
+            return _drive(claim, journal, slice_seconds, others_wait)
     except LeaseLost as lost:
         logger.warning("Session %s was taken over from %s: %s", session_id, worker, lost)
         return "lost"
@@ -67,7 +71,9 @@ def drive(
         return "lost"
 
 
-def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> str:
+def _drive(
+    claim: leases.Claim, journal: OrmJournal, slice_seconds: float, others_wait: Callable[[], bool]
+) -> str:
     try:
         durable = load(claim.agent)
     except AgentError as error:
@@ -83,7 +89,7 @@ def _drive(claim: leases.Claim, journal: OrmJournal, slice_seconds: float) -> st
     policy = durable.semantic_cache
     options = Options(
         cache=tool_cache(journal.connection),
-        slice_is_over=lambda: stopping.is_set() or time.monotonic() >= until,
+        slice_is_over=lambda: stopping.is_set() or (time.monotonic() >= until and others_wait()),
         attempt=claim.attempt,
         max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
         retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
