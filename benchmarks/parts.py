@@ -12,6 +12,7 @@ from benchmarks import (
     pages,
     search,
     simulation,
+    slices,
     throughput,
     writes,
 )
@@ -45,7 +46,7 @@ def _of_steps(sizes: Sizes) -> float:
 def _of_throughput(sizes: Sizes) -> float:
     """Of each arrangement: 30 s to start, one session alone, and at least 8 ms of CPU for a reply of all others."""
     _, first = sizes.in_flight[0]
-    sessions = [*(count for _, count in sizes.in_flight), 2 * first, first]
+    sessions = [*(count for _, count in sizes.in_flight), 2 * first]
     seconds = sum(30 + sizes.replies * (0.32 + max(0.32, count * 0.008)) for count in sessions)
     return sizes.rounds * seconds / 60
 
@@ -65,6 +66,7 @@ PARTS = {
     "writes": Part("What a step sends to the database", writes.measure, lambda sizes: 2),
     "throughput": Part("Sessions in flight", throughput.measure, _of_throughput, "PostgreSQL"),
     "leases": Part("Heartbeats", leases.measure, lambda sizes: sizes.rounds * 0.3, "PostgreSQL"),
+    "slices": Part("Giving way", slices.measure, lambda sizes: sizes.rounds * 0.3, "PostgreSQL"),
     "start": Part(
         "Start to the model being asked",
         first_request.measure,
@@ -84,6 +86,6 @@ PARTS = {
         "Simulation of many sessions",
         simulation.measure,
         lambda sizes: 0.5 + sizes.simulated / 20_000,
-        needs=("throughput", "leases"),
+        needs=("throughput", "leases", "slices"),
     ),
 }

@@ -1,7 +1,8 @@
 """Simulates very many sessions: workers with threads, their pools of connections, and one PostgreSQL.
 
-What a step costs is taken from what was measured (`benchmarks.throughput`, `benchmarks.leases`). The same arrangements
-as there are simulated first, to see how far model and measurement agree; then the sessions of `docs/scaling.md`.
+What a step costs is taken from what was measured (`benchmarks.throughput`, `benchmarks.leases`, `benchmarks.slices`).
+The arrangements of the first are simulated before others, to see how far model and measurement agree; then the sessions
+of `docs/scaling.md`.
 """
 
 import math
@@ -15,7 +16,7 @@ from benchmarks.rows import Measured, Record, Row, Table, compared
 from benchmarks.sizes import Sizes
 
 COMMITS = 2
-# As they are by default.
+# As they are by default. Slices are tried once for each model: with fewer threads sessions have to give way.
 HEARTBEAT_SECONDS, SLICE_SECONDS = 5.0, 20.0
 # Of a worker process: as many as were measured in one.
 THREADS = 150
@@ -169,12 +170,12 @@ class Installation:
         return self._chance.expovariate(1 / average) if average else 0.0
 
 
-def measure(sizes: Sizes, throughput: Record, leases: Record) -> Measured:
+def measure(sizes: Sizes, throughput: Record, leases: Record, slices: Record) -> Measured:
     runs = throughput.measured.facts["runs"]
     others = {
         f"{of}_{name.removesuffix('_ms')}": milliseconds / 1000
-        for of, facts in (("lease", leases.measured.facts), ("slice", throughput.measured.facts["slice"]))
-        for name, milliseconds in facts.items()
+        for of, record in (("lease", leases), ("slice", slices))
+        for name, milliseconds in record.measured.facts.items()
     }
     rows = [row for run in runs for row in _validated(run, costs_of(run, others))]
     # Of the run with most sessions in flight, where what happens besides steps is the smallest part.

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -31,8 +31,6 @@ CLAIMS: LiteralString = (
 ENOUGH = 3
 # Threads of a worker for each of its sessions: with one to spare no session gives way to others at the end of a slice.
 SPARE = 1.1
-# With slices of so many seconds and no thread to spare, once, to see what a slice costs by itself.
-SHORT_SLICE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,8 @@ def measure(sizes: Sizes) -> Measured:
         lines += [
             (str(processes), name, str(_middle(runs))) for name, runs in (("alone", alone), ("all", together))
         ]
-    processes, sessions = sizes.in_flight[0]
-    _, sliced = _rounds(processes, sessions, sizes, spare=1, AGENTSTATE_SLICE_SECONDS=str(SHORT_SLICE))
-    name = f"all, no thread to spare, slices of {SHORT_SLICE} s"
-    lines.append((str(processes), name, str(_middle(sliced))))
     table = Table("Sessions in flight", ("processes", "", "the round in the middle"), tuple(lines))
-    return Measured(rows, [table], facts={"runs": facts, "slice": of_a_slice(facts[0], _middle(sliced))})
+    return Measured(rows, [table], facts={"runs": facts})
 
 
 def pool(processes: int) -> int:
@@ -102,28 +96,16 @@ def pool(processes: int) -> int:
     return CONNECTIONS if processes > 1 else 2 * CONNECTIONS
 
 
-def of_a_slice(usual: Mapping[str, float], sliced: Run) -> dict[str, float]:
-    """What beginning and ending a slice costs, from the same run with short slices; not below zero."""
-    more = sliced.slices - usual["slices"]
-    return {
-        name: max(0.0, (getattr(sliced, name) - usual[name]) / more) if more > 0 else 0.0
-        for name in ("worker_ms", "database_ms")
-    }
-
-
-def _rounds(
-    processes: int, sessions: int, sizes: Sizes, spare: float = SPARE, **variables: str
-) -> tuple[list[Run], list[Run]]:
+def _rounds(processes: int, sessions: int, sizes: Sizes) -> tuple[list[Run], list[Run]]:
     alone: list[Run] = []
     together: list[Run] = []
-    threads = math.ceil(spare * sessions / processes)
+    threads = math.ceil(SPARE * sessions / processes)
     for number in range(1, sizes.rounds + 1):
         with installed(
             processes=processes,
             threads=threads,
             connections=pool(processes),
             AGENTSTATE_BENCH_MODEL_MS=str(MODEL_MS),
-            **variables,
         ) as installation:
             for runs, count in ((alone, 1), (together, sessions)):
                 runs.append(run_sessions(installation, count, sizes.replies))
