@@ -71,7 +71,7 @@ class Author:
         """The customer does not say yet what it is about, and the agent asks."""
         customer = self._customer()
         hello = self.chance.choice(("Hello", "Good morning", "Good afternoon", "Hi"))
-        wish = self.chance.choice(("Can you help me?", "I have a question.", "Is somebody there?"))
+        wish = self.chance.choice(("Can you help me?", "I have a question.", "I need some help."))
         turn = Turn(f"{hello}, this is {customer}. {wish}", [], intents.greeting(TOOLS["claims"]))
         return self._story("claims", turn.asks, [turn], customer=customer)
 
