@@ -124,6 +124,18 @@ def no_effects() -> Iterator[None]:
 
 
 @pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry of agents is empty, and what this test registers is gone after it.
+
+    A module is imported once in a process: those with the agents of other tests have registered them before.
+    """
+    from agentstate.durable.registry import registry
+
+    registry.load(["agentstate.demo.agents", "tests.sample_registry"])
+    monkeypatch.setattr(registry, "_by_key", {})
+
+
+@pytest.fixture
 def desk(db: None) -> Iterator["Desk"]:
     """A worker's part of the desk, driven in this process."""
     from tests import driving

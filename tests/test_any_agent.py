@@ -167,10 +167,10 @@ def odd_schema() -> Agent:
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("own_registry")
 def test_an_agent_that_fails_in_any_way_is_published_with_its_problem_and_the_others_work(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
+    settings: Settings,
 ) -> None:
-    monkeypatch.setattr(registry, "_by_key", {})
     settings.AGENTSTATE_AGENTS = []
     agent("shop")(lambda: Shop("Ulm"))
     registry.add(Registration("unreadable", "Unreadable", lambda: Unreadable(chat_generator=scripted("."))))

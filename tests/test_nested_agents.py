@@ -15,7 +15,7 @@ from haystack.tools import AgentTool, ComponentTool, PipelineTool, SearchableToo
 
 from agentstate import DurableAgent, ToolPolicy, agent
 from agentstate.durable.agent import make_durable
-from agentstate.durable.registry import AgentBuildFailed, registry
+from agentstate.durable.registry import AgentBuildFailed
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app.models import RegisteredAgent
@@ -23,7 +23,7 @@ from tests import builders
 from tests.driving import Desk
 from tests.sample_agents import effect, effects, fast, scripted
 
-pytestmark = pytest.mark.usefixtures("no_effects")
+pytestmark = pytest.mark.usefixtures("no_effects", "own_registry")
 
 APPROVED = {"pay": ToolPolicy(approval=True)}
 COVERED = {"helper": ToolPolicy(approval=True)}
@@ -38,11 +38,6 @@ def pay(q: str) -> str:
     """Pays."""
     effect(f"pay({q})")
     return "paid"
-
-
-@pytest.fixture(autouse=True)
-def _registry_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_by_key", dict(registry._by_key))
 
 
 def cashier(policies: dict[str, ToolPolicy] | None = None, tools: Any = None) -> Agent:

@@ -11,7 +11,6 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from agentstate.durable import agent as building
-from agentstate.durable.registry import registry
 from sessions_app import actions
 from sessions_app.models import AgentDefinition, RegisteredAgent
 from sessions_app.runtime import agents as publishing
@@ -55,10 +54,11 @@ BUILDS = 'return Agent(chat_generator=MockChatGenerator("hello"), tools=[look_up
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Iterator[Write]:
+def write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings, own_registry: None
+) -> Iterator[Write]:
     """Writes a module with an agent, which is the only one in AGENTSTATE_AGENTS; returns the module's name."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_by_key", {})
     settings.AGENTSTATE_AGENTS = []
     written: list[str] = []
 

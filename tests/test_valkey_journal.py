@@ -12,7 +12,6 @@ from haystack.dataclasses import ChatMessage
 
 from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.port import JournalUnavailable, LeaseLost
-from agentstate.durable.registry import registry
 from agentstate.journals.server import JournalServerError
 from agentstate.journals.valkey import ValkeySessions, ValkeyStore
 from tests import sample_agents
@@ -342,11 +341,11 @@ def test_results_are_cached_on_the_server_under_the_documented_key_with_the_tool
     assert 290 < sessions.client.ttl(key) <= 300
 
 
+@pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize("registered", [False, True])
 def test_cached_results_are_shared_by_the_sessions_of_a_registered_agent_and_of_no_other(
-    sessions: ValkeySessions, monkeypatch: pytest.MonkeyPatch, registered: bool
+    sessions: ValkeySessions, registered: bool
 ) -> None:
-    monkeypatch.setattr(registry, "_by_key", {})
     policies = {"fast": ToolPolicy(cache_ttl=300)}
     build = agent("shop", policies=policies)(lambda: sample_agents.long_run(1))
     for customer in ("anna", "bob"):
