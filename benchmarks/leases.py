@@ -20,23 +20,32 @@ from tools.services import running_postgres
 # Of one worker process, at most; the fewest sessions that say something.
 CLAIMS, FEWEST = 250, 10
 BEATS = 20
+# Of which side a report says what.
+WORKER, SERVER = "CPU of the worker", "CPU of PostgreSQL"
 
 
 def measure(sizes: Sizes) -> Measured:
     claims = max(FEWEST, min(CLAIMS, sizes.sessions))
-    rounds = []
+    where = f"renewing the leases of {claims} sessions"
+    return of_both_sides(sizes, where, "benchmarks.leases", "--claims", str(claims), each=claims)
+
+
+def of_both_sides(sizes: Sizes, where: str, program: str, *arguments: str, each: int = 1) -> Measured:
+    """What a program reports, in milliseconds, on one connection to a new PostgreSQL that waits for the disk.
+
+    :param each: How many of what is then simulated were measured at once.
+    """
+    rounds: list[dict[str, float]] = []
     for number in range(1, sizes.rounds + 1):
         with running_postgres(durable=True) as postgres:
             env = environment(DATABASE_URL=postgres.new_database(), AGENTSTATE_CONNECTIONS="1")
-            rounds.append(ask("benchmarks.leases", "--claims", str(claims), env=env))
+            rounds.append(ask(program, *arguments, env=env))
         say(f"round {number}: {rounds[-1]}")
-    where = f"renewing the leases of {claims} sessions"
-    rows = [
-        Row(f"{where}: {name}", tuple(report[name] for report in rounds), "ms")
-        for name in ("time", "CPU of the worker", "CPU of PostgreSQL")
-    ]
-    worker, server = (sorted(row.rounds)[len(rounds) // 2] / claims for row in rows[1:])
-    return Measured(rows, facts={"worker_ms": worker, "database_ms": server})
+    rows = [Row(f"{where}: {name}", tuple(report[name] for report in rounds), "ms") for name in rounds[0]]
+    middle = {
+        name: sorted(report[name] for report in rounds)[len(rounds) // 2] / each for name in (WORKER, SERVER)
+    }
+    return Measured(rows, facts={"worker_ms": middle[WORKER], "database_ms": middle[SERVER]})
 
 
 def report(claims: int) -> dict[str, float]:
@@ -58,8 +67,8 @@ def report(claims: int) -> dict[str, float]:
         renew(claimed)
     taken = {
         "time": time.perf_counter() - begun,
-        "CPU of the worker": time.process_time() - worker,
-        "CPU of PostgreSQL": backend_cpu() - server,
+        WORKER: time.process_time() - worker,
+        SERVER: backend_cpu() - server,
     }
     return {name: seconds / BEATS * 1000 for name, seconds in taken.items()}
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -58,14 +59,13 @@ def _synth(seed: int, sessions: int, longest: int) -> tuple[str, ...]:
 
 def _manage(env: dict[str, str], *commands: tuple[str, ...]) -> None:
     """Run commands at the same time."""
-    for command in commands:
+
+    def manage(command: tuple[str, ...]) -> None:
         say(f"manage.py {' '.join(command)}")
-    running = [
-        subprocess.Popen((*MANAGE, *command), cwd=ROOT, env=env, stdout=sys.stderr) for command in commands
-    ]
-    codes = [process.wait() for process in running]
-    if any(codes):
-        raise SystemExit(f"failed: {commands}")
+        subprocess.run((*MANAGE, *command), cwd=ROOT, env=env, check=True, stdout=sys.stderr)
+
+    with ThreadPoolExecutor(len(commands)) as threads:
+        list(threads.map(manage, commands))
 
 
 def main() -> None:

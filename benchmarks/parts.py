@@ -54,7 +54,7 @@ def _of_throughput(sizes: Sizes) -> float:
 def _of_pages(sizes: Sizes) -> float:
     """Of each session 1 ms to insert and 0.5 ms to index it; five steps of the longest count as one."""
     sessions = sizes.sessions + sizes.longest / 5
-    seconds = 60 + sessions * 1.5e-3 + sizes.rounds * 80 * (sizes.requests + 2) * 0.05
+    seconds = 60 + sessions * 1.5e-3 + sizes.rounds * 80 * (sizes.requests + 2) * 0.2
     return seconds / 60
 
 

@@ -12,13 +12,10 @@ import time
 from dataclasses import dataclass
 
 from benchmarks import workload
-from benchmarks.children import ask, say
-from benchmarks.leases import backend_cpu
-from benchmarks.rows import Measured, Row
+from benchmarks.leases import SERVER, WORKER, backend_cpu, of_both_sides
+from benchmarks.rows import Measured
 from benchmarks.sizes import Sizes
 from benchmarks.steps import RECURSION, Stub, prepare_desk, start_django
-from tools.processes import environment
-from tools.services import running_postgres
 
 STEPS = 40
 
@@ -33,19 +30,8 @@ class Run:
 
 
 def measure(sizes: Sizes) -> Measured:
-    rounds = []
-    for number in range(1, sizes.rounds + 1):
-        with running_postgres(durable=True) as postgres:
-            env = environment(DATABASE_URL=postgres.new_database(), AGENTSTATE_CONNECTIONS="1")
-            rounds.append(ask("benchmarks.slices", env=env))
-        say(f"round {number}: {rounds[-1]}")
-    rows = [
-        Row(f"giving way, and being taken up with {STEPS // 2} steps: {name}", values, "ms")
-        for name in ("CPU of the worker", "CPU of PostgreSQL")
-        for values in [tuple(report[name] for report in rounds)]
-    ]
-    worker, server = (sorted(row.rounds)[len(rounds) // 2] for row in rows)
-    return Measured(rows, facts={"worker_ms": worker, "database_ms": server})
+    where = f"giving way, and being taken up with {STEPS // 2} steps"
+    return of_both_sides(sizes, where, "benchmarks.slices")
 
 
 def report() -> dict[str, float]:
@@ -55,8 +41,8 @@ def report() -> dict[str, float]:
     whole, cut = run(100_000), run(0)
     more = cut.slices - whole.slices
     return {
-        "CPU of the worker": (cut.worker - whole.worker) / more * 1000,
-        "CPU of PostgreSQL": (cut.server - whole.server) / more * 1000,
+        WORKER: (cut.worker - whole.worker) / more * 1000,
+        SERVER: (cut.server - whole.server) / more * 1000,
     }
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import LiteralString
 
 from benchmarks.children import say
 from benchmarks.installation import Installation, installed, memory_mb
@@ -24,9 +23,6 @@ LATENCY_GOAL, CONNECTIONS_GOAL = 1.2, 20
 # So many connections each process may open: 20 for four of them.
 CONNECTIONS = 5
 NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
-CLAIMS: LiteralString = (
-    "SELECT sum(epoch) FROM (SELECT epoch FROM sessions_app_session ORDER BY created_at DESC LIMIT %s) newest"
-)
 # Replies of each session while all are in flight, at least.
 ENOUGH = 3
 # Threads of a worker for each of its sessions: with one to spare no session gives way to others at the end of a slice.
@@ -40,7 +36,6 @@ class Run:
     high_ms: its 95th percentile.
     worker_ms, database_ms: CPU of a step.
     in_flight: sessions that asked their model for the first time before any had ended.
-    slices: claims of a session for a step: each slice of time begins with one.
     memory_mb: of one worker process, at most.
     """
 
@@ -51,7 +46,6 @@ class Run:
     database_ms: float
     connections: int
     in_flight: int
-    slices: float
     memory_mb: float
 
     def __str__(self) -> str:
@@ -182,6 +176,5 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         database_ms=server / len(calls) * 1000,
         connections=most,
         in_flight=len(begun),
-        slices=float(installation.one(CLAIMS, sessions)) / len(calls),
         memory_mb=max(memory_mb(worker.pid) for worker in installation.workers),
     )

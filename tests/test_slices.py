@@ -1,15 +1,12 @@
 """A session that has run for its slice of time gives way where other work waits for its worker, and nowhere else."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
-from celery.concurrency import get_implementation
 from haystack.components.agents import Agent
 
-from agentstate.celery import app
 from sessions_app.models import Checkpoint, Session, Status
-from sessions_app.runtime import process, worker
+from sessions_app.runtime import worker
 from tests import sample_agents
 from tests.driving import Desk
 
@@ -54,30 +51,3 @@ def test_a_process_that_ends_keeps_no_session_though_nothing_waits(
     monkeypatch.setattr(worker.stopping, "is_set", lambda: True)
     assert desk.drive(session, slice_seconds=1_000, others_wait=lambda: False) == "queued"
     assert steps(desk.fresh(session)) == 1
-
-
-@pytest.mark.parametrize(
-    "kind, of_three", [("threads", [False, False, True]), ("prefork", [True, True, True])]
-)
-def test_a_worker_is_busy_while_none_of_its_threads_is_free(
-    kind: str, of_three: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process of a pool runs one session, and does not know whether another process is free."""
-    monkeypatch.setattr(process, "heartbeat", lambda: None)
-    monkeypatch.setattr(process, "_threads", process._Threads())
-    pool = object.__new__(get_implementation(kind))
-    pool.limit = 3
-    process._start_heartbeat_of_threads(sender=SimpleNamespace(pool=pool))
-    busy = []
-
-    @app.task(name="of-this-test")
-    def one_in_another(depth: int) -> None:
-        busy.append(process.is_busy())
-        if depth < 3:
-            one_in_another.apply((depth + 1,))
-        raise LookupError("A task that fails leaves its thread free, too.")
-
-    one_in_another.apply((1,))
-    app.tasks.unregister("of-this-test")
-    assert busy == of_three
-    assert process.is_busy() == (kind == "prefork")

@@ -1,4 +1,4 @@
-"""Celery's prefork pool as the workers use it."""
+"""Celery's pools as the workers use them."""
 
 import os
 from types import SimpleNamespace
@@ -38,6 +38,14 @@ def test_a_worker_is_told_when_a_child_ends():
     os.close(writing)
 
 
+def is_ready(kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker with a pool of this kind and size says in its main process that it has started."""
+    monkeypatch.setattr(process, "_threads", process._Threads())
+    workers_pool = object.__new__(get_implementation(kind))
+    workers_pool.limit = limit
+    process._start_heartbeat_of_threads(sender=SimpleNamespace(pool=workers_pool))
+
+
 @pytest.mark.parametrize("kind, own", [("threads", True), ("solo", True), ("prefork", False)])
 def test_a_process_that_runs_sessions_itself_is_online_from_its_start(
     kind: str, own: bool, monkeypatch: pytest.MonkeyPatch
@@ -45,11 +53,7 @@ def test_a_process_that_runs_sessions_itself_is_online_from_its_start(
     """The parent of a pool of processes runs none, and may fork again: it has no connection to the database."""
     started: list[str] = []
     monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
-    monkeypatch.setattr(process, "_threads", process._Threads())
-    pool = object.__new__(get_implementation(kind))
-    pool.limit = 1
-    consumer = SimpleNamespace(pool=pool)
-    process._start_heartbeat_of_threads(sender=consumer)
+    is_ready(kind, 1, monkeypatch)
     assert started == ["heartbeat"] * own
 
 
@@ -58,3 +62,27 @@ def test_each_process_of_a_pool_is_online_from_its_start(monkeypatch: pytest.Mon
     monkeypatch.setattr(process, "heartbeat", lambda: started.append("heartbeat"))
     signals.worker_process_init.send(sender=None)
     assert started == ["heartbeat"]
+
+
+@pytest.mark.parametrize(
+    "kind, of_three", [("threads", [False, False, True]), ("prefork", [True, True, True])]
+)
+def test_a_worker_is_busy_while_none_of_its_threads_is_free(
+    kind: str, of_three: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of a pool runs one session, and does not know whether another process is free."""
+    monkeypatch.setattr(process, "heartbeat", lambda: None)
+    is_ready(kind, 3, monkeypatch)
+    busy = []
+
+    @app.task(name="of-this-test")
+    def one_in_another(depth: int) -> None:
+        busy.append(process.is_busy())
+        if depth < 3:
+            one_in_another.apply((depth + 1,))
+        raise LookupError("A task that fails leaves its thread free, too.")
+
+    one_in_another.apply((1,))
+    app.tasks.unregister("of-this-test")
+    assert busy == of_three
+    assert process.is_busy() == (kind == "prefork")

@@ -76,6 +76,9 @@ class _Index(Protocol):
     batch: int
     """How many rows are added in one transaction."""
 
+    closed: int
+    """How many calls are indexed again in one transaction, by a statement or two for each."""
+
     restarted: str
     """Selects a row if keys have restarted (`manage.py flush`): the index then has words of other rows."""
 
@@ -95,7 +98,7 @@ class _Sqlite:
     """One process writes at a time, so keys are committed in their order: all rows up to the mark are indexed."""
 
     # Steps of sessions wait while this writes: usually for a millisecond.
-    batch = 50
+    batch = closed = 50
     restarted = """
         SELECT 1 FROM sessions_app_search_mark mark LEFT JOIN sqlite_sequence given
         ON given.name = 'sessions_app_' || mark.name WHERE mark.upto > COALESCE(given.seq, 0)
@@ -128,6 +131,7 @@ class _Postgres:
 
     # Each batch looks through LATE rows behind the mark, so that many small ones would do little else.
     batch = 2_000
+    closed = 500
     restarted = """
         SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
         ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'
@@ -204,7 +208,7 @@ def _close_calls(index: _Index) -> bool:
     ended = list(
         islice(
             (pk for pk in open_keys if statuses.get(pk, ENDED_CALL_STATES[0]) in ENDED_CALL_STATES),
-            index.batch,
+            index.closed,
         )
     )
     if ended:

@@ -28,7 +28,8 @@ _starting = threading.Lock()
 class _Threads:
     """The threads of this process that run tasks.
 
-    count: 0 in a process of a pool, which runs one task and knows no others.
+    count: 0 where Celery's command line has not started them: in a process of a pool, which runs one task and knows no
+        others, and in `manage.py up`.
     running: the ids of the tasks that run. Celery's own list is emptied when it connects to the broker again.
     """
 
@@ -56,7 +57,7 @@ def heartbeat() -> Heartbeat:
 def is_busy() -> bool:
     """Whether a task that is sent now would have to wait for a session of this process.
 
-    It would not where a thread is free. A process of a pool does not know what the others do, and is always busy.
+    It would not where a thread is free. A process that does not know that is always busy.
     """
     return len(_threads.running) >= _threads.count
 
