@@ -8,7 +8,7 @@ from django.test import Client
 
 from sessions_app import actions
 from sessions_app.access.masking import Mask
-from sessions_app.finding import search, search_index
+from sessions_app.finding import hits, search_index
 from sessions_app.models import Checkpoint, Session
 from tests import builders
 
@@ -156,5 +156,5 @@ def test_what_is_hidden_is_not_shown_as_a_place(desk, settings):
     text = page(desk, "/", q="roof")
     assert "DE99" not in text
     assert "••••" in text
-    [hit] = search.hits(session, "roof", mask=Mask.configured(), whole=True)
+    [hit] = hits.in_session(session, "roof", mask=Mask.configured(), whole=True)
     assert "DE99" not in "".join(part for part, _ in hit.parts)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentstate.domain.words import words_of
 from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
-from sessions_app.finding import filters, search, search_index
+from sessions_app.finding import filters, hits, search, search_index, search_words
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Checkpoint, Message, Session, ToolCall
 from tests import builders
@@ -42,7 +42,7 @@ def small_batches(monkeypatch, size):
 
 
 def parts(session, text, mask=NOTHING_HIDDEN, whole=True):
-    return [hit.parts for hit in search.hits(session, text, mask=mask, whole=whole)]
+    return [hit.parts for hit in hits.in_session(session, text, mask=mask, whole=whole)]
 
 
 def marked(session, text):
@@ -189,7 +189,7 @@ def test_no_text_is_an_error(text):
 @example("x" * 5000)
 @example(" ".join(f"w{n}" for n in range(20_000)))
 def test_any_text_can_be_stored_and_is_found_by_its_words(text):
-    words = words_of(text)[: search.MOST_WORDS]
+    words = words_of(text)[: search_words.MOST_WORDS]
     history = builders.History()
     history.user(text)
     assert search_index.update(seconds=60) is False
@@ -201,9 +201,11 @@ def test_discarded_messages_are_found_and_marked_as_not_visible(index):
     session = builders.rewound()
     index()
     assert found("covers") == {session}
-    (hit,) = search.hits(session, "covers", mask=NOTHING_HIDDEN, whole=True)
+    (hit,) = hits.in_session(session, "covers", mask=NOTHING_HIDDEN, whole=True)
     assert (hit.visible, hit.branch, hit.kind) == (False, 1, "message")
-    assert all(hit.visible for hit in search.hits(session, "lookup_policy", mask=NOTHING_HIDDEN, whole=True))
+    assert all(
+        hit.visible for hit in hits.in_session(session, "lookup_policy", mask=NOTHING_HIDDEN, whole=True)
+    )
 
 
 def test_a_fork_is_found_by_what_it_shares_and_not_by_later_messages_of_its_source(index):
@@ -220,8 +222,10 @@ def test_a_fork_is_found_by_what_it_shares_and_not_by_later_messages_of_its_sour
     assert found("windscreen") == {history.session, fork}
     assert found("umbrella") == {history.session}
     again = Session.objects.select_related("branch").get(pk=fork.pk)
-    assert [hit.anchor for hit in search.hits(again, "windscreen", mask=NOTHING_HIDDEN, whole=True)] == ["m3"]
-    assert search.hits(again, "umbrella", mask=NOTHING_HIDDEN, whole=True) == []
+    assert [hit.anchor for hit in hits.in_session(again, "windscreen", mask=NOTHING_HIDDEN, whole=True)] == [
+        "m3"
+    ]
+    assert hits.in_session(again, "umbrella", mask=NOTHING_HIDDEN, whole=True) == []
 
 
 def test_a_fork_of_a_fork_is_found_too(index):
@@ -270,9 +274,9 @@ def test_hits_come_newest_first_with_a_bounded_number_of_queries(index, django_a
     index()
     session = Session.objects.select_related("branch").get(pk=history.session.pk)
     with django_assert_num_queries(3):
-        hits = search.hits(session, "windscreen", mask=NOTHING_HIDDEN, whole=True, limit=5)
-    assert [hit.position for hit in hits] == sorted((hit.position for hit in hits), reverse=True)
-    assert len(hits) == 5
+        found = hits.in_session(session, "windscreen", mask=NOTHING_HIDDEN, whole=True, limit=5)
+    assert [hit.position for hit in found] == sorted((hit.position for hit in found), reverse=True)
+    assert len(found) == 5
 
 
 def test_hidden_values_are_neither_shown_nor_confirmed_by_a_hit(index):

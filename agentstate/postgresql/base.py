@@ -35,8 +35,11 @@ RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
 PREPARED_AFTER = 3
 
-# Without it the server plans a prepared statement again for each of its first five executions.
+# Else the server plans a prepared statement again for each of its first five executions.
 PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
+# Else it compiles each statement that it expects to cost much, which takes many times longer than the statement: the
+# lists of the desk may read far more than they do, since they end at a page or at a count.
+NOT_COMPILED = "-c jit=off"
 
 Key = tuple[str, ...]
 
@@ -95,7 +98,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
         # The last one counts where an option is given twice.
-        parameters["options"] = f"{PLANNED_ONCE} {parameters.get('options', '')}".strip()
+        parameters["options"] = f"{PLANNED_ONCE} {NOT_COMPILED} {parameters.get('options', '')}".strip()
         return parameters
 
     def prepared_cursor(self) -> CursorWrapper:

@@ -11,13 +11,16 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
-from sessions_app.finding.hidden import MOST, contains, is_tagged, may_know_hidden
+from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
+from sessions_app.finding.keys import are
 from sessions_app.finding.search import history_contains, newest_sessions
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
 MOST_PICKED = 50
+# Of the sessions with the words of a search in their title or customer, those that changed last.
+MOST_NAMED = 500
 
 
 class Picked(forms.Field):
@@ -63,6 +66,8 @@ class SessionFilter(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
+        # Whether what `where` returned last matches some thousands of sessions at most.
+        self.finds_few = False
         # Read once, when the form is drawn: to filter takes neither.
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
@@ -106,7 +111,8 @@ class SessionFilter(forms.Form):
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
         if "q" in values:
-            where &= _search(values["q"], whole, complete or self.narrows)
+            found, self.finds_few = _search(values["q"], whole, complete or self.narrows)
+            where &= found
         return where
 
     @property
@@ -130,25 +136,27 @@ def _assignees() -> list[tuple[str, str]]:
     return [("", "anyone"), ("me", "me"), ("nobody", "nobody"), *people[:200]]
 
 
-def _search(text: str, whole: bool, complete: bool) -> Q:
+def _search(text: str, whole: bool, complete: bool) -> tuple[Q, bool]:
     """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it.
 
     Each is looked for by an index of its own, so what is found are keys. At most two queries.
 
     :param complete: Also the sessions of old messages that contain a word which very many do.
+    :returns: The condition, and whether it names the keys of all that it finds: then those are few.
     """
     named = Q(agent=text) | id_begins_with(text)
     keys, more = newest_sessions(text, whole=whole)
     if more and complete:
-        return history_contains(text, whole=whole) | contains(text, "title", "customer", whole=whole) | named
+        found = history_contains(text, whole=whole)
+        return found | contains(text, "title", "customer", whole=whole) | named, False
     if not whole:
-        return Q(pk__in=keys) | contains(text, "title", "customer", whole=False) | named
+        return are(keys) | contains(text, "title", "customer", whole=False) | named, False
     rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
-    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: MOST + 1]
+    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: MOST_NAMED + 1]
     titled = list(newest)
-    if len(titled) > MOST and complete:
-        return Q(pk__in=keys) | contains(text, "title", "customer", whole=True) | named
-    return Q(pk__in={*keys, *titled})
+    if len(titled) > MOST_NAMED and complete:
+        return are(keys) | contains(text, "title", "customer", whole=True) | named, False
+    return are({*keys, *titled}), True
 
 
 def id_begins_with(text: str) -> Q:

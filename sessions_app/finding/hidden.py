@@ -9,7 +9,8 @@ from django.db.models import Q
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.models import Session, StaffPermission
+from sessions_app.finding.keys import are
+from sessions_app.models import Session, SessionTag, StaffPermission
 
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
 MOST = 2_000
@@ -38,9 +39,11 @@ def contains(text: str, *names: str, whole: bool) -> Q:
         return wanted in value.casefold() and wanted in str(mask.named(name, value)).casefold()
 
     rows = candidates[:MOST]
-    return Q(pk__in=[pk for pk, *values in rows if any(map(is_visible, names, values))])
+    return are([pk for pk, *values in rows if any(map(is_visible, names, values))])
 
 
 def is_tagged(name: str, *, whole: bool) -> Q:
     """The condition that a session has the tag. No query."""
-    return Q(tags__name=name) if whole or shown.tag(Mask.configured(), name) == name else Q(pk__in=[])
+    if not whole and shown.tag(Mask.configured(), name) != name:
+        return Q(pk__in=[])
+    return Q(pk__in=SessionTag.objects.filter(name=name).values("session"))

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import models
 from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
@@ -16,6 +17,8 @@ from sessions_app.finding.counting import Count, count_each, to_count
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
+# A list shows none of them, and decoding them costs more than reading the rest of the row.
+_NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 # Beyond so many neighbours on either side, the exact number is of no use.
 COUNTED = 500
 
@@ -54,7 +57,8 @@ def queue_filter(key: str, now: datetime) -> Q:
         case "waiting":
             return Q(status=Status.WAITING)
         case "failed":
-            return Q(has_failed=True)
+            # The phase is implied: a filter by another one then finds nothing without a row being read.
+            return Q(has_failed=True, phase=Phase.ERROR)
         case "stuck":
             return stuck.not_moving(now)
         case "paused":
@@ -71,8 +75,15 @@ class QueueCount:
     number: Count
 
 
-def counts(now: datetime, where: Q | None = None) -> list[QueueCount]:
-    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query."""
+def counts(now: datetime, where: Q | None = None, *, few: bool = False) -> list[QueueCount]:
+    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query.
+
+    :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
+    """
+    if few:
+        in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
+        numbers = select("all", now, where).aggregate(**in_queue)
+        return [QueueCount(queue, Count.of(numbers[queue.key])) for queue in QUEUES]
     selects = [to_count(select(queue.key, now, where)) for queue in QUEUES]
     return [QueueCount(queue, number) for queue, number in zip(QUEUES, count_each(selects), strict=True)]
 
@@ -94,13 +105,13 @@ def read_page(
     oldest_first: bool | None = None,
     limit: int = PAGE,
 ) -> SessionsPage:
-    """One page of a queue, with branches, assignees and tags. Two queries.
+    """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries.
 
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
-    rows = select(key, now, where).select_related("assignee", "branch").prefetch_related("tags")
+    rows = select(key, now, where).select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED)
     if cursor := read_cursor(after):
         rows = rows.filter(_beyond(*cursor, ascending=ascending))
     sessions = list(rows.order_by(*_order(ascending))[: limit + 1])

@@ -1,4 +1,4 @@
-"""Adds new messages and calls to the tables that `sessions_app.finding.search` reads.
+"""Adds new messages and calls to the tables that `sessions_app.finding.search_words` reads.
 
 The sweep calls `update`, so a step of a session never waits for this, and is found a few seconds later. Any number of
 processes may update at once, and any of them may be killed: each row is added once, none is left out.
@@ -22,7 +22,7 @@ from agentstate.domain.words import words_of
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
 from sessions_app.finding import search_masking
-from sessions_app.finding.search import (
+from sessions_app.finding.search_words import (
     CALL_FIELDS,
     CALLS,
     INDEXED_MESSAGES,

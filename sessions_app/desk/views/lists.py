@@ -23,7 +23,7 @@ from sessions_app.desk.pages import demo
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import queues, search, stuck
+from sessions_app.finding import hits, queues, stuck
 from sessions_app.finding.counting import count_up_to, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
@@ -80,7 +80,7 @@ def sessions_page(request: Request) -> HttpResponse:
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
     page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
-    counts = queues.counts(now, where)
+    counts = queues.counts(now, where, few=session_filter.finds_few)
     mark = digest(
         [
             *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
@@ -99,7 +99,7 @@ def sessions_page(request: Request) -> HttpResponse:
     text = str(session_filter.cleaned_data.get("q") or "")
     values = {
         "sought": text,
-        "hits": search.first_hits(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
+        "hits": hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": counts,
         "rows": [SessionRow.of(session, titles, context) for session in sessions],

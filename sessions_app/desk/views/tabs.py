@@ -39,7 +39,7 @@ from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import session_frame
-from sessions_app.finding import search
+from sessions_app.finding import hits
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
 from sessions_app.models import StaffPermission, ToolCall
@@ -174,11 +174,12 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
     text = request.GET.get("q", "").strip()[:200]
     whole = may_know_hidden(request.user)
-    hits = search.hits(context.session, text, mask=context.mask, whole=whole, limit=MOST_HITS)
+    found = hits.in_session(context.session, text, mask=context.mask, whole=whole, limit=MOST_HITS)
     return render_page(
         request,
         "session/find.html",
-        session_frame(context) | {"tab": "find", "sought": text, "hits": hits, "cut": len(hits) == MOST_HITS},
+        session_frame(context)
+        | {"tab": "find", "sought": text, "hits": found, "cut": len(found) == MOST_HITS},
     )
 
 

@@ -1,0 +1,248 @@
+"""Where in a session a text is found: its messages and calls that match, with the words around, masked.
+
+In a session of any length the newest are found by reading those that match, or the newest rows until enough of them do.
+"""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q, Window
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import RowNumber
+
+from sessions_app.access.masking import Mask
+from sessions_app.finding import keys
+from sessions_app.finding.search import NEWEST
+from sessions_app.finding.search_words import (
+    BETWEEN,
+    MESSAGES,
+    Phrase,
+    Words,
+    call_tables,
+    call_text,
+    message_text,
+    phrases_of,
+)
+from sessions_app.history.staff_notes import note_places
+from sessions_app.models import Branch, Message, Session, ToolCall
+from sessions_app.wording import changes
+
+# Characters shown on each side of a match.
+AROUND = 80
+NO_END = 2**63 - 1
+# Messages and calls of sessions with so many positions are read to be searched.
+WALKED = 10_000
+# A branch, and the last position of it that is searched; None for all of them.
+Segment = tuple[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message or a call that matches, masked. ``visible``: the current history shows it.
+
+    kind: message or call. ``who``: who says a message, the tool of a call.
+    branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.
+    parts: the surroundings of the first match, in pieces; those with True are matches.
+    changes: of a call that ran with other arguments than the agent asked for, what differs.
+    """
+
+    kind: str
+    position: int
+    who: str
+    at: datetime
+    branch: int
+    visible: bool
+    parts: list[tuple[str, bool]]
+    changes: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """The id of its element on the timeline."""
+        return f"{self.kind[0]}{self.position}"
+
+
+def in_session(session: Session, text: str, *, mask: Mask, whole: bool, limit: int = 20) -> list[Hit]:
+    """The messages and calls of the session that contain the text, newest first. At most five queries.
+
+    Matches in values that the mask hides are left out. Reads ``session.branch``.
+    """
+    phrases = phrases_of(text)
+    if not phrases or session.branch is None:
+        return []
+    own_numbers = dict(Branch.objects.filter(session=session).values_list("pk", "number"))
+    shared = [(pk, last) for pk, last in session.branch.lineage if pk not in own_numbers]
+    segments = [*((pk, None) for pk in own_numbers), *shared]
+    rows = _newest_in(segments, Words(phrases, whole), limit, may_walk=session.position <= WALKED)
+    notes = note_places(row for row in rows if isinstance(row, Message))
+    candidates = (_hit(row, session.branch, own_numbers, phrases, mask, notes) for row in rows[:limit])
+    return [hit for hit in candidates if hit is not None]
+
+
+def first_in_each(
+    sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool, each: int = 2
+) -> dict[UUID, list[Hit]]:
+    """The newest hits in each of the sessions, by the sessions' keys. At most five queries."""
+    phrases = phrases_of(text)
+    if not phrases or not sessions:
+        return {}
+    branches = {row.pk: row for row in Branch.objects.filter(session__in=sessions).defer("left_state")}
+    segments: set[Segment] = {(pk, None) for pk in branches}
+    for session in sessions:
+        lineage = branches[session.branch_id].lineage if session.branch_id else ()
+        segments |= {(pk, last) for pk, last in lineage if pk not in branches}
+    may_walk = sum(session.position for session in sessions) <= WALKED
+    rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
+    notes = note_places(row for row in rows if isinstance(row, Message))
+    by_session: dict[UUID, list[Hit]] = {}
+    for session in sessions:
+        if session.branch_id is None:
+            continue
+        branch = branches[session.branch_id]
+        own_numbers = {row.pk: row.number for row in branches.values() if row.session_id == session.pk}
+        visible_rows = (
+            row for row in rows if row.branch_id in own_numbers or branch.sees(row.branch_id, row.position)
+        )
+        hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in visible_rows)
+        by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
+    return by_session
+
+
+def _newest_in(
+    segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool
+) -> list[Message | ToolCall]:
+    """So many of the messages, and of the calls, that match in each segment, newest first. At most three queries.
+
+    :param may_walk: All rows of the segments may be read.
+    """
+    here = Q()
+    for branch, last in segments:
+        here |= Q(branch_id=branch) if last is None else Q(branch_id=branch, position__lte=last)
+    newest = Window(RowNumber(), partition_by="branch_id", order_by="-position")
+    matching_messages, matching_calls = _matching(segments, words, each, may_walk=may_walk)
+    rows: list[Message | ToolCall] = [
+        *Message.objects.filter(matching_messages & here).annotate(newest=newest).filter(newest__lte=each),
+        *ToolCall.objects.filter(matching_calls & here).annotate(newest=newest).filter(newest__lte=each),
+    ]
+    return sorted(rows, key=lambda row: row.position, reverse=True)
+
+
+def _matching(segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool) -> tuple[Q, Q]:
+    """Which messages, and which calls, match: all of them, or at least so many of each segment. At most one query.
+
+    PostgreSQL looks for the words in the segments, from the newest row on, where those are short, or the words in very
+    many rows. Where they are in few rows, it finds all of these by the index of the words.
+    """
+    tables = ((Message, [MESSAGES]), (ToolCall, call_tables()))
+    if connection.vendor == "sqlite":
+        return Q(pk__in=words.keys([MESSAGES])), Q(pk__in=words.keys(call_tables()))
+    known = ([], []) if may_walk else _few(words)
+    messages, calls = (
+        Q(pk__in=_walk(model._meta.db_table, names[0], segments, words, each))
+        if may_walk or len(found) > NEWEST
+        else keys.are(found)
+        for (model, names), found in zip(tables, known, strict=True)
+    )
+    return messages, calls
+
+
+def _few(words: Words) -> tuple[list[int], list[int]]:
+    """The keys of the messages, and of the calls, that match; if those are more than `NEWEST`, only some. One query."""
+    selects = [words.keys(names, NEWEST + 1) for names in ([MESSAGES], call_tables())]
+    sql = " UNION ALL ".join(
+        f"SELECT {place}, key FROM ({select.sql}) AS found"  # noqa: S608 - the words are parameters
+        for place, select in enumerate(selects)
+    )
+    found: tuple[list[int], list[int]] = ([], [])
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [value for select in selects for value in select.params])
+        for place, key in cursor.fetchall():
+            found[place].append(key)
+    return found
+
+
+def _walk(rows: str, table: str, segments: Sequence[Segment], words: Words, each: int) -> RawSQL:
+    """Selects the keys of so many matching rows of each segment, by reading from its newest row on."""
+    match, params = words.match_of(table, "candidate.id")
+    sql = f"""
+        SELECT found.id FROM unnest(%s::bigint[], %s::bigint[]) AS segment (branch_id, upto) CROSS JOIN LATERAL (
+            SELECT candidate.id FROM {rows} candidate
+            WHERE candidate.branch_id = segment.branch_id AND candidate.position <= segment.upto AND ({match})
+            ORDER BY candidate.position DESC LIMIT {each:d}
+        ) AS found
+    """  # noqa: S608 - names of our own tables; the words are parameters
+    branches, last = (
+        [branch for branch, _ in segments],
+        [NO_END if last is None else last for _, last in segments],
+    )
+    return RawSQL(sql, [branches, last, *params])  # noqa: S611 - as above
+
+
+def _hit(
+    row: Message | ToolCall,
+    branch: Branch,
+    numbers: dict[int, int],
+    phrases: list[Phrase],
+    mask: Mask,
+    notes: Container[tuple[int, int]],
+) -> Hit | None:
+    if isinstance(row, Message):
+        text, shown = row.text, message_text(row.text, mask)
+    else:
+        text, shown = call_text(row, Mask.none()), call_text(row, mask)
+    parts = _snippet(shown, phrases)
+    if shown != text and not any(is_match for _, is_match in parts):
+        return None
+    return Hit(
+        kind="message" if isinstance(row, Message) else "call",
+        position=row.position,
+        who=_who(row, notes),
+        at=row.created_at if isinstance(row, Message) else row.asked_at,
+        branch=numbers.get(row.branch_id, 0),
+        visible=branch.sees(row.branch_id, row.position),
+        parts=parts if isinstance(row, Message) else _without_name(parts, row.tool),
+        changes=""
+        if isinstance(row, Message)
+        else changes(row.changed_arguments, mask.json(row.arguments), mask.json(row.ran_with)),
+    )
+
+
+def _who(row: Message | ToolCall, notes: Container[tuple[int, int]]) -> str:
+    if not isinstance(row, Message):
+        return row.tool
+    return "Staff" if (row.branch_id, row.position) in notes else row.who
+
+
+def _without_name(parts: list[tuple[str, bool]], tool: str) -> list[tuple[str, bool]]:
+    """The text of a call begins with its tool, which `Hit.who` names already."""
+    if not parts or parts[0][1]:
+        return parts
+    return [(parts[0][0].removeprefix(f"{tool}{BETWEEN}"), False), *parts[1:]]
+
+
+def _snippet(text: str, phrases: list[Phrase]) -> list[tuple[str, bool]]:
+    """The surroundings of the first match, in pieces, with every match in them marked."""
+    pattern = re.compile("|".join(phrase.pattern for phrase in phrases), re.IGNORECASE)
+    first = pattern.search(text)
+    start = max(0, first.start() - AROUND) if first else 0
+    end = (first.end() if first else 0) + AROUND
+    return list(_marked(text, pattern, start, end))
+
+
+def _marked(text: str, pattern: re.Pattern[str], start: int, end: int) -> Iterator[tuple[str, bool]]:
+    if start:
+        yield "…", False
+    place = start
+    for match in pattern.finditer(text, start, end):
+        if match.start() > place:
+            yield text[place : match.start()], False
+        yield match.group(), True
+        place = match.end()
+    if text[place:end]:
+        yield text[place:end], False
+    if len(text) > end:
+        yield "…", False

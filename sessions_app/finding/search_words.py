@@ -1,0 +1,147 @@
+"""The words that are searched: what is indexed of messages and calls, and a query as both databases take it.
+
+Every word of a query must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of
+a quoted phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do
+not matter. Any text is a valid query.
+
+The words are stored in tables of their own, which `sessions_app.finding.search_index` fills: those of the masked text,
+and where that hides something, those of the whole text too. ``whole`` says that a person may find by the latter, since
+they may reveal hidden values. Others find by the former, and by nothing while the index was made with another masking
+than the present one, see `sessions_app.finding.search_masking`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
+
+from agentstate.domain.words import words_of
+from agentstate.names import TYPE_TAG
+from sessions_app.access.masking import Mask
+from sessions_app.finding.search_masking import IS_PRESENT, present
+from sessions_app.models import Message, ToolCall
+
+MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
+MOST_WORDS = 30
+# Two letters are the beginning of very many words.
+SHORTEST_BEGINNING = 3
+# The fields of a call that are indexed besides its tool, and what stands between them, which holds no word.
+CALL_FIELDS, BETWEEN = ("sent", "arguments", "error", "result"), " · "
+# A tool's message is indexed with its call already, and an agent's instructions are in each of its sessions: neither is
+# indexed unless a person has written it.
+INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
+
+
+def plain(value: Any) -> str:
+    """JSON as text to be searched and read: ``claim: CLM-1042, amount: 120``."""
+    if isinstance(value, dict):
+        if TYPE_TAG in value:
+            return plain(value.get("value"))
+        return ", ".join(f"{key}: {plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(plain(item) for item in value)
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def message_text(text: str, mask: Mask) -> str:
+    """The text of a message that is indexed and searched."""
+    return str(mask.named("text", text))
+
+
+def call_text(call: ToolCall, mask: Mask) -> str:
+    """The text of a call that is indexed and searched."""
+    values = (mask.named(name, getattr(call, name)) for name in CALL_FIELDS)
+    return BETWEEN.join(filter(None, [call.tool, *map(plain, values)]))
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words that follow each other. ``beginning``: the last of them is only the beginning of a word."""
+
+    words: list[str]
+    beginning: bool
+
+    @property
+    def fts5(self) -> str:
+        return f'"{" ".join(self.words)}"' + "*" * self.beginning
+
+    @property
+    def tsquery(self) -> str:
+        return " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
+
+    @property
+    def pattern(self) -> str:
+        end = r"[^\W_]*" if self.beginning else r"(?![^\W_])"
+        return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.words)) + end
+
+
+def phrases_of(text: str) -> list[Phrase]:
+    """None for a text without any word."""
+    parts = [
+        (words_of(quoted or part), bool(quoted)) for quoted, part in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
+    ]
+    parts = [(words, quoted) for words, quoted in parts if words][:MOST_WORDS]
+    last = len(parts) - 1
+    return [
+        Phrase(words, not quoted and place == last and len(words[-1]) >= SHORTEST_BEGINNING)
+        for place, (words, quoted) in enumerate(parts)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A query, and by which text of a row it finds. ``whole``: also by what is hidden of it."""
+
+    phrases: list[Phrase]
+    whole: bool
+
+    def keys(self, tables: Sequence[str], limit: int | None = None) -> RawSQL:
+        """Selects the keys of the rows that match, or only of the newest of each table.
+
+        The whole text of a row stands under its negative key.
+        """
+        selects, params = [], list[str | int]()
+        for table in tables:
+            match = f"{table} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
+            for key, condition, order, values in self._ways:
+                select = f"SELECT {key} AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
+                if limit is not None:
+                    select = f"SELECT key FROM ({select} ORDER BY {order} LIMIT {limit:d}) AS newest"  # noqa: S608
+                selects.append(select)
+                params += [self._query, *values]
+        return RawSQL(" UNION ALL ".join(selects), params)  # noqa: S611 - our own tables; the query is a parameter
+
+    def match_of(self, table: str, key: str) -> tuple[str, list[str | int]]:
+        """Whether the row with this key, an expression, matches: for PostgreSQL, which asks it of each row.
+
+        As a join it would be left to the server, which does not know in how many of these rows a word is.
+        """
+        texts, params = [], list[str | int]()
+        for own_key, condition, _, values in self._ways:
+            stored = key if own_key == "rowid" else f"-{key}"
+            texts.append(f"(SELECT words @@ %s::tsquery FROM {table} WHERE rowid = {stored} AND {condition})")  # noqa: S608
+            params += [self._query, *values]
+        return " OR ".join(texts), params
+
+    @property
+    def _ways(self) -> list[tuple[str, str, str, list[str | int]]]:
+        """By which text rows are found: their key, the condition with its parameters, and the newest first."""
+        if not self.whole:
+            return [("rowid", f"rowid > 0 AND {IS_PRESENT}", "rowid DESC", [present()])]
+        return [("rowid", "rowid > 0", "rowid DESC", []), ("-rowid", "rowid < 0", "rowid", [])]
+
+    @property
+    def _query(self) -> str:
+        if connection.vendor == "sqlite":
+            return " AND ".join(phrase.fts5 for phrase in self.phrases)
+        return " & ".join(phrase.tsquery for phrase in self.phrases)
+
+
+def call_tables() -> list[str]:
+    return [CALLS, OPEN_CALLS] if connection.vendor == "sqlite" else [CALLS]
