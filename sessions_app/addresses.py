@@ -1,13 +1,20 @@
 """Addresses of pages with a query string."""
 
+from functools import lru_cache
 from urllib.parse import quote, urlencode
 
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 
 
 def address(view: str, *args: object, **parameters: str | int | None) -> str:
     """Like `reverse`, but keyword arguments make the query string; those that are None or "" are left out."""
-    path = reverse(view, args=args)
+    path = _path(view, args, get_script_prefix())
     given_parameters = {name: value for name, value in parameters.items() if value not in (None, "")}
     query = urlencode(given_parameters, safe="/", quote_via=quote)
     return f"{path}?{query}" if query else path
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _path(view: str, args: tuple[object, ...], prefix: str) -> str:
+    """The pages of a session link to one address hundreds of times."""
+    return reverse(view, args=args)
