@@ -224,6 +224,32 @@ def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django
         desk.get("/inbox/")
 
 
+def poll_of(page):
+    """The address by which an open page asks for news."""
+    poll = re.search(r'hx-get="(/inbox/[^"]+seen=[^"]+)"', page.content.decode())
+    assert poll is not None
+    return poll[1].replace("&amp;", "&")
+
+
+@pytest.mark.slow
+def test_an_open_inbox_without_news_reads_none_of_what_its_lines_show(desk, django_assert_num_queries):
+    all_kinds()
+    address = poll_of(desk.get("/inbox/"))
+    with django_assert_num_queries(11):
+        assert desk.get(address, headers=HTMX).status_code == 204
+
+
+@pytest.mark.slow
+def test_an_open_inbox_is_drawn_again_when_the_time_that_is_left_to_decide_has_become_less(desk, monkeypatch):
+    session = builders.waiting_for_approval()
+    Approval.objects.filter(session=session).update(expires_at=timezone.now() + timedelta(minutes=50))
+    address = poll_of(desk.get("/inbox/"))
+    assert desk.get(address, headers=HTMX).status_code == 204
+    later = timezone.now() + timedelta(minutes=10)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: later)
+    assert desk.get(address, headers=HTMX).status_code == 200
+
+
 @pytest.mark.slow
 def test_counts_are_exact_up_to_99():
     now = timezone.now()
@@ -562,10 +588,7 @@ def test_the_three_outcomes_open_the_same_dialog_with_one_chosen(desk):
 @pytest.mark.slow
 def test_an_open_inbox_is_sent_again_only_when_it_has_changed(desk):
     session = builders.waiting_for_approval()
-    page = desk.get("/inbox/").content.decode()
-    poll = re.search(r'hx-get="(/inbox/[^"]+seen=[^"]+)"', page)
-    assert poll is not None
-    address = poll[1].replace("&amp;", "&")
+    address = poll_of(desk.get("/inbox/"))
     assert desk.get(address, headers=HTMX).status_code == 204
     Session.objects.filter(pk=session.pk).update(version=99)  # its forms would be refused
     answer = desk.get(address, headers=HTMX)

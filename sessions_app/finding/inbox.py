@@ -34,13 +34,14 @@ Key = int | UUID
 class Entry:
     """One line of the inbox. ``key`` is that of an approval, a call, or a session; of a cause, its oldest session's.
 
-    version: changes whenever the line has to be drawn again.
+    version: changes whenever the line has to be drawn again. ``expires_at``: until when it can be decided, if it ends.
     """
 
     kind: str
     since: datetime
     key: Key
     version: object = ""
+    expires_at: datetime | None = None
 
     @property
     def order(self) -> tuple[datetime, int, Key]:
@@ -136,12 +137,12 @@ def read_page(
     rows = _rows(now, where, tool)
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     sign = "" if oldest_first else "-"
-    for kind, (since, version) in _COLUMNS.items():
+    for kind, (since, *others) in _COLUMNS.items():
         if kind in kinds:
             beyond = _after(cursor, kind, since, oldest_first=oldest_first)
             found = rows[kind].filter(beyond).order_by(f"{sign}{since}", f"{sign}pk")
-            columns = found.values_list(since, "pk", version, named=False)[: limit + 1]
-            entries += [Entry(kind, at, pk, number) for at, pk, number in columns]
+            columns = found.values_list(since, "pk", *others, named=False)[: limit + 1]
+            entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
         if kind in kinds:
             by_oldest = {
@@ -171,9 +172,9 @@ def read_cursor(text: str) -> tuple[datetime, int, Key] | None:
         return None
 
 
-# By kind, the column by which its lines are ordered, and the one that says whether a line has changed.
+# By kind, the column by which its lines are ordered, and those of `Entry.version` and `Entry.expires_at`.
 _COLUMNS = {
-    APPROVAL: ("asked_at", "session__version"),
+    APPROVAL: ("asked_at", "session__version", "expires_at"),
     DOUBT: ("started_at", "branch__session__version"),
     STUCK: ("updated_at", "version"),
 }

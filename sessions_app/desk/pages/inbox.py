@@ -116,6 +116,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Which lines a page has, and how many there are of each kind: what a live inbox asks for, without their items."""
+
+    kind: str
+    entries: Entries
+    numbers: Mapping[str, Count]
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
 class InboxPage:
     """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages."""
 
@@ -136,7 +146,7 @@ class InboxPage:
         return any(isinstance(line.item, Card) and line.item.in_batch for line in self.lines)
 
 
-def read_page(
+def list_page(
     context: PageContext,
     *,
     kind: str = "",
@@ -144,18 +154,30 @@ def read_page(
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
-    batch: Batch | None = None,
-) -> InboxPage:
-    """One page. At most 25 queries, however many lines there are.
+) -> Listing:
+    """The lines of one page. At most eight queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
-    :param batch: The form of several approvals; None where each has a form of its own.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
     numbers = inbox.counts(context.now, where, tool)
     found = inbox.read_page(
         context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first
     )
+    # The time that is left to decide is shown, too.
+    left = [
+        time_left(entry.expires_at, context.now) for entry in found.entries if entry.expires_at is not None
+    ]
+    shown = ((entry.kind, entry.key, entry.version) for entry in found.entries)
+    return Listing(kind, found, numbers, digest([*shown, *numbers.values(), *left, found.next]))
+
+
+def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = None) -> InboxPage:
+    """The page with its lines. At most 17 queries, however many lines there are.
+
+    :param batch: The form of several approvals; None where each has a form of its own.
+    """
+    found, numbers = listing.entries, listing.numbers
     items = _items(context, found, batch)
     tools = Counter(item.call.tool for item in items.values() if isinstance(item, Card))
     lines = [
@@ -173,30 +195,17 @@ def read_page(
     chips = [
         Chip(name, CHIPS[name], number)
         for name, number in numbers.items()
-        if number or name == kind or name not in _RARE
+        if number or name == listing.kind or name not in _RARE
     ]
     total = inbox.total(numbers.values())
-    number = numbers.get(kind, total)
-    mark = _mark(context, found, lines, numbers)
-    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, mark)
+    number = numbers.get(listing.kind, total)
+    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, listing.mark)
 
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:
     """The inbox as it was filtered, at the id of an element of it; at its heading for anything else."""
     page = f"{address('inbox')}?{QueryDict(query).urlencode()}" if query else address("inbox")
     return f"{page}#{place if _LINE_ID.fullmatch(place) else HEADING}"
-
-
-def _mark(context: PageContext, found: Entries, lines: Sequence[Line], numbers: Mapping[str, Count]) -> str:
-    """Names what the page shows. The time that is left to decide is shown, too."""
-    left = [
-        time_left(line.item.approval.expires_at, context.now)
-        for line in lines
-        if isinstance(line.item, Card) and line.item.approval.expires_at is not None
-    ]
-    return digest(
-        [*((e.kind, e.key, e.version) for e in found.entries), *numbers.values(), *left, found.next]
-    )
 
 
 def _items(

@@ -93,18 +93,14 @@ def _render(
     kind = query.get("kind", "")
     kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
     oldest_first = query.get("order") != "newest"
-    in_batch = bool(tool) and not context.why_not.of(APPROVE)
-    page = inbox_pages.read_page(
-        context,
-        kind=kind,
-        where=where or None,
-        tool=tool,
-        after=after,
-        oldest_first=oldest_first,
-        batch=(Batch(form.typed, least=1) if form else Batch()) if in_batch else None,
+    listing = inbox_pages.list_page(
+        context, kind=kind, where=where or None, tool=tool, after=after, oldest_first=oldest_first
     )
-    if request.GET.get("seen") == page.mark:
+    if request.GET.get("seen") == listing.mark:
         return HttpResponse(status=204)
+    in_batch = bool(tool) and not context.why_not.of(APPROVE)
+    batch = (Batch(form.typed, least=1) if form else Batch()) if in_batch else None
+    page = inbox_pages.read_page(context, listing, batch=batch)
     kept = query.copy()
     for name in _PLACE:
         kept.pop(name, None)
