@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause, causes_sql
 from sessions_app.finding.counting import MOST, Count, Sql, count_each, to_count
-from sessions_app.models import Approval, Branch, CallStatus, Session, Status, ToolCall
+from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)
@@ -63,25 +63,26 @@ class Entries:
 
 def open_approvals(now: datetime) -> QuerySet[Approval]:
     """Requests that a person can still decide: on the present branch of a session that waits or is paused."""
-    call = ToolCall.objects.filter(pk=OuterRef("call"), branch=F("branch__session__branch"))
+    branch = ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")
     rows = Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
-    return rows.filter(_has_stopped(call, "branch__session__status"))
+    return rows.filter(_is_shown_by_a_stopped_session(Subquery(branch[:1])))
 
 
 def calls_in_doubt() -> QuerySet[ToolCall]:
     """The calls in doubt that a person can decide."""
-    branch = Branch.objects.filter(pk=OuterRef("branch"), session__branch=F("pk"))
-    return ToolCall.objects.filter(_has_stopped(branch, "session__status"), status=CallStatus.DOUBT)
+    return ToolCall.objects.filter(
+        _is_shown_by_a_stopped_session(OuterRef("branch")), status=CallStatus.DOUBT
+    )
 
 
-def _has_stopped(shown: QuerySet[Any], status: str) -> Subquery:
-    """Whether there is such a row, and the status of its session is that of a stopped one.
+def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef) -> Subquery:
+    """Whether a session that waits or is paused is on this branch.
 
     PostgreSQL asks this of each line while an index gives the lines in their order. Of a join it would expect that next
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
-    has_stopped = ExpressionWrapper(Q(**{f"{status}__in": _STOPPED}), BooleanField())
-    return Subquery(shown.order_by().values(has_stopped=has_stopped)[:1])
+    is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
+    return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
 def stuck_sessions(now: datetime) -> QuerySet[Session]:
