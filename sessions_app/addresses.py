@@ -8,13 +8,13 @@ from django.urls import get_script_prefix, reverse
 
 def address(view: str, *args: object, **parameters: str | int | None) -> str:
     """Like `reverse`, but keyword arguments make the query string; those that are None or "" are left out."""
-    path = _path(view, args, get_script_prefix())
+    path = _path(get_script_prefix(), view, *args)
     given_parameters = {name: value for name, value in parameters.items() if value not in (None, "")}
     query = urlencode(given_parameters, safe="/", quote_via=quote)
     return f"{path}?{query}" if query else path
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _path(view: str, args: tuple[object, ...], prefix: str) -> str:
+def _path(prefix: str, view: str, *args: object) -> str:
     """The pages of a session link to one address hundreds of times."""
     return reverse(view, args=args)

@@ -1,6 +1,7 @@
 """Sessions are found by the text of their history, a few seconds later, and no search text is an error."""
 
 import threading
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -15,7 +16,8 @@ from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
 from sessions_app.finding import filters, hits, search, search_index, search_words
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import Checkpoint, Message, Session, ToolCall
+from sessions_app.finding.queues import QUEUES
+from sessions_app.models import Branch, Checkpoint, Message, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -279,6 +281,61 @@ def test_hits_come_newest_first_with_a_bounded_number_of_queries(index, django_a
     assert len(found) == 5
 
 
+# How PostgreSQL finds the hits in short sessions, in long ones of a rare word, and in long ones of a common word.
+@pytest.mark.parametrize("walked, newest", [(10_000, 1_000), (0, 1_000), (0, 1)])
+def test_the_newest_hits_of_each_session_are_found_whatever_the_sessions_and_the_words_are(
+    index, monkeypatch, walked, newest
+):
+    monkeypatch.setattr(hits, "WALKED", walked)
+    monkeypatch.setattr(hits, "NEWEST", newest)
+    source = builders.looked_up()
+    fork = actions.fork(
+        actor=builders.SYSTEM,
+        session_id=source.session.pk,
+        checkpoint_id=Checkpoint.objects.get(branch=source.branch, kind="step").pk,
+        reason="Try another way",
+    )
+    later = [source.user(f"windscreen {number}").position for number in range(3)]
+    rewound, other = builders.rewound(), builders.asked().session
+    index()
+    listed = list(Session.objects.order_by("pk"))
+    found = hits.first_in_each(listed, "windscreen", mask=NOTHING_HIDDEN, whole=True)
+    positions = {session: [hit.position for hit in found[session.pk]] for session in listed}
+    # The fork shows what it shares with its source, though all newer hits of that branch are behind it.
+    assert positions[source.session] == later[:0:-1]
+    assert positions[fork] == [3]
+    assert positions[other] == [3]
+    for session in Session.objects.select_related("branch"):
+        in_it = hits.in_session(session, "windscreen", mask=NOTHING_HIDDEN, whole=True)
+        assert [hit.position for hit in in_it][:2] == positions[session]
+    (discarded,) = hits.in_session(
+        Session.objects.select_related("branch").get(pk=rewound.pk), "covers", mask=NOTHING_HIDDEN, whole=True
+    )
+    assert not discarded.visible
+    assert hits.first_in_each(listed, "nowhere", mask=NOTHING_HIDDEN, whole=True) == {
+        session.pk: [] for session in listed
+    }
+
+
+def test_hits_are_found_in_a_session_with_very_many_branches(index):
+    session = builders.done()
+    Branch.objects.bulk_create(
+        Branch(session=session, number=number, parent=session.branch) for number in range(2, 1_100)
+    )
+    index()
+    assert parts(session, "windscreen")
+
+
+def test_a_session_that_is_gone_when_its_hits_are_looked_for_has_none(index):
+    session = builders.done()
+    index()
+    branch = Branch.objects.get(session=session)
+    Session.objects.filter(pk=session.pk).update(branch=None)
+    session.branch_id = branch.pk
+    branch.delete()
+    assert hits.first_in_each([session], "windscreen", mask=NOTHING_HIDDEN, whole=True) == {}
+
+
 def test_hidden_values_are_neither_shown_nor_confirmed_by_a_hit(index):
     history = builders.asked()
     history.reply(calls=[("pay", {"iban": "DE8937", "to": "Ada"})])
@@ -417,3 +474,36 @@ def test_a_word_that_very_many_messages_have_finds_the_newest_and_beside_a_filte
     assert listed(q="roof", agent="claims") == set(sessions)
     assert listed(q="roof", complete=True) == set(sessions)
     assert listed(q="cellar", complete=True) == set()
+
+
+def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
+    index, monkeypatch, client
+):
+    monkeypatch.setattr(filters, "newest_sessions", partial(search.newest_sessions, limit=2))
+    for number in range(3):
+        builders.asked().user(f"The roof of house {number}")
+    index()
+    client.force_login(builders.user("supervisor"))
+
+    def page(**query):
+        return client.get("/", {"q": "roof", **query}).content.decode()
+
+    newest, complete = page(queue="all"), page(queue="done")
+    assert "Only the newest matches are listed." in newest
+    assert "<b>2+ results</b>" in newest
+    assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
+    assert "Only the newest matches are listed." not in complete
+    assert '<span class="count">3</span>' in complete
+
+
+def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
+    monkeypatch.setattr(filters, "MOST_NAMED", 2)
+    sessions = [builders.asked(title=f"Roof {number}").session for number in range(3)]
+    for days, session in enumerate(sessions):
+        Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days))
+    session_filter = SessionFilter({"q": "Roof"}, user=builders.user("supervisor"))
+    assert set(Session.objects.filter(session_filter.where())) == set(sessions[:2])
+    assert session_filter.found is not None
+    assert session_filter.found.cut
+    assert set(Session.objects.filter(session_filter.where(complete=True))) == set(sessions)
+    assert not session_filter.found.cut

@@ -44,7 +44,7 @@ EXAMPLES = 5
 LOOKED_AT = 500
 # What the rules of the bulk actions read, and what names a session among the refused. Whole rows take three times as
 # long to read.
-_READ = ("agent", "status", "phase", "waiting_for", "stop_request", "next_run_at", "title", "customer")
+_READ = ("agent", "status", "phase", "waiting_for", "stop_request", "next_run_at", "title")
 # How a value of `Action.bulk_fields` is checked when a bulk action starts.
 CHECKS = {"assignee": steer.check_assignee}
 # A bulk action of which no item was done for so long has lost its worker.
@@ -70,9 +70,10 @@ class Estimate:
 
 
 def bulk_fitting(*, actor: Actor, sessions: QuerySet[Session]) -> Action:
-    """The action to begin with for these sessions: to pause or to resume them, whichever more of the first allow now.
+    """The action to begin with for these sessions: to pause or to resume them, whichever more of them allow now.
 
-    To assign them where neither is possible for any. To end sessions is never the first choice. Two queries.
+    Those that changed last are looked at. To assign them where neither is possible for any. To end sessions is never
+    the first choice. Two queries.
     """
     now = timezone.now()
     numbers = {action: 0 for action in (PAUSE, RESUME) if actor.may(action.permission)}

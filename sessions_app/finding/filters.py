@@ -1,6 +1,7 @@
 """The filters of the list of sessions, as a form on the query string: every list is a link that can be shared."""
 
 import uuid
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Statu
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
 MOST_PICKED = 50
-# Of the sessions with the words of a search in their title or customer, those that changed last.
+# So many sessions are found by their title, customer, agent or id: those that changed last.
 MOST_NAMED = 500
 
 
@@ -66,8 +67,8 @@ class SessionFilter(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        # Whether what `where` returned last matches some thousands of sessions at most.
-        self.finds_few = False
+        # What the search of the last `where` found; None before, and without a search.
+        self.found: Found | None = None
         # Read once, when the form is drawn: to filter takes neither.
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
@@ -111,8 +112,8 @@ class SessionFilter(forms.Form):
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
         if "q" in values:
-            found, self.finds_few = _search(values["q"], whole, complete or self.narrows)
-            where &= found
+            self.found = _search(values["q"], whole, complete or self.narrows)
+            where &= self.found.where
         return where
 
     @property
@@ -136,27 +137,35 @@ def _assignees() -> list[tuple[str, str]]:
     return [("", "anyone"), ("me", "me"), ("nobody", "nobody"), *people[:200]]
 
 
-def _search(text: str, whole: bool, complete: bool) -> tuple[Q, bool]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search finds. ``few``: some thousands of sessions at most. ``cut``: only the newest; there are more."""
+
+    where: Q
+    few: bool = False
+    cut: bool = False
+
+
+def _search(text: str, whole: bool, complete: bool) -> Found:
     """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it.
 
     Each is looked for by an index of its own, so what is found are keys. At most two queries.
 
     :param complete: Also the sessions of old messages that contain a word which very many do.
-    :returns: The condition, and whether it names the keys of all that it finds: then those are few.
     """
     named = Q(agent=text) | id_begins_with(text)
     keys, more = newest_sessions(text, whole=whole)
     if more and complete:
         found = history_contains(text, whole=whole)
-        return found | contains(text, "title", "customer", whole=whole) | named, False
+        return Found(found | contains(text, "title", "customer", whole=whole) | named)
     if not whole:
-        return are(keys) | contains(text, "title", "customer", whole=False) | named, False
+        return Found(are(keys) | contains(text, "title", "customer", whole=False) | named, cut=more)
     rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
     newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: MOST_NAMED + 1]
     titled = list(newest)
     if len(titled) > MOST_NAMED and complete:
-        return are(keys) | contains(text, "title", "customer", whole=True) | named, False
-    return are({*keys, *titled}), True
+        return Found(are(keys) | contains(text, "title", "customer", whole=True) | named)
+    return Found(are({*keys, *titled[:MOST_NAMED]}), few=True, cut=more or len(titled) > MOST_NAMED)
 
 
 def id_begins_with(text: str) -> Q:

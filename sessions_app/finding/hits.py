@@ -1,6 +1,7 @@
 """Where in a session a text is found: its messages and calls that match, with the words around, masked.
 
-In a session of any length the newest are found by reading those that match, or the newest rows until enough of them do.
+PostgreSQL reads the messages and calls of the sessions from the newest on until enough match, if the sessions are short
+or the words common, and all that match by the index of the words otherwise.
 """
 
 import re
@@ -11,7 +12,7 @@ from itertools import islice
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, Window
+from django.db.models import Case, IntegerField, Q, When, Window
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import RowNumber
 
@@ -35,7 +36,7 @@ from sessions_app.wording import changes
 # Characters shown on each side of a match.
 AROUND = 80
 NO_END = 2**63 - 1
-# Messages and calls of sessions with so many positions are read to be searched.
+# Of sessions with at most so many positions together, each message and call may be read, whatever the words are.
 WALKED = 10_000
 # A branch, and the last position of it that is searched; None for all of them.
 Segment = tuple[int, int | None]
@@ -92,15 +93,14 @@ def first_in_each(
         return {}
     branches = {row.pk: row for row in Branch.objects.filter(session__in=sessions).defer("left_state")}
     segments: set[Segment] = {(pk, None) for pk in branches}
-    for session in sessions:
-        lineage = branches[session.branch_id].lineage if session.branch_id else ()
-        segments |= {(pk, last) for pk, last in lineage if pk not in branches}
+    for branch in branches.values():
+        segments |= {(pk, last) for pk, last in branch.lineage}
     may_walk = sum(session.position for session in sessions) <= WALKED
     rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
     notes = note_places(row for row in rows if isinstance(row, Message))
     by_session: dict[UUID, list[Hit]] = {}
     for session in sessions:
-        if session.branch_id is None:
+        if session.branch_id not in branches:
             continue
         branch = branches[session.branch_id]
         own_numbers = {row.pk: row.number for row in branches.values() if row.session_id == session.pk}
@@ -119,10 +119,16 @@ def _newest_in(
 
     :param may_walk: All rows of the segments may be read.
     """
-    here = Q()
-    for branch, last in segments:
-        here |= Q(branch_id=branch) if last is None else Q(branch_id=branch, position__lte=last)
-    newest = Window(RowNumber(), partition_by="branch_id", order_by="-position")
+    shared = sorted((last, branch) for branch, last in segments if last is not None)
+    here = Q(branch_id__in=[branch for branch, last in segments if last is None])
+    for last, branch in shared:
+        here |= Q(branch_id=branch, position__lte=last)
+    # Between two ends of segments of one branch, so that the newest of each segment are among them.
+    parts = [
+        When(branch_id=branch, position__lte=last, then=place) for place, (last, branch) in enumerate(shared)
+    ]
+    part = Case(*parts, default=len(parts), output_field=IntegerField())
+    newest = Window(RowNumber(), partition_by=["branch_id", part], order_by="-position")
     matching_messages, matching_calls = _matching(segments, words, each, may_walk=may_walk)
     rows: list[Message | ToolCall] = [
         *Message.objects.filter(matching_messages & here).annotate(newest=newest).filter(newest__lte=each),
@@ -134,8 +140,7 @@ def _newest_in(
 def _matching(segments: Sequence[Segment], words: Words, each: int, *, may_walk: bool) -> tuple[Q, Q]:
     """Which messages, and which calls, match: all of them, or at least so many of each segment. At most one query.
 
-    PostgreSQL looks for the words in the segments, from the newest row on, where those are short, or the words in very
-    many rows. Where they are in few rows, it finds all of these by the index of the words.
+    See the module for which of the two.
     """
     tables = ((Message, [MESSAGES]), (ToolCall, call_tables()))
     if connection.vendor == "sqlite":

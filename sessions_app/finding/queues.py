@@ -5,7 +5,7 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 """
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import models
@@ -75,17 +75,24 @@ class QueueCount:
     number: Count
 
 
-def counts(now: datetime, where: Q | None = None, *, few: bool = False) -> list[QueueCount]:
+def counts(
+    now: datetime, where: Q | None = None, *, few: bool = False, cut: bool = False
+) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query.
 
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
+    :param cut: It does not match all that it should: there may be more in each queue.
     """
     if few:
         in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
         numbers = select("all", now, where).aggregate(**in_queue)
-        return [QueueCount(queue, Count.of(numbers[queue.key])) for queue in QUEUES]
-    selects = [to_count(select(queue.key, now, where)) for queue in QUEUES]
-    return [QueueCount(queue, number) for queue, number in zip(QUEUES, count_each(selects), strict=True)]
+        counted = [Count.of(numbers[queue.key]) for queue in QUEUES]
+    else:
+        counted = count_each([to_count(select(queue.key, now, where)) for queue in QUEUES])
+    return [
+        QueueCount(queue, replace(number, more=number.more or cut))
+        for queue, number in zip(QUEUES, counted, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 Every word of a query must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of
 a quoted phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do
-not matter. Any text is a valid query.
+not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
 
-The words are stored in tables of their own, which `sessions_app.finding.search_index` fills: those of the masked text,
-and where that hides something, those of the whole text too. ``whole`` says that a person may find by the latter, since
-they may reveal hidden values. Others find by the former, and by nothing while the index was made with another masking
-than the present one, see `sessions_app.finding.search_masking`.
+The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
+of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
+by the latter, since they may reveal hidden values. Others find by the former, and by nothing while the index was made
+with another masking than the present one, see `sessions_app.finding.search_masking`.
 """
 
 import re
@@ -109,10 +109,10 @@ class Words:
         selects, params = [], list[str | int]()
         for table in tables:
             match = f"{table} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
-            for key, condition, order, values in self._ways:
-                select = f"SELECT {key} AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
+            for sign, condition, values in self._ways:
+                select = f"SELECT {sign}rowid AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
                 if limit is not None:
-                    select = f"SELECT key FROM ({select} ORDER BY {order} LIMIT {limit:d}) AS newest"  # noqa: S608
+                    select = f"SELECT key FROM ({select} ORDER BY {sign}rowid DESC LIMIT {limit:d}) AS newest"  # noqa: S608
                 selects.append(select)
                 params += [self._query, *values]
         return RawSQL(" UNION ALL ".join(selects), params)  # noqa: S611 - our own tables; the query is a parameter
@@ -123,18 +123,18 @@ class Words:
         As a join it would be left to the server, which does not know in how many of these rows a word is.
         """
         texts, params = [], list[str | int]()
-        for own_key, condition, _, values in self._ways:
-            stored = key if own_key == "rowid" else f"-{key}"
-            texts.append(f"(SELECT words @@ %s::tsquery FROM {table} WHERE rowid = {stored} AND {condition})")  # noqa: S608
+        for sign, condition, values in self._ways:
+            stored = f"rowid = {sign}{key} AND {condition}"
+            texts.append(f"(SELECT words @@ %s::tsquery FROM {table} WHERE {stored})")  # noqa: S608
             params += [self._query, *values]
         return " OR ".join(texts), params
 
     @property
-    def _ways(self) -> list[tuple[str, str, str, list[str | int]]]:
-        """By which text rows are found: their key, the condition with its parameters, and the newest first."""
+    def _ways(self) -> list[tuple[str, str, list[str | int]]]:
+        """By which texts rows are found: the sign of their keys in the index, and a condition with its parameters."""
         if not self.whole:
-            return [("rowid", f"rowid > 0 AND {IS_PRESENT}", "rowid DESC", [present()])]
-        return [("rowid", "rowid > 0", "rowid DESC", []), ("-rowid", "rowid < 0", "rowid", [])]
+            return [("", f"rowid > 0 AND {IS_PRESENT}", [present()])]
+        return [("", "rowid > 0", []), ("-", "rowid < 0", [])]
 
     @property
     def _query(self) -> str:

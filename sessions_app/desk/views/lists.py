@@ -80,7 +80,9 @@ def sessions_page(request: Request) -> HttpResponse:
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
     page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
-    counts = queues.counts(now, where, few=session_filter.finds_few)
+    found = session_filter.found
+    is_cut = found is not None and found.cut
+    counts = queues.counts(now, where, few=found is not None and found.few, cut=is_cut)
     mark = digest(
         [
             *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
@@ -104,6 +106,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "counts": counts,
         "rows": [SessionRow.of(session, titles, context) for session in sessions],
         "next": page.next,
+        "is_cut": is_cut,
         "after": after,
         "filter": session_filter,
         "oldest_first": oldest_first,
