@@ -489,10 +489,10 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         return client.get("/", {"q": "roof", **query}).content.decode()
 
     newest, complete = page(queue="all"), page(queue="done")
-    assert "Only the newest matches are listed." in newest
+    assert "Only the newest matches are listed:" in newest
     assert "<b>2+ results</b>" in newest
     assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
-    assert "Only the newest matches are listed." not in complete
+    assert "Only the newest matches are listed:" not in complete
     assert '<span class="count">3</span>' in complete
 
 
