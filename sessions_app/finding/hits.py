@@ -35,11 +35,11 @@ from sessions_app.wording import changes
 
 # Characters shown on each side of a match.
 AROUND = 80
-NO_END = 2**63 - 1
 # Of sessions with at most so many positions together, each message and call may be read, whatever the words are.
 WALKED = 10_000
-# A branch, and the last position of it that is searched; None for all of them.
+# A branch, and the last position of it that is searched; None for all of them. To the database, that is `_NO_END`.
 Segment = tuple[int, int | None]
+_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,10 @@ def first_in_each(
         return {}
     branches = {row.pk: row for row in Branch.objects.filter(session__in=sessions).defer("left_state")}
     segments: set[Segment] = {(pk, None) for pk in branches}
-    for branch in branches.values():
-        segments |= {(pk, last) for pk, last in branch.lineage}
+    for session in sessions:
+        own = {pk for pk, branch in branches.items() if branch.session_id == session.pk}
+        lineage = branches[session.branch_id].lineage if session.branch_id in branches else ()
+        segments |= {(pk, last) for pk, last in lineage if pk not in own}
     may_walk = sum(session.position for session in sessions) <= WALKED
     rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
     notes = note_places(row for row in rows if isinstance(row, Message))
@@ -182,7 +184,7 @@ def _walk(rows: str, table: str, segments: Sequence[Segment], words: Words, each
     """  # noqa: S608 - names of our own tables; the words are parameters
     branches, last = (
         [branch for branch, _ in segments],
-        [NO_END if last is None else last for _, last in segments],
+        [_NO_END if last is None else last for _, last in segments],
     )
     return RawSQL(sql, [branches, last, *params])  # noqa: S611 - as above
 
