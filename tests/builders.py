@@ -578,9 +578,13 @@ def rewound(**fields: Any) -> Session:
 
 def forked(**fields: Any) -> Session:
     """A fork of a finished session, from the start of its second step."""
+    return fork_of(done(**fields))
+
+
+def fork_of(session: Session) -> Session:
+    """A fork of a session that has one checkpoint of a step, from there."""
     from sessions_app import actions
 
-    session = done(**fields)
     return actions.fork(
         actor=SYSTEM,
         session_id=session.pk,

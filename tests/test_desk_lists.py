@@ -13,6 +13,7 @@ from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
+from tests.polling import poll_of
 
 pytestmark = pytest.mark.django_db
 
@@ -212,12 +213,6 @@ def test_a_live_list_gets_204_while_nothing_has_changed(desk):
     assert answer.status_code == 200
     assert "New one" in answer.content.decode()
     assert "<html" not in answer.content.decode()
-
-
-def poll_of(page: str) -> str:
-    poll = re.search(r'hx-get="([^"]+seen=[^"]+)"', page)
-    assert poll is not None
-    return poll[1].replace("&amp;", "&")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import causes, inbox
 from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
+from tests.polling import poll_of
 
 pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}
@@ -224,17 +225,10 @@ def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django
         desk.get("/inbox/")
 
 
-def poll_of(page):
-    """The address by which an open page asks for news."""
-    poll = re.search(r'hx-get="(/inbox/[^"]+seen=[^"]+)"', page.content.decode())
-    assert poll is not None
-    return poll[1].replace("&amp;", "&")
-
-
 @pytest.mark.slow
 def test_an_open_inbox_without_news_reads_none_of_what_its_lines_show(desk, django_assert_num_queries):
     all_kinds()
-    address = poll_of(desk.get("/inbox/"))
+    address = poll_of(desk.get("/inbox/").content.decode())
     with django_assert_num_queries(11):
         assert desk.get(address, headers=HTMX).status_code == 204
 
@@ -243,7 +237,7 @@ def test_an_open_inbox_without_news_reads_none_of_what_its_lines_show(desk, djan
 def test_an_open_inbox_is_drawn_again_when_the_time_that_is_left_to_decide_has_become_less(desk, monkeypatch):
     session = builders.waiting_for_approval()
     Approval.objects.filter(session=session).update(expires_at=timezone.now() + timedelta(minutes=50))
-    address = poll_of(desk.get("/inbox/"))
+    address = poll_of(desk.get("/inbox/").content.decode())
     assert desk.get(address, headers=HTMX).status_code == 204
     later = timezone.now() + timedelta(minutes=10)
     monkeypatch.setattr("django.utils.timezone.now", lambda: later)
@@ -588,7 +582,7 @@ def test_the_three_outcomes_open_the_same_dialog_with_one_chosen(desk):
 @pytest.mark.slow
 def test_an_open_inbox_is_sent_again_only_when_it_has_changed(desk):
     session = builders.waiting_for_approval()
-    address = poll_of(desk.get("/inbox/"))
+    address = poll_of(desk.get("/inbox/").content.decode())
     assert desk.get(address, headers=HTMX).status_code == 204
     Session.objects.filter(pk=session.pk).update(version=99)  # its forms would be refused
     answer = desk.get(address, headers=HTMX)

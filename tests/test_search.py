@@ -17,7 +17,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.finding import filters, hits, search, search_index, search_words
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import QUEUES
-from sessions_app.models import Branch, Checkpoint, Message, Session, ToolCall
+from sessions_app.models import Branch, Message, Session, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -212,12 +212,7 @@ def test_discarded_messages_are_found_and_marked_as_not_visible(index):
 
 def test_a_fork_is_found_by_what_it_shares_and_not_by_later_messages_of_its_source(index):
     history = builders.looked_up()
-    fork = actions.fork(
-        actor=builders.SYSTEM,
-        session_id=history.session.pk,
-        checkpoint_id=Checkpoint.objects.get(branch=history.branch, kind="step").pk,
-        reason="Try another way",
-    )
+    fork = builders.fork_of(history.session)
     history.session.refresh_from_db()
     history.user("Never mind the umbrella.")
     index()
@@ -289,12 +284,7 @@ def test_the_newest_hits_of_each_session_are_found_whatever_the_sessions_and_the
     monkeypatch.setattr(hits, "WALKED", walked)
     monkeypatch.setattr(hits, "NEWEST", newest)
     source = builders.looked_up()
-    fork = actions.fork(
-        actor=builders.SYSTEM,
-        session_id=source.session.pk,
-        checkpoint_id=Checkpoint.objects.get(branch=source.branch, kind="step").pk,
-        reason="Try another way",
-    )
+    fork = builders.fork_of(source.session)
     later = [source.user(f"windscreen {number}").position for number in range(3)]
     rewound, other = builders.rewound(), builders.asked().session
     index()

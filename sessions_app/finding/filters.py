@@ -67,8 +67,8 @@ class SessionFilter(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        # What the search of the last `where` found; None before, and without a search.
-        self.found: Found | None = None
+        # What the search of the last `where` found; nothing before, and without a search.
+        self.found = Found(Q())
         # Read once, when the form is drawn: to filter takes neither.
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))

@@ -5,6 +5,7 @@ or the words common, and all that match by the index of the words otherwise.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,11 +93,13 @@ def first_in_each(
     if not phrases or not sessions:
         return {}
     branches = {row.pk: row for row in Branch.objects.filter(session__in=sessions).defer("left_state")}
+    numbers: dict[UUID, dict[int, int]] = defaultdict(dict)
+    for row in branches.values():
+        numbers[row.session_id][row.pk] = row.number
     segments: set[Segment] = {(pk, None) for pk in branches}
     for session in sessions:
-        own = {pk for pk, branch in branches.items() if branch.session_id == session.pk}
         lineage = branches[session.branch_id].lineage if session.branch_id in branches else ()
-        segments |= {(pk, last) for pk, last in lineage if pk not in own}
+        segments |= {(pk, last) for pk, last in lineage if pk not in numbers[session.pk]}
     may_walk = sum(session.position for session in sessions) <= WALKED
     rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
     notes = note_places(row for row in rows if isinstance(row, Message))
@@ -105,7 +108,7 @@ def first_in_each(
         if session.branch_id not in branches:
             continue
         branch = branches[session.branch_id]
-        own_numbers = {row.pk: row.number for row in branches.values() if row.session_id == session.pk}
+        own_numbers = numbers[session.pk]
         visible_rows = (
             row for row in rows if row.branch_id in own_numbers or branch.sees(row.branch_id, row.position)
         )

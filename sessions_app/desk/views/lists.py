@@ -81,8 +81,7 @@ def sessions_page(request: Request) -> HttpResponse:
     )
     page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
     found = session_filter.found
-    is_cut = found is not None and found.cut
-    counts = queues.counts(now, where, few=found is not None and found.few, cut=is_cut)
+    counts = queues.counts(now, where, few=found.few, cut=found.cut)
     mark = digest(
         [
             *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
@@ -106,7 +105,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "counts": counts,
         "rows": [SessionRow.of(session, titles, context) for session in sessions],
         "next": page.next,
-        "is_cut": is_cut,
+        "is_cut": found.cut,
         "after": after,
         "filter": session_filter,
         "oldest_first": oldest_first,
