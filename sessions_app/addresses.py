@@ -1,7 +1,7 @@
 """Addresses of pages with a query string."""
 
 from functools import lru_cache
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from django.urls import get_script_prefix, reverse
 
@@ -9,8 +9,11 @@ from django.urls import get_script_prefix, reverse
 def address(view: str, *args: object, **parameters: str | int | None) -> str:
     """Like `reverse`, but keyword arguments make the query string; those that are None or "" are left out."""
     path = _path(get_script_prefix(), view, *args)
-    given_parameters = {name: value for name, value in parameters.items() if value not in (None, "")}
-    query = urlencode(given_parameters, safe="/", quote_via=quote)
+    query = "&".join(
+        f"{quote(name, safe='/')}={quote(str(value), safe='/')}"
+        for name, value in parameters.items()
+        if value not in (None, "")
+    )
     return f"{path}?{query}" if query else path
 
 

@@ -40,8 +40,10 @@ def paid(history: History, amount: float, *, sent: float | None = None, result: 
     return call
 
 
-def rewound(history: History) -> None:
-    start = Checkpoint.objects.filter(branch__session=history.session).earliest("position")
+def rewound(history: History, *, steps: int | None = None) -> None:
+    """To its beginning, or by so many steps."""
+    starts = list(Checkpoint.objects.filter(branch__session=history.session).order_by("position"))
+    start = starts[0 if steps is None else -1 - steps]
     history.rest("paused")
     actions.rewind(actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=start.pk, reason="x")
     history.session.refresh_from_db()
@@ -251,6 +253,33 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
             found = earlier_effects.of_requests(requests_shown, Mask.none())
         assert [len(each.discarded.effects) for each in found.values()] == [4] * number
         assert [len(each.shown.effects) for each in found.values()] == [1] * number
+
+
+@pytest.mark.slow
+def test_a_card_shows_the_same_effects_whether_they_are_few_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two ways to read them agree where a branch shows a part of another one, and on other tools and sessions."""
+    many = builders.asked()
+    for number in range(earlier_effects.SHOWN + 5):
+        paid(many, number)
+    held(many, [])
+    branching = builders.asked()
+    for number in range(3):
+        paid(branching, number)
+    rewound(branching, steps=1)
+    paid(branching, 30)
+    branching.lookup("POL-1")
+    held(branching, [])
+    held(builders.asked(), [])
+    page = list(inbox.open_approvals(timezone.now()).select_related("call", "session__branch").order_by("pk"))
+    load_agents([approval.session for approval in page])
+    requests = [Request(approval, approval.call, approval.session) for approval in page]
+    of_few = earlier_effects.of_requests(requests, Mask.none())
+    assert [
+        ([effect.call.ran_with["amount"] for effect in earlier.shown.effects], earlier.shown.more)
+        for earlier in of_few.values()
+    ] == [(list(range(24, 4, -1)), 5), ([30, 1, 0], 0), ([], 0)]
+    monkeypatch.setattr(earlier_effects, "FEW", 0)
+    assert earlier_effects.of_requests(requests, Mask.none()) == of_few
 
 
 @pytest.mark.slow

@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
+from sessions_app.templatetags.desk import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
 from tests.polling import poll_of
@@ -488,3 +490,10 @@ def test_a_relative_time_has_its_date_and_zone_on_hover(desk):
     assert re.search(
         r'reflecting <time datetime="[^"]+" title="[^"]+ UTC" data-age="for {}">for 14 min</time>', text
     )
+
+
+def test_the_date_on_hover_is_written_as_all_dates_of_the_project_are():
+    at = datetime(2025, 5, 3, 9, 4, 5, tzinfo=UTC)
+    with timezone.override("Europe/Berlin"):
+        assert f'title="{date_format(timezone.localtime(at), "DATETIME_FORMAT")}"' in since_when(at)
+        assert "03 May 2025, 11:04:05 CEST" in since_when(at)

@@ -226,14 +226,14 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
 
 
 @pytest.mark.slow
-def test_the_newest_forty_steps_are_shown_and_earlier_ones_on_demand(desk):
+def test_the_newest_25_steps_are_shown_and_earlier_ones_on_demand(desk):
     history = builders.asked()
-    for number in range(92):
+    for number in range(62):
         history.lookup(f"POL-{number}")
     newest = shown(history.session)
-    assert [step.number for step in steps_of(newest)] == list(range(54, 94))
+    assert [step.number for step in steps_of(newest)] == list(range(39, 64))
     before = shown(history.session, before=newest.earlier)
-    assert [step.number for step in steps_of(before)] == list(range(14, 54))
+    assert [step.number for step in steps_of(before)] == list(range(14, 39))
     first = shown(history.session, before=before.earlier)
     assert [step.number for step in steps_of(first)] == list(range(1, 14))
     assert first.earlier is None
@@ -253,8 +253,8 @@ def test_the_newest_forty_steps_are_shown_and_earlier_ones_on_demand(desk):
     text = answer.content.decode()
     assert "<html" not in text
     assert f"before={before.earlier}" in text
-    assert "Step 53<" in text
-    assert "Step 54<" not in text
+    assert "Step 38<" in text
+    assert "Step 39<" not in text
 
 
 def test_the_part_of_earlier_steps_answers_for_a_call_in_doubt(desk):
@@ -553,6 +553,21 @@ def test_the_ends_of_the_time_strip_have_dates_unless_all_of_it_is_of_today(desk
     assert time_strip.axis_texts(at, later, at + timedelta(days=300)) == ("18 Nov 2026 21:10:05", "21:14:05")
     text = page_of(builders.done(), desk)
     assert re.search(r'<text class="small" x="0" y="43">\s*<title>[^<]+ UTC</title>', text)
+
+
+def test_the_bars_of_one_kind_are_drawn_as_one_shape(desk):
+    bars = [
+        time_strip.Bar("model", 0.0, 1.4),
+        time_strip.Bar("tool", 2.0, 3.4),
+        time_strip.Bar("model", 6.0, 10.0),
+    ]
+    at = datetime(2026, 11, 18, 21, 10, 5, tzinfo=UTC)
+    strip = time_strip.Strip(at, at, "", "", bars, [], whole=True, live=False)
+    assert [(shape.kind, shape.path) for shape in strip.shapes] == [
+        ("model", "M0 12h1.4v14h-1.4zM6 12h10v14h-10z"),
+        ("tool", "M2 12h3.4v14h-3.4z"),
+    ]
+    assert page_of(builders.done(), desk).count('<path class="t-model" d="M') == 1
 
 
 def kinds_of_bars(session, now):

@@ -217,12 +217,22 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
 @pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(29):
+    with django_assert_num_queries(28):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(29):
+    with django_assert_num_queries(28):
         desk.get("/inbox/")
+
+
+@pytest.mark.parametrize("query", ["", "?kind=failed", "?assignee=me", "?kind=approval&tool=issue_refund"])
+def test_the_bar_counts_all_that_waits_however_the_inbox_is_filtered(desk, query):
+    for _ in range(2):
+        all_kinds()
+    of_desk, of_inbox = (
+        desk.get(address).context["waiting_for_people"] for address in ("/workers/", f"/inbox/{query}")
+    )
+    assert str(of_inbox) == str(of_desk) != "0"
 
 
 @pytest.mark.slow

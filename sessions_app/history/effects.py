@@ -85,6 +85,11 @@ def shown_effects(branch: Branch, tool: str, *, before: int) -> QuerySet[ToolCal
     return calls.filter(TOOK_EFFECT, tool=tool).order_by("-position")
 
 
+def effects_of_tools(branches: Collection[int], tools: Collection[str]) -> QuerySet[ToolCall]:
+    """The calls of the tools on the branches that took effect, shown or not, in no order."""
+    return ToolCall.objects.filter(TOOK_EFFECT, branch__in=branches, tool__in=tools).order_by()
+
+
 def follows_an_effect(approval: Approval) -> bool:
     """Whether to approve the call repeats an effect, or follows one that its history does not show.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django import template
 from django.forms.utils import flatatt
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString
 
 from sessions_app.access.masking import HIDDEN
@@ -62,7 +62,7 @@ def dialog_link(
 
         {% dialog_link session "rewind" checkpoint=checkpoint.pk css="link" %}rewind{% enddialog_link %}
     """
-    link = dialog_url(session, action, **(more or {}), **parameters)
+    link = conditional_escape(dialog_url(session, action, **(more or {}), **parameters))
     attributes = {"class": css or None, "role": role or None, "data-key": shortcut or None}
     return format_html(
         '<a{} href="{}" hx-get="{}" hx-target="#dialog-body" hx-swap="innerHTML">{}</a>',

@@ -18,10 +18,13 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import excerpts
 from sessions_app.desk.pages.summary import CallSummary, style_of_result, summary_of
 from sessions_app.history import effects
-from sessions_app.models import Approval, CallStatus, Session, ToolCall, policies_of
+from sessions_app.models import Approval, Branch, CallStatus, Session, ToolCall, policies_of
 
 SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
+# Up to so many effects of all requests are read by one simple query: a part of a query for each request, which ends at
+# its newest ones, takes Django longer to write than all else of a request.
+FEW = 1000
 # A longer result, as JSON text, is not read whole.
 LONGEST_READ = 20_000
 
@@ -126,6 +129,35 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
 
 def _visible(requests: Sequence[Request]) -> dict[int, list[int]]:
     """The keys of the newest effects that the history of each request shows, one more than are shown."""
+    keys = _of_few(requests)
+    return keys if keys is not None else _of_many(requests)
+
+
+def _of_few(requests: Sequence[Request]) -> dict[int, list[int]] | None:
+    """By all effects of the tools on the branches of the requests; None where these are more than `FEW`."""
+    branches = {request.approval.pk: _branch(request) for request in requests}
+    rows = list(
+        effects.effects_of_tools(
+            {pk for branch in branches.values() for pk, _ in branch.segments()},
+            {request.call.tool for request in requests},
+        ).values_list("branch_id", "tool", "position", "pk")[: FEW + 1]
+    )
+    if len(rows) > FEW:
+        return None
+    rows.sort(key=lambda row: row[2], reverse=True)
+    return {
+        request.approval.pk: [
+            pk
+            for branch, tool, position, pk in rows
+            if tool == request.call.tool
+            and position < request.call.position
+            and branches[request.approval.pk].sees(branch, position)
+        ][: SHOWN + 1]
+        for request in requests
+    }
+
+
+def _of_many(requests: Sequence[Request]) -> dict[int, list[int]]:
     keys: dict[int, list[int]] = {request.approval.pk: [] for request in requests}
     parts = [
         ToolCall.objects.filter(pk__in=_shown_effects(request).values("pk")[: SHOWN + 1])
@@ -145,9 +177,12 @@ def _count_visible(request: Request, keys: Sequence[int]) -> int:
 
 
 def _shown_effects(request: Request) -> QuerySet[ToolCall]:
+    return effects.shown_effects(_branch(request), request.call.tool, before=request.call.position)
+
+
+def _branch(request: Request) -> Branch:
     call, session = request.call, request.session
-    branch = session.current_branch if call.branch_id == session.branch_id else call.branch
-    return effects.shown_effects(branch, call.tool, before=call.position)
+    return session.current_branch if call.branch_id == session.branch_id else call.branch
 
 
 def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:

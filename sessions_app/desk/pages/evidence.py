@@ -118,7 +118,7 @@ def _before(
         for pk, last in branch.segments():
             end = call.position if last is None else min(last, call.position)
             if end >= call.position - within:
-                ranges |= Q(branch_id=pk, position__lte=end, position__gte=call.position - within)
+                ranges |= Q(branch_id=pk, position__range=(call.position - within, end))
     near = [
         (
             row["branch_id"],

@@ -127,11 +127,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class InboxPage:
-    """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages."""
+    """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages.
+
+    all: the number of the lines of every kind.
+    """
 
     lines: list[Line]
     chips: list[Chip]
     number: Count
+    all: Count
     next: str
     mark: str
 
@@ -199,7 +203,7 @@ def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = N
     ]
     total = inbox.total(numbers.values())
     number = numbers.get(listing.kind, total)
-    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, listing.mark)
+    return InboxPage(lines, [Chip("", "All", total), *chips], number, total, found.next, listing.mark)
 
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:

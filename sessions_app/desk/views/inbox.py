@@ -133,4 +133,6 @@ def _render(
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
     values |= chips_of(request, context, query_of_view)
     values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
+    if not where and not tool:
+        values["waiting_for_people"] = page.all
     return render_page(request, "inbox/inbox.html", values, status=status)

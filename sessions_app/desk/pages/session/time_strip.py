@@ -1,6 +1,7 @@
 """Model, tool, waiting and idle time of the newest steps, as bars on one axis.
 
-What runs now counts up to now. Calls that ran or waited at the same time count once.
+What runs now counts up to now. Calls that ran or waited at the same time count once. The bars of one kind are one
+shape: there are up to `CELLS` of them, and an element for each would be a good part of the page.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ from sessions_app.wording import duration
 STEPS = 100
 WIDTH = 340
 CELLS = 170
+TOP, HEIGHT = 12, 14
 # How wide the bar of the kind that took longest is.
 BAR = 170
 # Where several things happened at once, the later one of these is drawn.
@@ -49,6 +51,14 @@ class Bar:
     kind: str
     x: float
     width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All bars of one kind: ``path`` is that of an SVG."""
+
+    kind: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,14 @@ class Strip:
     totals: list[Total]
     whole: bool
     live: bool
+
+    @property
+    def shapes(self) -> list[Shape]:
+        paths: dict[str, list[str]] = {}
+        for bar in self.bars:
+            outline = f"M{bar.x:g} {TOP}h{bar.width:g}v{HEIGHT}h{-bar.width:g}z"
+            paths.setdefault(bar.kind, []).append(outline)
+        return [Shape(kind, "".join(outlines)) for kind, outlines in paths.items()]
 
     @property
     def description(self) -> str:

@@ -24,8 +24,8 @@ from sessions_app.history.call_rows import calls_without_big_results
 from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall
 
-# Some 120 lines, of which each costs the server a millisecond or more.
-PAGE = 40
+# Some 75 lines, of which each costs the server a millisecond or more.
+PAGE = 25
 # Shown elsewhere on the timeline: by the message itself, or by the line above a discarded branch.
 _NOT_ITEMS = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 
