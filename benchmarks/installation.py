@@ -16,6 +16,8 @@ from tools.services import Postgres, free_port, running_postgres, running_redis,
 
 TICKS = os.sysconf("SC_CLK_TCK")
 HOST = "127.0.0.1"
+# The name under which the server knows the connections of the workers.
+WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,9 @@ def installed(
         assert migrated.returncode == 0, migrated.stderr
         pool = ("worker", "-P", "threads", "-c", str(threads))
         workers = [
-            stack.enter_context(running((*CELERY, *pool, "-n", f"bench{number}@%h"), env))
+            stack.enter_context(
+                running((*CELERY, *pool, "-n", f"bench{number}@%h"), env | {"PGAPPNAME": WORKER})
+            )
             for number in range(processes)
         ]
         stack.enter_context(running((*CELERY, "beat"), env))

@@ -125,12 +125,17 @@ def sweep() -> None:
 
 
 def let_sessions_be_lost_and_due() -> None:
-    """So many sessions at rest lose a worker that never was, and so many are due."""
+    """So many sessions at rest lose a worker that never was, and so many are due; no others, though they were written
+    a while ago.
+    """
     from django.utils import timezone
 
     from sessions_app.models import Session, Status
 
     past = timezone.now() - timedelta(minutes=1)
+    later = timezone.now() + timedelta(days=1)
+    Session.objects.filter(status=Status.RUNNING).update(lease_expires_at=later)
+    Session.objects.filter(status=Status.QUEUED).update(next_run_at=later)
     at_rest = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
     keys = list(at_rest[: LOST + DUE])
     Session.objects.filter(pk__in=keys[:LOST]).update(

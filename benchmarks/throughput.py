@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from benchmarks.children import say
-from benchmarks.installation import Installation, installed, memory_mb
+from benchmarks.installation import WORKER, Installation, installed, memory_mb
 from benchmarks.rows import Measured, Row, Table, compared
 from benchmarks.sizes import Sizes
 
@@ -140,11 +140,11 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         while not starting.done() or installation.one(
             "SELECT count(*) FROM sessions_app_session WHERE phase <> 'done'"
         ):
-            # This connection does not count.
-            others = installation.one(
-                "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
+            # Those of what starts the sessions, and of the beat, do not count.
+            of_workers = installation.one(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", WORKER
             )
-            most = max(most, others)
+            most = max(most, of_workers)
             time.sleep(0.2)
         starting.result()
     workers, server = installation.worker_cpu() - workers, installation.database_cpu() - server

@@ -183,3 +183,14 @@ def test_without_a_number_of_processes_the_workers_that_are_online_count(url: st
         assert warning.msg.startswith("20 processes with up to 10 connections each may open 200")
         Worker.objects.filter(name="host:0").delete()
         assert connections_suffice(None, databases=["default"]) == []
+
+
+def test_no_statement_is_compiled_or_shared_between_processes_or_planned_for_each_of_its_values(url: str) -> None:
+    with connection.cursor() as cursor:
+        for name, value in (
+            ("jit", "off"),
+            ("max_parallel_workers_per_gather", "0"),
+            ("plan_cache_mode", "force_generic_plan"),
+        ):
+            cursor.execute(f"SHOW {name}")
+            assert cursor.fetchone() == (value,), name

@@ -103,15 +103,26 @@ def first_in_each(
     may_walk = sum(session.position for session in sessions) <= WALKED
     rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
     notes = note_places(row for row in rows if isinstance(row, Message))
+    by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)
+    for found in rows:
+        by_branch[found.branch_id].append(found)
     by_session: dict[UUID, list[Hit]] = {}
     for session in sessions:
         if session.branch_id not in branches:
             continue
         branch = branches[session.branch_id]
         own_numbers = numbers[session.pk]
-        visible_rows = (
-            row for row in rows if row.branch_id in own_numbers or branch.sees(row.branch_id, row.position)
-        )
+        visible_rows = [
+            *(row for pk in own_numbers for row in by_branch[pk]),
+            *(
+                row
+                for pk, last in branch.lineage
+                if pk not in own_numbers
+                for row in by_branch[pk]
+                if row.position <= last
+            ),
+        ]
+        visible_rows.sort(key=lambda row: row.position, reverse=True)
         hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in visible_rows)
         by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
     return by_session
@@ -136,8 +147,14 @@ def _newest_in(
     newest = Window(RowNumber(), partition_by=["branch_id", part], order_by="-position")
     matching_messages, matching_calls = _matching(segments, words, each, may_walk=may_walk)
     rows: list[Message | ToolCall] = [
-        *Message.objects.filter(matching_messages & here).annotate(newest=newest).filter(newest__lte=each),
-        *ToolCall.objects.filter(matching_calls & here).annotate(newest=newest).filter(newest__lte=each),
+        *Message.objects.filter(matching_messages & here)
+        .annotate(newest=newest)
+        .filter(newest__lte=each)
+        .defer("body"),
+        *ToolCall.objects.filter(matching_calls & here)
+        .annotate(newest=newest)
+        .filter(newest__lte=each)
+        .defer("state"),
     ]
     return sorted(rows, key=lambda row: row.position, reverse=True)
 
