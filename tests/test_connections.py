@@ -185,7 +185,9 @@ def test_without_a_number_of_processes_the_workers_that_are_online_count(url: st
         assert connections_suffice(None, databases=["default"]) == []
 
 
-def test_no_statement_is_compiled_or_shared_between_processes_or_planned_for_each_of_its_values(url: str) -> None:
+def test_no_statement_is_compiled_or_shared_between_processes_or_planned_for_each_of_its_values(
+    url: str,
+) -> None:
     with connection.cursor() as cursor:
         for name, value in (
             ("jit", "off"),

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -115,6 +116,44 @@ def test_who_has_waited_longest_comes_first_where_people_are_needed(desk):
         builders.failed(title=f"{minutes} minutes", created_at=timezone.now() - timedelta(minutes=minutes))
     assert listed(desk) == ["50 minutes", "20 minutes", "5 minutes"]
     assert listed(desk, "queue=all") == ["5 minutes", "20 minutes", "50 minutes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ascending", [True, False])
+def test_pages_of_the_stuck_have_each_session_once_however_many_reasons_it_has(ascending):
+    """Each reason has an index of its own, and is read by it."""
+    now = timezone.now()
+    running = {"status": "running", "next_run_at": None}
+    for number in range(4):
+        for name, values in (
+            ("lost", running | {"lease_expires_at": now - timedelta(minutes=1)}),
+            ("hangs", running | {"lease_expires_at": now + timedelta(minutes=1)}),
+            ("lost and hangs", running | {"lease_expires_at": now - timedelta(minutes=1)}),
+            ("overdue", {"status": "queued", "next_run_at": now - timedelta(minutes=5)}),
+        ):
+            changed = now - timedelta(hours="hangs" in name, seconds=number)
+            session = builders.queued(title=f"{name} {number}")
+            Session.objects.filter(pk=session.pk).update(updated_at=changed, **values)
+    builders.paused(title="not stuck")
+    pages, after = [], ""
+    while True:
+        page = queues.read_page("stuck", now=now, after=after, limit=3, oldest_first=ascending)
+        pages.append(page.sessions)
+        if not (after := page.next):
+            break
+    stuck = list(queues.select("stuck", now, None).order_by("updated_at", "pk"))
+    assert len(stuck) == 16
+    assert [session for page in pages for session in page] == (stuck if ascending else stuck[::-1])
+    assert [len(page) for page in pages] == [3, 3, 3, 3, 3, 1]
+    [count] = [count.number for count in queues.counts(now) if count.queue.key == "stuck"]
+    assert (count.number, count.more) == (16, False)
+    where = Q(title__startswith="lost")
+    [count] = [count.number for count in queues.counts(now, where) if count.queue.key == "stuck"]
+    assert count.number == 8
+    assert len(queues.read_page("stuck", now=now, where=where).sessions) == 8
+    nothing = Q(pk__in=[])
+    assert queues.read_page("stuck", now=now, where=nothing).sessions == []
+    assert not any(count.number for count in queues.counts(now, nothing))
 
 
 def test_pages_follow_each_other_without_loss_or_repetition(desk):

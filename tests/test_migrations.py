@@ -114,6 +114,27 @@ MODELS_OF_0006 = ("Session", "Branch", "Checkpoint", "ToolCall", "Approval")
 
 
 @pytest.mark.slow
+def test_postgresql_estimates_how_many_sessions_have_a_name_by_more_of_them_since_0026(
+    postgres_url: str, django_db_blocker: DjangoDbBlocker
+) -> None:
+    def statistics() -> list[int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT attstattarget FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+                " WHERE relname LIKE 'session_%_trigrams'"
+            )
+            return [int(number) for (number,) in cursor.fetchall()]
+
+    with django_db_blocker.unblock(), connected(postgres_url):
+        migrate("0026_large_lists")
+        assert statistics() == [300, 300]
+        migrate("0025_words_of_customers")
+        assert 300 not in statistics()
+        migrate("0026_large_lists")
+        assert statistics() == [300, 300]
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
 def test_lines_copies_and_what_requests_showed_are_found_by_0006() -> None:
     apps = migrate("0005_bulk_actions")

@@ -17,7 +17,7 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause, causes_sql
-from sessions_app.finding.counting import MOST, Count, Sql, count_each, to_count
+from sessions_app.finding.counting import MOST, Count, Sql, count_each, is_first_in_any, to_count
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -85,9 +85,10 @@ def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef) -> Subquery:
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
-def stuck_sessions(now: datetime) -> QuerySet[Session]:
-    """Sessions that should move by themselves and do not."""
-    return Session.objects.filter(stuck.not_moving(now) | stuck.expired_but_not_rejected(now))
+def stuck_sessions(now: datetime) -> list[QuerySet[Session]]:
+    """Sessions that should move by themselves and do not, as parts with an index each."""
+    ways = [*stuck.ways_not_to_move(now), stuck.expired_but_not_rejected(now)]
+    return [Session.objects.filter(way) for way in ways]
 
 
 def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, Count]:
@@ -97,14 +98,14 @@ def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, C
     """
     if tool:
         rows = _rows(now, where, tool)
-        selects = [to_count(rows[kind]) for kind in OF_TOOLS]
+        selects = [to_count(*rows[kind]) for kind in OF_TOOLS]
         return dict(zip(OF_TOOLS, count_each(selects), strict=True))
     return dict(zip(KINDS, count_each(counted_lines(now, where)), strict=True))
 
 
 def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
     """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
-    selects = [to_count(rows) for rows in _rows(now, where).values()]
+    selects = [to_count(*parts) for parts in _rows(now, where).values()]
     for kind in BY_CAUSE:
         selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
     return selects
@@ -141,7 +142,9 @@ def read_page(
     for kind, (since, *others) in _COLUMNS.items():
         if kind in kinds:
             beyond = _after(cursor, kind, since, oldest_first=oldest_first)
-            found = rows[kind].filter(beyond).order_by(f"{sign}{since}", f"{sign}pk")
+            order = (f"{sign}{since}", f"{sign}pk")
+            parts = [part.filter(beyond).order_by(*order) for part in rows[kind]]
+            found = parts[0] if len(parts) == 1 else _any(parts, limit + 1).order_by(*order)
             columns = found.values_list(since, "pk", *others, named=False)[: limit + 1]
             entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
@@ -181,21 +184,26 @@ _COLUMNS = {
 }
 
 
-def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, QuerySet[Any]]:
-    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`."""
-    rows: dict[str, QuerySet[Any]] = {
-        APPROVAL: open_approvals(now),
-        DOUBT: calls_in_doubt(),
-        STUCK: stuck_sessions(now),
-    }
+def _any(parts: Sequence[QuerySet[Any]], limit: int) -> QuerySet[Any]:
+    rows: QuerySet[Any] = parts[0].model._default_manager.filter(is_first_in_any(parts, limit))
+    return rows
+
+
+def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
+    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, each as the parts that it is read by."""
+    approvals: QuerySet[Any] = open_approvals(now)
+    doubts: QuerySet[Any] = calls_in_doubt()
+    stuck_ones = [part.filter(where or Q()) for part in stuck_sessions(now)]
     if tool:
-        rows[APPROVAL] = rows[APPROVAL].filter(call__tool=tool)
-        rows[DOUBT] = rows[DOUBT].filter(tool=tool)
-    if not where:
-        return rows
-    sessions = Session.objects.filter(where).values("pk")
-    paths = {APPROVAL: "session__in", DOUBT: "branch__session__in", STUCK: "pk__in"}
-    return {kind: found.filter(**{paths[kind]: sessions}) for kind, found in rows.items()}
+        approvals, doubts = approvals.filter(call__tool=tool), doubts.filter(tool=tool)
+    if where:
+        # An index may find few sessions that meet the condition, of which these are then looked for.
+        sessions = Session.objects.filter(where).values("pk")
+        approvals, doubts = (
+            approvals.filter(session__in=sessions),
+            doubts.filter(branch__session__in=sessions),
+        )
+    return {APPROVAL: [approvals], DOUBT: [doubts], STUCK: [*stuck_ones]}
 
 
 def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str, *, oldest_first: bool) -> Q:

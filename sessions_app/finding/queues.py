@@ -7,13 +7,15 @@ and the stuck ones are ordered from the one that has waited longest, all others 
 import uuid
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
+from operator import or_
 
 from django.db import models
 from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import Count, count_each, to_count
+from sessions_app.finding.counting import Count, count_each, is_first_in_any, to_count
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -49,24 +51,29 @@ BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 
 def queue_filter(key: str, now: datetime) -> Q:
     """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`."""
+    return reduce(or_, _ways(key, now))
+
+
+def _ways(key: str, now: datetime) -> list[Q]:
+    """The conditions of which a session in the queue meets one; each that has an index of its own is apart."""
     match key:
         case "attention":
-            return Q(status=Status.WAITING) | Q(has_failed=True) | stuck.not_moving(now)
+            return [Q(status=Status.WAITING), Q(has_failed=True), *stuck.ways_not_to_move(now)]
         case "running":
-            return Q(status__in=(Status.RUNNING, Status.QUEUED))
+            return [Q(status__in=(Status.RUNNING, Status.QUEUED))]
         case "waiting":
-            return Q(status=Status.WAITING)
+            return [Q(status=Status.WAITING)]
         case "failed":
             # The phase is implied: a filter by another one then finds nothing without a row being read.
-            return Q(has_failed=True, phase=Phase.ERROR)
+            return [Q(has_failed=True, phase=Phase.ERROR)]
         case "stuck":
-            return stuck.not_moving(now)
+            return stuck.ways_not_to_move(now)
         case "paused":
-            return Q(status=Status.PAUSED)
+            return [Q(status=Status.PAUSED)]
         case "done":
-            return Q(status=Status.CANCELLED) | Q(status=Status.IDLE, phase=Phase.DONE)
+            return [Q(status=Status.CANCELLED) | Q(status=Status.IDLE, phase=Phase.DONE)]
         case _:
-            return Q()
+            return [Q()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ def counts(
         numbers = select("all", now, where).aggregate(**in_queue)
         counted = [Count.of(numbers[queue.key]) for queue in QUEUES]
     else:
-        counted = count_each([to_count(select(queue.key, now, where)) for queue in QUEUES])
+        counted = count_each([to_count(*parts(queue.key, now, where)) for queue in QUEUES])
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
@@ -118,9 +125,11 @@ def read_page(
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
-    rows = select(key, now, where).select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED)
-    if cursor := read_cursor(after):
-        rows = rows.filter(_beyond(*cursor, ascending=ascending))
+    cursor = read_cursor(after)
+    beyond = _beyond(*cursor, ascending=ascending) if cursor else Q()
+    found = [rows.filter(beyond).order_by(*_order(ascending)) for rows in parts(key, now, where)]
+    rows = found[0] if len(found) == 1 else Session.objects.filter(is_first_in_any(found, limit + 1))
+    rows = rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED)
     sessions = list(rows.order_by(*_order(ascending))[: limit + 1])
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
@@ -160,6 +169,11 @@ def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
     """All sessions of a queue that match the filter ``where``."""
     rows = Session.objects.filter(queue_filter(key, now))
     return rows.filter(where) if where is not None else rows
+
+
+def parts(key: str, now: datetime, where: Q | None) -> list[QuerySet[Session]]:
+    """What `select` gives in parts, some of which may have the same sessions: see `counting.to_count`."""
+    return [Session.objects.filter(way).filter(where or Q()) for way in _ways(key, now)]
 
 
 def _order(ascending: bool) -> tuple[str, str]:

@@ -48,4 +48,4 @@ def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
     queue = parameters.get("queue", "all") if parameters else queues.ATTENTION.key
     if queue == queues.ATTENTION.key:
         return inbox.counted_lines(now, where or None)
-    return [to_count(queues.select(queue, now, where))]
+    return [to_count(*queues.parts(queue, now, where))]

@@ -4,6 +4,8 @@ Nothing is stored: this is computed from the rows each time, so a session that m
 """
 
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
@@ -21,11 +23,16 @@ LONG_WAIT = timedelta(minutes=10)
 
 def not_moving(now: datetime) -> Q:
     """Queued and running sessions that do not move: the worker is lost, no worker has taken it, or it hangs."""
-    return (
-        Q(status=Status.RUNNING, lease_expires_at__lt=now)
-        | Q(status=Status.RUNNING, updated_at__lt=now - HANGING)
-        | Q(status=Status.QUEUED, next_run_at__lt=now - OVERDUE)
-    )
+    return reduce(or_, ways_not_to_move(now))
+
+
+def ways_not_to_move(now: datetime) -> list[Q]:
+    """The conditions of `not_moving`, of each of which the sessions are found by an index."""
+    return [
+        Q(status=Status.RUNNING, lease_expires_at__lt=now),
+        Q(status=Status.RUNNING, updated_at__lt=now - HANGING),
+        Q(status=Status.QUEUED, next_run_at__lt=now - OVERDUE),
+    ]
 
 
 def expired_but_not_rejected(now: datetime) -> Q:

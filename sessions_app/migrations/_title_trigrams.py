@@ -8,6 +8,10 @@ from django.db import Error, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 _INDEXES = {"session_title_trigrams": "title", "session_customer_trigrams": "customer"}
+# Of so many parts that the values are divided into, PostgreSQL knows one value each, by which it guesses how many
+# sessions contain a text. With its 100 it takes a name that one of forty sessions has for one that next to none has, and
+# reads and sorts all that have it. Its ANALYZE reads 300 sessions for each, 90,000 of a million.
+_STATISTICS = 300
 
 
 def create(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
@@ -23,6 +27,21 @@ def create(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
         schema_editor.execute(
             f"CREATE INDEX {name} ON sessions_app_session USING gin (UPPER({column}::text) gin_trgm_ops)"
         )
+
+
+def estimate_well(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Has an effect when PostgreSQL analyzes the table again, which it does by itself when it has changed."""
+    _set_statistics(schema_editor, _STATISTICS)
+
+
+def estimate_as_usual(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    _set_statistics(schema_editor, -1)
+
+
+def _set_statistics(schema_editor: BaseDatabaseSchemaEditor, number: int) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        for name in _INDEXES:
+            schema_editor.execute(f"ALTER INDEX IF EXISTS {name} ALTER COLUMN 1 SET STATISTICS {number}")
 
 
 def drop(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:

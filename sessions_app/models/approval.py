@@ -52,7 +52,14 @@ class Approval(models.Model):
 
     class Meta:
         ordering = ["asked_at"]
-        indexes = [models.Index(fields=["decision", "asked_at"], name="approval_open")]
+        indexes = [
+            models.Index(fields=["decision", "asked_at"], name="approval_open"),
+            models.Index(
+                fields=["expires_at"],
+                condition=Q(decision="", expires_at__isnull=False),
+                name="approval_expiring",
+            ),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=Q(decision="", decided_at__isnull=True)

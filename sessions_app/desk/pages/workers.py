@@ -11,6 +11,8 @@ from sessions_app.models import Session, Status, Worker
 # A session that has been due for so long should have been taken.
 LATE = timedelta(seconds=15)
 MOST_SESSIONS = 1000
+# What `str` of a session reads.
+_NAMED_BY = ("title", "agent")
 # Each start of a process is a worker of its own. One that ended so long ago is of no interest any more.
 LISTED = timedelta(days=7)
 
@@ -40,8 +42,9 @@ def workers(context: PageContext, *, limit: int = 200) -> list[WorkerRow]:
     """The workers of the last week, the latest heartbeats first. Two queries."""
     rows = list(Worker.objects.filter(beat_at__gte=context.now - LISTED).order_by("-beat_at")[:limit])
     leased: dict[str, list[Session]] = {}
-    running = Session.objects.filter(status=Status.RUNNING).order_by("-updated_at")
-    for session in context.mask.rows(running[:MOST_SESSIONS]):
+    names = [row.name for row in rows]
+    running = Session.objects.filter(status=Status.RUNNING, worker__in=names).order_by("-updated_at")
+    for session in context.mask.rows(running.only(*_NAMED_BY, "worker")[:MOST_SESSIONS]):
         leased.setdefault(session.worker, []).append(session)
     since = online_since(context.now)
     return [

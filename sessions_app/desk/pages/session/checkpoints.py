@@ -31,6 +31,8 @@ PAGE = 100
 _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
 # Of so many last calls, the tools are suggested.
 _LAST_CALLS = 100
+# Of so many last positions, some thousand steps, the calls that took effect are.
+_EFFECTS_WITHIN = 5_000
 # The dialog offers so many places by name, so many of them before effects; all others are one click further.
 _MOST_SUGGESTIONS = 5
 _MOST_EFFECTS = 3
@@ -130,13 +132,15 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
 
 def _before_effects(context: SessionContext) -> list[Suggestion | None]:
     """Where the steps began of the last calls that took effect, or may have: ``before refund €100.00 on CLM-1045``."""
-    effects = effects_among(ToolCall.objects.visible_on(context.branch), context.session)
+    after = max(0, context.session.position - _EFFECTS_WITHIN)
+    calls = ToolCall.objects.visible_on(context.branch, after=after)
+    effects = effects_among(calls, context.session)
     effects = effects.select_related("approval").defer("result", "state").order_by("-position")
     agent = context.session.registered_agent
-    calls = [summary_of(agent, call, context.mask) for call in context.mask.rows(effects[:_MOST_EFFECTS])]
+    last = [summary_of(agent, call, context.mask) for call in context.mask.rows(effects[:_MOST_EFFECTS])]
     return [
         _suggestion(context, f"before {_within_a_sentence(call.in_words)}", call.call.position)
-        for call in calls
+        for call in last
     ]
 
 
