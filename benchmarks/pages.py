@@ -2,12 +2,12 @@
 
     python -m benchmarks.pages [--rounds 3] [--requests 20] [--only NAME]
 
-The part fills a PostgreSQL of its own and runs this program on it; the program alone works on the database of
-DATABASE_URL. Each page is requested as a supervisor, without a web server between: the times
-hold view, queries and template. Prints the median and the 95th percentile of the requests, warm, the CPU time of this
-process and of its PostgreSQL backend for one request on average, which another program on the machine does not change
-much, and the number of queries. The last line is a sweep with 200 lost sessions and 5,000 due ones, which it makes of
-sessions at rest; each is rolled back, and its wake-ups are not sent.
+The part fills a PostgreSQL of its own and runs this program on it, or on the database of FILLED_DATABASE_URL, filled so
+before; the program alone works on the database of DATABASE_URL. Each page is requested as a supervisor, without a web
+server between: the times hold view, queries and template. Prints the median and the 95th percentile of the requests,
+warm, the CPU time of this process and of its PostgreSQL backend for one request on average, which another program on
+the machine does not change much, and the number of queries. The last line is a sweep with 200 lost sessions and 5,000
+due ones, which it makes of sessions at rest; each is rolled back, and its wake-ups are not sent.
 """
 
 import argparse
@@ -17,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,13 +35,8 @@ from tools.services import running_postgres
 
 
 def measure(sizes: Sizes) -> Measured:
-    """On a new database of so many sessions; commits do not wait for the disk, since pages only read."""
-    with running_postgres() as postgres:
-        env = environment(DATABASE_URL=postgres.new_database(), SECRET_KEY="only for benchmarks")
-        half = sizes.sessions // 2
-        _manage(env, ("migrate", "-v0"))
-        _manage(env, _synth(1, sizes.sessions - half, sizes.longest), _synth(2, half, 0))
-        _manage(env, ("rebuild_search",))
+    """On a database of so many sessions; commits do not wait for the disk, since pages only read."""
+    with _filled(sizes) as env:
         say("every page")
         options = ("--rounds", str(sizes.rounds), "--requests", str(sizes.requests))
         report = ask("benchmarks.pages", *options, env=env)
@@ -49,6 +45,21 @@ def measure(sizes: Sizes) -> Measured:
     lines = tuple(tuple(line) for line in report["lines"])
     rows = [Row(name, tuple(highs), "ms", goal) for name, goal, highs in report["highs"]]
     return Measured(rows, [Table(f"Pages on a database of {tables}", head, lines)], facts=report["rows"])
+
+
+@contextmanager
+def _filled(sizes: Sizes) -> Iterator[dict[str, str]]:
+    """The environment of a process that works on the database."""
+    if url := os.environ.get("FILLED_DATABASE_URL"):
+        yield environment(DATABASE_URL=url, SECRET_KEY="only for benchmarks")
+        return
+    with running_postgres() as postgres:
+        env = environment(DATABASE_URL=postgres.new_database(), SECRET_KEY="only for benchmarks")
+        half = sizes.sessions // 2
+        _manage(env, ("migrate", "-v0"))
+        _manage(env, _synth(1, sizes.sessions - half, sizes.longest), _synth(2, half, 0))
+        _manage(env, ("rebuild_search",))
+        yield env
 
 
 def _synth(seed: int, sessions: int, longest: int) -> tuple[str, ...]:

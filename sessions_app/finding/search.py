@@ -14,7 +14,7 @@ from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phra
 from sessions_app.models import Branch, Message, Session, ToolCall
 
 # So many messages, and so many calls, a search looks at: the newest that match.
-NEWEST = 1_000
+NEWEST = 500
 
 
 def history_contains(text: str, *, whole: bool) -> Q:
