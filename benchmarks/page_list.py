@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # Goals, in milliseconds of server time.
 QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
 LOST, DUE = 200, 5_000
+# The worker of the sessions that are lost, and that had those which are due before.
+GONE = "gone"
 
 LISTS = (
     "/inbox/",
@@ -126,19 +128,20 @@ def sweep() -> None:
 
 def let_sessions_be_lost_and_due() -> None:
     """So many sessions at rest lose a worker that never was, and so many are due; no others, though they were written
-    a while ago.
+    a while ago. Those of an earlier run are at rest again.
     """
     from django.utils import timezone
 
     from sessions_app.models import Session, Status
 
-    past = timezone.now() - timedelta(minutes=1)
-    later = timezone.now() + timedelta(days=1)
+    past, later = timezone.now() - timedelta(minutes=1), timezone.now() + timedelta(days=1)
+    at_rest = {"status": Status.IDLE, "worker": "", "lease_expires_at": None, "next_run_at": None}
+    Session.objects.filter(worker=GONE).update(**at_rest)
     Session.objects.filter(status=Status.RUNNING).update(lease_expires_at=later)
     Session.objects.filter(status=Status.QUEUED).update(next_run_at=later)
-    at_rest = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
-    keys = list(at_rest[: LOST + DUE])
+    sessions = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
+    keys = list(sessions[: LOST + DUE])
     Session.objects.filter(pk__in=keys[:LOST]).update(
-        status=Status.RUNNING, worker="gone", lease_expires_at=past
+        status=Status.RUNNING, worker=GONE, lease_expires_at=past
     )
-    Session.objects.filter(pk__in=keys[LOST:]).update(status=Status.QUEUED, next_run_at=past)
+    Session.objects.filter(pk__in=keys[LOST:]).update(status=Status.QUEUED, worker=GONE, next_run_at=past)
