@@ -17,7 +17,7 @@ from tools.services import Postgres, free_port, running_postgres, running_redis,
 TICKS = os.sysconf("SC_CLK_TCK")
 HOST = "127.0.0.1"
 # The name under which the server knows the connections of the workers.
-WORKER = "worker"
+NAME_OF_WORKERS = "worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def installed(
         pool = ("worker", "-P", "threads", "-c", str(threads))
         workers = [
             stack.enter_context(
-                running((*CELERY, *pool, "-n", f"bench{number}@%h"), env | {"PGAPPNAME": WORKER})
+                running((*CELERY, *pool, "-n", f"bench{number}@%h"), env | {"PGAPPNAME": NAME_OF_WORKERS})
             )
             for number in range(processes)
         ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Goals, in milliseconds of server time.
 QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
 LOST, DUE = 200, 5_000
-# The worker of the sessions that are lost, and that had those which are due before.
+# The worker of the sessions that are lost; those that are due have its name too, by which the next run finds them.
 GONE = "gone"
 
 LISTS = (
@@ -75,8 +75,7 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
     for address in LISTS:
         yield address, QUEUE, get(client, address)
     for address in POLLED:
-        polled = _polls(client, address, "/")
-        yield f"{address}: its poll", QUEUE, get(client, polled)
+        yield f"{address}: its poll", QUEUE, _poll(client, address)
     for words in SEARCHES:
         yield f"search: {words}", SEARCH, get(client, f"/?q={words}")
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
@@ -102,6 +101,21 @@ def _polls(client: "Client", address: str, beginning: str) -> str:
     page = client.get(address).content.decode()
     polls = map(html.unescape, re.findall(r'hx-get="([^"]+)"\s+hx-trigger="every', page))
     return next(poll for poll in polls if poll.startswith(beginning) and "also-open" not in poll)
+
+
+def _poll(client: "Client", address: str) -> Callable[[], object]:
+    """What an open list asks; after news, such as less time that is left to decide, it asks for news since then."""
+    polled = _polls(client, address, "/")
+
+    def request() -> object:
+        nonlocal polled
+        response = client.get(polled)
+        assert response.status_code in (200, 204), f"{polled}: {response.status_code}"
+        if response.status_code == 200:
+            polled = _polls(client, address, "/")
+        return response.content
+
+    return request
 
 
 def get(client: "Client", address: str) -> Callable[[], object]:

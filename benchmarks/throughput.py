@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from benchmarks.children import say
-from benchmarks.installation import WORKER, Installation, installed, memory_mb
+from benchmarks.installation import NAME_OF_WORKERS, Installation, installed, memory_mb
 from benchmarks.rows import Measured, Row, Table, compared
 from benchmarks.sizes import Sizes
 
@@ -142,11 +142,12 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         ):
             # Those of what starts the sessions, and of the beat, do not count.
             of_workers = installation.one(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", WORKER
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", NAME_OF_WORKERS
             )
             most = max(most, of_workers)
             time.sleep(0.2)
         starting.result()
+    assert most, "no connection of a worker was seen"
     workers, server = installation.worker_cpu() - workers, installation.database_cpu() - server
     calls = installation.database.execute(
         "SELECT branch_id, extract(epoch FROM started_at)::float, extract(epoch FROM ended_at)::float"

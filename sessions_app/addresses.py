@@ -6,7 +6,7 @@ from urllib.parse import quote
 from django.urls import get_script_prefix, reverse
 
 
-def address(view: str, *args: object, **parameters: str | int | None) -> str:
+def address(view: str, /, *args: object, **parameters: str | int | None) -> str:
     """Like `reverse`, but keyword arguments make the query string; those that are None or "" are left out."""
     path = _path(get_script_prefix(), view, *args)
     query = "&".join(

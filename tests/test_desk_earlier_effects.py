@@ -14,6 +14,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import approvals, earlier_effects
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session_agents import load_agents
 from sessions_app.finding import inbox
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, ToolCall
@@ -426,3 +427,27 @@ def test_a_hidden_claim_does_not_tell_whether_it_is_the_same(desk: Client, setti
     actions.approve(actor=builders.SYSTEM, session_id=approval.session_id, call_id=approval.call_id)
     approval.refresh_from_db()
     assert approval.decision == "approved"
+
+
+@pytest.mark.slow
+def test_the_last_effects_before_which_to_rewind_are_suggested_in_a_history_that_is_shorter_than_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rewind does not take positions back: they are counted from the last call that is shown."""
+    monkeypatch.setattr(checkpoints, "_EFFECTS_WITHIN", 12)
+    history = builders.asked()
+    paid(history, 5)
+    for number in range(20):
+        history.lookup(f"POL-{number}")
+
+    def places() -> list[str]:
+        history.session.refresh_from_db()
+        suggested = checkpoints.suggestions(builders.context_of(history.session))
+        return [suggestion.what for suggestion in suggested if "before" in suggestion.what]
+
+    history.rest("paused")
+    assert places() == []
+    start = Checkpoint.objects.filter(branch__session=history.session).order_by("position")[2]
+    actions.rewind(actor=builders.SYSTEM, session_id=history.session.pk, checkpoint_id=start.pk, reason="x")
+    [place] = places()
+    assert "issue_refund" in place

@@ -631,3 +631,31 @@ def test_the_person_is_told_what_was_done_to_what_with_a_link_and_a_way_back(des
     assert toast is not None
     assert f'<a href="/sessions/{session.pk}/">Roof &lt;b&gt;</a> · Paused.' in toast[1]
     assert f'<a href="/sessions/{session.pk}/resume/" hx-get="/sessions/{session.pk}/resume/"' in toast[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("oldest_first", [True, False])
+def test_pages_of_stuck_lines_have_each_session_once_whatever_it_is_stuck_for(oldest_first):
+    now = timezone.now()
+    sessions = []
+    for number, build in enumerate(
+        [builders.lost, builders.running, builders.waiting_for_approval, builders.queued] * 2
+    ):
+        session = build(title=f"S{number}", created_at=minutes_ago(60))
+        values = {"updated_at": now - timedelta(minutes=60 + number)}
+        if build is builders.queued:
+            values["next_run_at"] = now - timedelta(minutes=5)
+        if build is builders.waiting_for_approval:
+            Approval.objects.filter(session=session).update(expires_at=now - timedelta(minutes=5))
+        Session.objects.filter(pk=session.pk).update(**values)
+        sessions.append(session.pk)
+    builders.paused()
+    listed, after = [], ""
+    while True:
+        page = inbox.read_page(now, kinds=("stuck",), after=after, oldest_first=oldest_first, limit=3)
+        listed.append([entry.key for entry in page.entries])
+        if not (after := page.next):
+            break
+    assert [len(keys) for keys in listed] == [3, 3, 2]
+    assert [key for keys in listed for key in keys] == (sessions[::-1] if oldest_first else sessions)
+    assert (inbox.counts(now)["stuck"].number, inbox.counts(now)["approval"].number) == (8, 0)

@@ -120,7 +120,7 @@ def test_postgresql_estimates_how_many_sessions_have_a_name_by_more_of_them_sinc
     def statistics() -> list[int]:
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT attstattarget FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
+                "SELECT coalesce(attstattarget, -1) FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid"
                 " WHERE relname LIKE 'session_%_trigrams'"
             )
             return [int(number) for (number,) in cursor.fetchall()]

@@ -1,8 +1,8 @@
 """Sessions are found by the text of their history, a few seconds later, and no search text is an error."""
 
+import re
 import threading
 from datetime import timedelta
-from functools import partial
 
 import pytest
 from django.core.management import call_command
@@ -35,7 +35,9 @@ def index():
 
 
 def found(text):
-    return set(Session.objects.filter(search.history_contains(text, whole=True)))
+    keys, more = search.newest_sessions(text, whole=True)
+    assert not more
+    return set(Session.objects.filter(pk__in=keys))
 
 
 def small_batches(monkeypatch, size):
@@ -338,14 +340,14 @@ def test_hidden_values_are_neither_shown_nor_confirmed_by_a_hit(index):
 
 
 def test_it_composes_with_other_filters(index):
+    supervisor = builders.user("supervisor")
     session = builders.done()
     builders.paused()
     index()
-    assert list(Session.objects.filter(search.history_contains("windscreen", whole=True), status="idle")) == [
-        session
-    ]
-    either = search.history_contains("nowhere", whole=True) | search.history_contains("covers", whole=True)
-    assert set(Session.objects.filter(either)) == {session}
+    session_filter = SessionFilter({"q": "windscreen", "status": "idle"}, user=supervisor)
+    assert list(Session.objects.filter(session_filter.where())) == [session]
+    session_filter = SessionFilter({"q": "windscreen", "status": "cancelled"}, user=supervisor)
+    assert list(Session.objects.filter(session_filter.where())) == []
 
 
 def test_the_list_finds_histories_as_well_as_titles(index):
@@ -446,44 +448,77 @@ def test_after_a_flush_the_old_index_does_not_match_new_rows():
     assert found("roof") == {history.session}
 
 
-def test_a_word_that_very_many_messages_have_finds_the_newest_and_beside_a_filter_all(index, monkeypatch):
-    monkeypatch.setattr(filters, "newest_sessions", partial(search.newest_sessions, limit=2))
-    supervisor = builders.user("supervisor")
+def three_roofs(index):
     sessions = []
     for number in range(3):
         history = builders.asked()
         history.user(f"The roof of house {number}")
         sessions.append(history.session)
     index()
+    return sessions
 
-    def listed(*, complete=False, **query):
+
+@pytest.mark.parametrize("limit, found_in", [(3, slice(0, 3)), (2, slice(1, 3))])
+def test_a_word_that_very_many_messages_have_finds_the_newest_and_more_beside_a_filter(
+    limit, found_in, index, monkeypatch
+):
+    monkeypatch.setattr(filters, "NEWEST", 1)
+    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", limit)
+    supervisor, sessions = builders.user("supervisor"), three_roofs(index)
+
+    def listed(*, thorough=None, **query):
         session_filter = SessionFilter(query, user=supervisor)
-        return set(Session.objects.filter(session_filter.where(complete=complete)))
+        found = set(Session.objects.filter(session_filter.where(thorough=thorough)))
+        return found, session_filter.found.cut
 
-    assert listed(q="roof") == set(sessions[1:])
-    assert listed(q="roof", agent="claims") == set(sessions)
-    assert listed(q="roof", complete=True) == set(sessions)
-    assert listed(q="cellar", complete=True) == set()
+    assert listed(q="roof") == (set(sessions[2:]), True)
+    assert listed(q="roof", agent="claims") == (set(sessions[found_in]), True)
+    assert listed(q="roof", thorough=True) == (set(sessions[found_in]), True)
+    assert listed(q="cellar", thorough=True) == (set(), False)
+    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 4)
+    assert listed(q="roof", thorough=True) == (set(sessions), False)
 
 
 def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_complete(
     index, monkeypatch, client
 ):
-    monkeypatch.setattr(filters, "newest_sessions", partial(search.newest_sessions, limit=2))
-    for number in range(3):
-        builders.asked().user(f"The roof of house {number}")
-    index()
+    monkeypatch.setattr(filters, "NEWEST", 2)
+    three_roofs(index)
     client.force_login(builders.user("supervisor"))
 
     def page(**query):
-        return client.get("/", {"q": "roof", **query}).content.decode()
+        text = client.get("/", {"q": "roof", **query}).content.decode()
+        return re.sub(r"\s+", " ", text)
 
-    newest, complete = page(queue="all"), page(queue="done")
-    assert "Only the newest matches are listed:" in newest
+    newest, thorough = page(queue="all"), page(queue="done")
+    assert "Only the newest matches are listed: choose a queue, or add a filter or a word" in newest
     assert "<b>2+ results</b>" in newest
     assert newest.count('<span class="count">0+</span>') == len(QUEUES) - 1
-    assert "Only the newest matches are listed:" not in complete
-    assert '<span class="count">3</span>' in complete
+    assert "Only the newest matches are listed:" not in thorough
+    assert '<span class="count">3</span>' in thorough
+    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
+    for query in ({"queue": "done"}, {"queue": "all", "agent": "claims"}):
+        assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
+
+
+def test_an_inbox_with_a_search_says_that_it_looks_at_the_newest_matches_only(index, monkeypatch, client):
+    three_roofs(index)
+    client.force_login(builders.user("supervisor"))
+    sentence = "Only the sessions of the newest matches are searched for lines"
+    assert sentence not in client.get("/inbox/?q=roof&agent=claims").content.decode()
+    monkeypatch.setattr(filters, "NEWEST", 2)
+    assert sentence in client.get("/inbox/?q=roof&agent=claims").content.decode()
+
+
+def test_a_bulk_action_says_that_it_selects_the_newest_matches_only(index, monkeypatch, client):
+    three_roofs(index)
+    client.force_login(builders.user("supervisor"))
+    sentence = "Only the sessions of the newest are selected: add a word to narrow it."
+    assert sentence not in client.get("/bulk/?q=roof").content.decode()
+    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
+    text = client.get("/bulk/?q=roof").content.decode()
+    assert sentence in text
+    assert "of 2 sessions" in text
 
 
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
@@ -493,7 +528,6 @@ def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_
         Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days))
     session_filter = SessionFilter({"q": "Roof"}, user=builders.user("supervisor"))
     assert set(Session.objects.filter(session_filter.where())) == set(sessions[:2])
-    assert session_filter.found is not None
     assert session_filter.found.cut
-    assert set(Session.objects.filter(session_filter.where(complete=True))) == set(sessions)
+    assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions)
     assert not session_filter.found.cut

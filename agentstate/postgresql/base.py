@@ -37,10 +37,9 @@ PREPARED_AFTER = 3
 
 # Else the server plans a prepared statement again for each of its first five executions.
 PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
-# Else it compiles each statement that it expects to cost much, and starts processes to share it with, which takes many
-# times longer than the statement: the lists of the desk may read far more than they do, since they end at a page or a
-# count.
-KEPT_SMALL = "-c jit=off -c max_parallel_workers_per_gather=0"
+# Else it compiles each statement that it expects to cost much, and starts parallel workers for it. Both take longer
+# than the statement: the lists of the desk may read far more than they do, since they end at a page or a count.
+NO_JIT_NO_HELPERS = "-c jit=off -c max_parallel_workers_per_gather=0"
 
 Key = tuple[str, ...]
 
@@ -99,7 +98,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
         # The last one counts where an option is given twice.
-        parameters["options"] = f"{PLANNED_ONCE} {KEPT_SMALL} {parameters.get('options', '')}".strip()
+        parameters["options"] = f"{PLANNED_ONCE} {NO_JIT_NO_HELPERS} {parameters.get('options', '')}".strip()
         return parameters
 
     def prepared_cursor(self) -> CursorWrapper:

@@ -14,7 +14,8 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
-from sessions_app.finding.counting import MOST, NO_ROWS, Count, Sql, as_sql
+from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200

@@ -14,7 +14,7 @@ from django.utils.choices import CallableChoiceIterator
 
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
-from sessions_app.finding.search import history_contains, newest_sessions
+from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -73,13 +73,13 @@ class SessionFilter(forms.Form):
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
 
-    def where(self, *, complete: bool = False) -> Q:
+    def where(self, *, thorough: bool | None = None) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
         At most three queries; two of them are the search's.
 
-        :param complete: Whether a word that very many sessions contain finds all of them, instead of those that have it
-            in a new message. It takes seconds. With another filter beside it a search is always complete.
+        :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
+            takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
@@ -112,7 +112,7 @@ class SessionFilter(forms.Form):
         if "pick" in values:
             where &= Q(pk__in=values["pick"])
         if "q" in values:
-            self.found = _search(values["q"], whole, complete or self.narrows)
+            self.found = _search(values["q"], whole, self.narrows if thorough is None else thorough)
             where &= self.found.where
         return where
 
@@ -139,33 +139,29 @@ def _assignees() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search finds. ``few``: some thousands of sessions at most. ``cut``: only the newest; there are more."""
+    """What a search finds. ``few``: at most some ten thousand sessions. ``cut``: only the newest; there may be more."""
 
     where: Q
     few: bool = False
     cut: bool = False
 
 
-def _search(text: str, whole: bool, complete: bool) -> Found:
+def _search(text: str, whole: bool, thorough: bool) -> Found:
     """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it.
 
     Each is looked for by an index of its own, so what is found are keys. At most two queries.
 
-    :param complete: Also the sessions of old messages that contain a word which very many do.
+    :param thorough: Look at thousands of matches instead of hundreds.
     """
+    most, most_named = (NEWEST_IN_QUEUE, NEWEST_IN_QUEUE) if thorough else (NEWEST, MOST_NAMED)
     named = Q(agent=text) | id_begins_with(text)
-    keys, more = newest_sessions(text, whole=whole)
-    if more and complete:
-        found = history_contains(text, whole=whole)
-        return Found(found | contains(text, "title", "customer", whole=whole) | named)
+    keys, more = newest_sessions(text, whole=whole, limit=most)
     if not whole:
         return Found(are(keys) | contains(text, "title", "customer", whole=False) | named, cut=more)
     rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
-    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: MOST_NAMED + 1]
+    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: most_named + 1]
     titled = list(newest)
-    if len(titled) > MOST_NAMED and complete:
-        return Found(are(keys) | contains(text, "title", "customer", whole=True) | named)
-    return Found(are({*keys, *titled[:MOST_NAMED]}), few=True, cut=more or len(titled) > MOST_NAMED)
+    return Found(are({*keys, *titled[:most_named]}), few=True, cut=more or len(titled) > most_named)
 
 
 def id_begins_with(text: str) -> Q:

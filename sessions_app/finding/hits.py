@@ -112,18 +112,15 @@ def first_in_each(
             continue
         branch = branches[session.branch_id]
         own_numbers = numbers[session.pk]
-        visible_rows = [
-            *(row for pk in own_numbers for row in by_branch[pk]),
-            *(
-                row
-                for pk, last in branch.lineage
-                if pk not in own_numbers
-                for row in by_branch[pk]
-                if row.position <= last
-            ),
+        searched = {*own_numbers, *(pk for pk, _ in branch.lineage)}
+        found_here = [
+            row
+            for pk in searched
+            for row in by_branch[pk]
+            if pk in own_numbers or branch.sees(pk, row.position)
         ]
-        visible_rows.sort(key=lambda row: row.position, reverse=True)
-        hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in visible_rows)
+        found_here.sort(key=lambda row: row.position, reverse=True)
+        hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in found_here)
         by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
     return by_session
 

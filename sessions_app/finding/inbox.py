@@ -17,7 +17,8 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause, causes_sql
-from sessions_app.finding.counting import MOST, Count, Sql, count_each, is_first_in_any, to_count
+from sessions_app.finding.counting import MOST, Count, count_each, to_count
+from sessions_app.finding.parts import Sql, first_of_all
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -87,8 +88,8 @@ def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef) -> Subquery:
 
 def stuck_sessions(now: datetime) -> list[QuerySet[Session]]:
     """Sessions that should move by themselves and do not, as parts with an index each."""
-    ways = [*stuck.ways_not_to_move(now), stuck.expired_but_not_rejected(now)]
-    return [Session.objects.filter(way) for way in ways]
+    conditions = [*stuck.not_moving_conditions(now), stuck.expired_but_not_rejected(now)]
+    return [Session.objects.filter(condition) for condition in conditions]
 
 
 def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, Count]:
@@ -143,9 +144,8 @@ def read_page(
         if kind in kinds:
             beyond = _after(cursor, kind, since, oldest_first=oldest_first)
             order = (f"{sign}{since}", f"{sign}pk")
-            parts = [part.filter(beyond).order_by(*order) for part in rows[kind]]
-            found = parts[0] if len(parts) == 1 else _any(parts, limit + 1).order_by(*order)
-            columns = found.values_list(since, "pk", *others, named=False)[: limit + 1]
+            found = first_of_all([part.filter(beyond) for part in rows[kind]], order, limit + 1)
+            columns = found.values_list(since, "pk", *others, named=False)
             entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
         if kind in kinds:
@@ -184,26 +184,19 @@ _COLUMNS = {
 }
 
 
-def _any(parts: Sequence[QuerySet[Any]], limit: int) -> QuerySet[Any]:
-    rows: QuerySet[Any] = parts[0].model._default_manager.filter(is_first_in_any(parts, limit))
-    return rows
-
-
 def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
-    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, each as the parts that it is read by."""
+    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     approvals: QuerySet[Any] = open_approvals(now)
     doubts: QuerySet[Any] = calls_in_doubt()
-    stuck_ones = [part.filter(where or Q()) for part in stuck_sessions(now)]
+    stuck_parts: list[QuerySet[Any]] = [part.filter(where or Q()) for part in stuck_sessions(now)]
     if tool:
         approvals, doubts = approvals.filter(call__tool=tool), doubts.filter(tool=tool)
     if where:
-        # An index may find few sessions that meet the condition, of which these are then looked for.
+        # A join: where few sessions meet the condition, PostgreSQL begins with these.
         sessions = Session.objects.filter(where).values("pk")
-        approvals, doubts = (
-            approvals.filter(session__in=sessions),
-            doubts.filter(branch__session__in=sessions),
-        )
-    return {APPROVAL: [approvals], DOUBT: [doubts], STUCK: [*stuck_ones]}
+        approvals = approvals.filter(session__in=sessions)
+        doubts = doubts.filter(branch__session__in=sessions)
+    return {APPROVAL: [approvals], DOUBT: [doubts], STUCK: stuck_parts}
 
 
 def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str, *, oldest_first: bool) -> Q:

@@ -15,7 +15,8 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import Count, count_each, is_first_in_any, to_count
+from sessions_app.finding.counting import Count, count_each, to_count
+from sessions_app.finding.parts import first_of_all
 from sessions_app.models import Phase, Session, Status
 
 PAGE = 50
@@ -51,14 +52,14 @@ BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
 
 def queue_filter(key: str, now: datetime) -> Q:
     """Which sessions are in a queue. "Failed" and "Stuck" are those whose label is that, see `stuck.status_label`."""
-    return reduce(or_, _ways(key, now))
+    return reduce(or_, _conditions(key, now))
 
 
-def _ways(key: str, now: datetime) -> list[Q]:
+def _conditions(key: str, now: datetime) -> list[Q]:
     """The conditions of which a session in the queue meets one; each that has an index of its own is apart."""
     match key:
         case "attention":
-            return [Q(status=Status.WAITING), Q(has_failed=True), *stuck.ways_not_to_move(now)]
+            return [Q(status=Status.WAITING), Q(has_failed=True), *stuck.not_moving_conditions(now)]
         case "running":
             return [Q(status__in=(Status.RUNNING, Status.QUEUED))]
         case "waiting":
@@ -67,7 +68,7 @@ def _ways(key: str, now: datetime) -> list[Q]:
             # The phase is implied: a filter by another one then finds nothing without a row being read.
             return [Q(has_failed=True, phase=Phase.ERROR)]
         case "stuck":
-            return stuck.ways_not_to_move(now)
+            return stuck.not_moving_conditions(now)
         case "paused":
             return [Q(status=Status.PAUSED)]
         case "done":
@@ -127,10 +128,9 @@ def read_page(
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     cursor = read_cursor(after)
     beyond = _beyond(*cursor, ascending=ascending) if cursor else Q()
-    found = [rows.filter(beyond).order_by(*_order(ascending)) for rows in parts(key, now, where)]
-    rows = found[0] if len(found) == 1 else Session.objects.filter(is_first_in_any(found, limit + 1))
-    rows = rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED)
-    sessions = list(rows.order_by(*_order(ascending))[: limit + 1])
+    found = [rows.filter(beyond) for rows in parts(key, now, where)]
+    rows = first_of_all(found, _order(ascending), limit + 1)
+    sessions = list(rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED))
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")
 
@@ -172,8 +172,8 @@ def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
 
 
 def parts(key: str, now: datetime, where: Q | None) -> list[QuerySet[Session]]:
-    """What `select` gives in parts, some of which may have the same sessions: see `counting.to_count`."""
-    return [Session.objects.filter(way).filter(where or Q()) for way in _ways(key, now)]
+    """What `select` gives in parts, some of which may have the same sessions: see `finding.parts`."""
+    return [Session.objects.filter(condition).filter(where or Q()) for condition in _conditions(key, now)]
 
 
 def _order(ascending: bool) -> tuple[str, str]:

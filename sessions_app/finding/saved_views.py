@@ -9,8 +9,9 @@ from django.db.models import Q
 from django.http import QueryDict
 
 from sessions_app.finding import inbox, queues
-from sessions_app.finding.counting import Count, Sql, count_each, to_count
+from sessions_app.finding.counting import Count, count_each, to_count
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
 
 # A search has queries of its own, and looks at every session for a text that none has: too much for a chip.

@@ -7,31 +7,21 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q
-from django.db.models.expressions import RawSQL
 
 from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phrases_of
 from sessions_app.models import Branch, Message, Session, ToolCall
 
 # So many messages, and so many calls, a search looks at: the newest that match.
 NEWEST = 500
-
-
-def history_contains(text: str, *, whole: bool) -> Q:
-    """The condition that a session's history contains the text. No query of its own.
-
-    That includes discarded branches, and the history that a fork shares with its source. A text without any word is
-    contained in none.
-    """
-    phrases = phrases_of(text)
-    if not phrases:
-        return Q(pk__in=[])
-    sql, params = _sessions(Words(phrases, whole))
-    return Q(pk__in=RawSQL(f"SELECT session_id FROM ({sql}) AS sought", params))  # noqa: S608, S611 - words are parameters
+# A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
+NEWEST_IN_QUEUE = 5_000
 
 
 def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
     """The sessions whose history contains the text, by the newest ``limit`` messages and calls that do. One query.
+
+    That includes discarded branches, and the history that a fork shares with its source. A text without any word is
+    contained in none.
 
     :returns: Their keys, and whether there may be more.
     """
@@ -46,7 +36,7 @@ def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[lis
     return keys, any(number >= limit for _, number in rows)
 
 
-def _sessions(words: Words, limit: int | None = None) -> tuple[str, tuple[Any, ...]]:
+def _sessions(words: Words, limit: int) -> tuple[str, tuple[Any, ...]]:
     """Selects the key of each session whose history matches, and how many messages and calls did."""
     matching = (
         Message.objects.filter(pk__in=words.keys([MESSAGES], limit)),

@@ -23,10 +23,10 @@ LONG_WAIT = timedelta(minutes=10)
 
 def not_moving(now: datetime) -> Q:
     """Queued and running sessions that do not move: the worker is lost, no worker has taken it, or it hangs."""
-    return reduce(or_, ways_not_to_move(now))
+    return reduce(or_, not_moving_conditions(now))
 
 
-def ways_not_to_move(now: datetime) -> list[Q]:
+def not_moving_conditions(now: datetime) -> list[Q]:
     """The conditions of `not_moving`, of each of which the sessions are found by an index."""
     return [
         Q(status=Status.RUNNING, lease_expires_at__lt=now),

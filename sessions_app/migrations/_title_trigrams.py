@@ -8,9 +8,9 @@ from django.db import Error, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 _INDEXES = {"session_title_trigrams": "title", "session_customer_trigrams": "customer"}
-# Of so many parts that the values are divided into, PostgreSQL knows one value each, by which it guesses how many
-# sessions contain a text. With its 100 it takes a name that one of forty sessions has for one that next to none has, and
-# reads and sorts all that have it. Its ANALYZE reads 300 sessions for each, 90,000 of a million.
+# The statistics target of the indexed values. With the usual 100, PostgreSQL knows too few names to guess how many
+# sessions have one: it takes a name that one of forty has for one that next to none has, and reads and sorts all that
+# have it. Its ANALYZE samples 300 rows for each, 90,000.
 _STATISTICS = 300
 
 

@@ -349,9 +349,8 @@ def _bulk(bulk_action: BulkAction) -> Json:
 
 def _titles(words: str) -> Json:
     """The sessions in which the words were said."""
-    return sorted(
-        Session.objects.filter(search.history_contains(words, whole=True)).values_list("title", flat=True)
-    )
+    keys, _ = search.newest_sessions(words, whole=True)
+    return sorted(Session.objects.filter(pk__in=keys).values_list("title", flat=True))
 
 
 def _number(query: str, user: User) -> int:

@@ -1,7 +1,8 @@
 """The earlier effects of a tool that an approval request shows: what the history does not show, and what it does.
 
-Two queries for any number of requests, and one more for each of which the history shows more than `SHOWN` effects.
-Values are masked; what ran is shown, not what was asked. Reads the registered agents of the requests' sessions.
+Two queries for any number of requests, or three where their branches have more than `FEW` effects; and one more for
+each request of which the history shows more than `SHOWN`. Values are masked; what ran is shown, not what was asked.
+Reads the registered agents of the requests' sessions.
 """
 
 import json
@@ -22,8 +23,8 @@ from sessions_app.models import Approval, Branch, CallStatus, Session, ToolCall,
 
 SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
-# Up to so many effects of all requests are read by one simple query: a part of a query for each request, which ends at
-# its newest ones, takes Django longer to write than all else of a request.
+# Up to so many effects are read for all requests by one simple query. The other one has a part for each request, which
+# reads only its newest effects, and which takes Django longer to build than the database to run.
 FEW = 1000
 # A longer result, as JSON text, is not read whole.
 LONGEST_READ = 20_000

@@ -129,13 +129,13 @@ class Listing:
 class InboxPage:
     """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages.
 
-    all: the number of the lines of every kind.
+    total: the number of the lines of every kind.
     """
 
     lines: list[Line]
     chips: list[Chip]
     number: Count
-    all: Count
+    total: Count
     next: str
     mark: str
 

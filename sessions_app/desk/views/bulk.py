@@ -43,7 +43,7 @@ def begin(request: Request) -> HttpResponse:
     choices = {action.key: action for action in ACTIONS.values() if action.bulk}
     session_filter = SessionFilter(request.GET, user=request.user)
     query = _query(request.GET, queue_of(request) or "all")
-    where = session_filter.where(complete=True)
+    where = session_filter.where(thorough=True)
     sessions = queues.select(queue_of(request) or "all", context.now, where)
     action = choices.get(request.GET.get("kind", "")) or actions.bulk_fitting(actor=actor, sessions=sessions)
     failure = request.GET.get("failure", "")
@@ -77,6 +77,7 @@ def begin(request: Request) -> HttpResponse:
         "choices": choices.values(),
         "query": query,
         "filtered": describe_query(query, context.mask),
+        "is_cut": session_filter.found.cut,
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
         "advice": advice.for_actor(context.actor) if advice is not None else None,

@@ -88,7 +88,8 @@ def _render(
     status: int = 200,
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
-    where = session_filter.where()
+    # What is found is a condition on each kind of lines, and so should be few sessions.
+    where = session_filter.where(thorough=False)
     tool = query.get("tool", "")
     kind = query.get("kind", "")
     kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
@@ -121,6 +122,7 @@ def _render(
             "inbox", **{name: str(value) for name, value in kept.items()}, after=after, seen=page.mark
         ),
         "filtered": describe_query(filtered.urlencode(), context.mask),
+        "is_cut": session_filter.found.cut,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
@@ -134,5 +136,6 @@ def _render(
     values |= chips_of(request, context, query_of_view)
     values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
     if not where and not tool:
-        values["waiting_for_people"] = page.all
+        # What the bar would count again.
+        values["waiting_for_people"] = page.total
     return render_page(request, "inbox/inbox.html", values, status=status)

@@ -31,7 +31,7 @@ PAGE = 100
 _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
 # Of so many last calls, the tools are suggested.
 _LAST_CALLS = 100
-# Of so many last positions, some thousand steps, the calls that took effect are.
+# Among the calls of so many positions before the last call, those with an effect are suggested: of some 800 steps.
 _EFFECTS_WITHIN = 5_000
 # The dialog offers so many places by name, so many of them before effects; all others are one click further.
 _MOST_SUGGESTIONS = 5
@@ -107,7 +107,9 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     At most ten queries, and one more for each of the first `_MOST_EFFECTS` effects and of the tools.
     """
     branch = context.branch
-    suggested = _before_effects(context)
+    calls = ToolCall.objects.visible_on(branch).order_by("-position")
+    last_calls = list(calls.values_list("tool", "position")[:_LAST_CALLS])
+    suggested = _before_effects(context, last_calls[0][1]) if last_calls else []
     suggested.append(_suggestion(context, "the last step", None))
     failures = [
         _last_position(ToolCall.objects.visible_on(branch).filter(status=CallStatus.FAILED)),
@@ -119,9 +121,8 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     ends = Checkpoint.objects.visible_on(branch).filter(kind=Checkpoint.Kind.END).defer(*_BIG_FIELDS)
     if (end := ends.order_by("-position").first()) is not None:
         suggested.append(Suggestion("the end of the last turn", context.mask.row(end)))
-    calls = ToolCall.objects.visible_on(branch).order_by("-position")
     last_use: dict[str, int] = {}
-    for tool, position in calls.values_list("tool", "position")[:_LAST_CALLS]:
+    for tool, position in last_calls:
         last_use.setdefault(tool, position)
     for tool, position in last_use.items():
         if len({place.checkpoint.pk for place in suggested if place is not None}) >= _MOST_SUGGESTIONS:
@@ -130,17 +131,19 @@ def suggestions(context: SessionContext) -> list[Suggestion]:
     return _by_checkpoint([suggestion for suggestion in suggested if suggestion is not None])
 
 
-def _before_effects(context: SessionContext) -> list[Suggestion | None]:
-    """Where the steps began of the last calls that took effect, or may have: ``before refund €100.00 on CLM-1045``."""
-    after = max(0, context.session.position - _EFFECTS_WITHIN)
-    calls = ToolCall.objects.visible_on(context.branch, after=after)
+def _before_effects(context: SessionContext, last: int) -> list[Suggestion | None]:
+    """Where the steps began of the last calls that took effect, or may have: ``before refund €100.00 on CLM-1045``.
+
+    :param last: The position of the last call.
+    """
+    calls = ToolCall.objects.visible_on(context.branch, after=max(0, last - _EFFECTS_WITHIN))
     effects = effects_among(calls, context.session)
     effects = effects.select_related("approval").defer("result", "state").order_by("-position")
     agent = context.session.registered_agent
-    last = [summary_of(agent, call, context.mask) for call in context.mask.rows(effects[:_MOST_EFFECTS])]
+    summaries = [summary_of(agent, call, context.mask) for call in context.mask.rows(effects[:_MOST_EFFECTS])]
     return [
-        _suggestion(context, f"before {_within_a_sentence(call.in_words)}", call.call.position)
-        for call in last
+        _suggestion(context, f"before {_within_a_sentence(summary.in_words)}", summary.call.position)
+        for summary in summaries
     ]
 
 

@@ -1,0 +1,47 @@
+"""Rows that meet one of several conditions, read as parts with an index each.
+
+Of such rows PostgreSQL reads all that may be among them, and sorts them, however few are wanted. Of parts it reads no
+more of each than are wanted.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from django.core.exceptions import EmptyResultSet
+from django.db.models import Model, QuerySet
+from django.db.models.expressions import RawSQL
+
+# A SELECT and its parameters.
+Sql = tuple[str, tuple[Any, ...]]
+NO_ROWS = "SELECT 1 WHERE 1 = 0"
+Row = TypeVar("Row", bound=Model)
+
+
+def as_sql(rows: QuerySet[Any, Any]) -> Sql:
+    """The query as a part of another."""
+    try:
+        sql, values = rows.query.sql_with_params()
+    except EmptyResultSet:
+        return NO_ROWS, ()
+    return sql, tuple(values)
+
+
+def first_of_each(parts: Sequence[QuerySet[Any, Any]], limit: int) -> Sql:
+    """Selects the primary keys of up to `limit` rows of each part, in its order. No key comes from two parts."""
+    selects = [select for rows in parts if (select := as_sql(rows.values("pk")[:limit])) != (NO_ROWS, ())]
+    if len(selects) < 2:
+        return selects[0] if selects else (NO_ROWS, ())
+    sql = " UNION ".join(f"SELECT * FROM ({sql}) AS part" for sql, _ in selects)  # noqa: S608 - selects of our own
+    return sql, tuple(value for _, values in selects for value in values)
+
+
+def first_of_all(parts: Sequence[QuerySet[Row]], order: Sequence[str], limit: int) -> QuerySet[Row]:
+    """The first `limit` rows of all parts together, each row once; more columns can be chosen of what is returned."""
+    ordered = [rows.order_by(*order) for rows in parts]
+    if len(ordered) == 1:
+        return ordered[0][:limit]
+    sql, values = first_of_each(ordered, limit)
+    found = parts[0].model._default_manager.filter(
+        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
+    )
+    return found.order_by(*order)[:limit]

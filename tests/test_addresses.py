@@ -1,0 +1,33 @@
+"""Addresses of pages with a query string hold whatever text is given, and nothing that is not."""
+
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from django.test import Client
+
+from sessions_app.addresses import address
+from tests import builders
+
+
+@pytest.mark.parametrize(
+    "given, query",
+    [
+        ({}, ""),
+        ({"a": None, "b": ""}, ""),
+        ({"a": 0, "b": None, "c": "x"}, "a=0&c=x"),
+        ({"next": "/a/b?c=d&e=f g+h#i"}, "next=/a/b%3Fc%3Dd%26e%3Df%20g%2Bh%23i"),
+        ({"ü&=": "é"}, "%C3%BC%26%3D=%C3%A9"),
+    ],
+)
+def test_parameters_are_quoted_and_empty_ones_left_out(
+    given: dict[str, str | int | None], query: str
+) -> None:
+    assert urlsplit(address("inbox", **given)).query == query
+    kept = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
+    assert parse_qsl(query) == kept
+
+
+@pytest.mark.django_db
+def test_a_parameter_may_have_any_name(client: Client) -> None:
+    client.force_login(builders.user("viewer"))
+    assert client.get("/inbox/?view=x").status_code == 200
