@@ -501,24 +501,30 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         assert "Only the newest matches are listed: add a word to narrow the search." in page(**query)
 
 
-def test_an_inbox_with_a_search_says_that_it_looks_at_the_newest_matches_only(index, monkeypatch, client):
+@pytest.mark.parametrize(
+    "address, limit, said",
+    [
+        (
+            "/inbox/?q=roof&agent=claims",
+            "NEWEST",
+            ["Only the sessions of the newest matches are searched for lines"],
+        ),
+        (
+            "/bulk/?q=roof",
+            "NEWEST_IN_QUEUE",
+            ["Only the sessions of the newest are selected: add a word to narrow it.", "of 2 sessions"],
+        ),
+    ],
+)
+def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
+    address, limit, said, index, monkeypatch, client
+):
     three_roofs(index)
     client.force_login(builders.user("supervisor"))
-    sentence = "Only the sessions of the newest matches are searched for lines"
-    assert sentence not in client.get("/inbox/?q=roof&agent=claims").content.decode()
-    monkeypatch.setattr(filters, "NEWEST", 2)
-    assert sentence in client.get("/inbox/?q=roof&agent=claims").content.decode()
-
-
-def test_a_bulk_action_says_that_it_selects_the_newest_matches_only(index, monkeypatch, client):
-    three_roofs(index)
-    client.force_login(builders.user("supervisor"))
-    sentence = "Only the sessions of the newest are selected: add a word to narrow it."
-    assert sentence not in client.get("/bulk/?q=roof").content.decode()
-    monkeypatch.setattr(filters, "NEWEST_IN_QUEUE", 2)
-    text = client.get("/bulk/?q=roof").content.decode()
-    assert sentence in text
-    assert "of 2 sessions" in text
+    assert said[0] not in client.get(address).content.decode()
+    monkeypatch.setattr(filters, limit, 2)
+    text = client.get(address).content.decode()
+    assert all(sentence in text for sentence in said)
 
 
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
@@ -528,6 +534,7 @@ def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_
         Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=days))
     session_filter = SessionFilter({"q": "Roof"}, user=builders.user("supervisor"))
     assert set(Session.objects.filter(session_filter.where())) == set(sessions[:2])
+    assert session_filter.found is not None
     assert session_filter.found.cut
     assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions)
     assert not session_filter.found.cut

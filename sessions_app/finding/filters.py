@@ -139,11 +139,15 @@ def _assignees() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search finds. ``few``: at most some ten thousand sessions. ``cut``: only the newest; there may be more."""
+    """What a search finds. ``few``: at most some ten thousand sessions. ``cut``: only the newest; there may be more.
+
+    thorough: whether it looked at thousands of matches instead of hundreds.
+    """
 
     where: Q
     few: bool = False
     cut: bool = False
+    thorough: bool = False
 
 
 def _search(text: str, whole: bool, thorough: bool) -> Found:
@@ -151,17 +155,20 @@ def _search(text: str, whole: bool, thorough: bool) -> Found:
 
     Each is looked for by an index of its own, so what is found are keys. At most two queries.
 
-    :param thorough: Look at thousands of matches instead of hundreds.
+    :param thorough: As that of `Found`.
     """
     most, most_named = (NEWEST_IN_QUEUE, NEWEST_IN_QUEUE) if thorough else (NEWEST, MOST_NAMED)
     named = Q(agent=text) | id_begins_with(text)
     keys, more = newest_sessions(text, whole=whole, limit=most)
     if not whole:
-        return Found(are(keys) | contains(text, "title", "customer", whole=False) | named, cut=more)
+        return Found(
+            are(keys) | contains(text, "title", "customer", whole=False) | named, cut=more, thorough=thorough
+        )
     rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
     newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: most_named + 1]
     titled = list(newest)
-    return Found(are({*keys, *titled[:most_named]}), few=True, cut=more or len(titled) > most_named)
+    found = are({*keys, *titled[:most_named]})
+    return Found(found, few=True, cut=more or len(titled) > most_named, thorough=thorough)
 
 
 def id_begins_with(text: str) -> Q:

@@ -159,6 +159,7 @@ def _of_few(requests: Sequence[Request]) -> dict[int, list[int]] | None:
 
 
 def _of_many(requests: Sequence[Request]) -> dict[int, list[int]]:
+    """By the newest effects that each request's own history shows."""
     keys: dict[int, list[int]] = {request.approval.pk: [] for request in requests}
     parts = [
         ToolCall.objects.filter(pk__in=_shown_effects(request).values("pk")[: SHOWN + 1])

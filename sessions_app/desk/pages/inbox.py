@@ -129,15 +129,19 @@ class Listing:
 class InboxPage:
     """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages.
 
-    total: the number of the lines of every kind.
+    chips: first that of all kinds.
     """
 
     lines: list[Line]
     chips: list[Chip]
     number: Count
-    total: Count
     next: str
     mark: str
+
+    @property
+    def total(self) -> Count:
+        """The number of the lines of every kind."""
+        return self.chips[0].number
 
     @property
     def first(self) -> datetime | None:
@@ -203,7 +207,7 @@ def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = N
     ]
     total = inbox.total(numbers.values())
     number = numbers.get(listing.kind, total)
-    return InboxPage(lines, [Chip("", "All", total), *chips], number, total, found.next, listing.mark)
+    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, listing.mark)
 
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:

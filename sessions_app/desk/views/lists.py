@@ -75,8 +75,7 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("This address is not a page of this list. Open the list again.")
-    is_thorough = key != "all" or session_filter.narrows
-    where = session_filter.where(thorough=is_thorough)
+    where = session_filter.where(thorough=True if key != "all" else None)
     oldest_first = {"oldest": True, "newest": False}.get(
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
@@ -107,7 +106,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "rows": [SessionRow.of(session, titles, context) for session in sessions],
         "next": page.next,
         "is_cut": found.cut,
-        "is_thorough": is_thorough,
+        "is_thorough": found.thorough,
         "after": after,
         "filter": session_filter,
         "oldest_first": oldest_first,
