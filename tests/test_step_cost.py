@@ -125,7 +125,7 @@ def test_the_values_that_a_step_writes_have_this_size() -> None:
     assert written(third_step(calling("fast")))[1] == {
         # On PostgreSQL a commit also names what it expects: the last position, and the key of the call that it ends.
         "session": {"sqlite": 727, "postgresql": 730}[connection.vendor],
-        "checkpoint": 536,
+        "checkpoint": 233,
         "message": 533,
         "modelcall": 27,
         "toolcall": 73,

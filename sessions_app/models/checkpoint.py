@@ -9,6 +9,7 @@ from django.utils import timezone
 from agentstate.names import CheckpointKind
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 from sessions_app.models.session import Phase
+from sessions_app.models.totals import TotalsField
 
 
 class Checkpoint(BranchRow):
@@ -40,7 +41,7 @@ class Checkpoint(BranchRow):
     outcome = models.JSONField(
         null=True, blank=True, help_text="At the end of a turn: final answer and exit reason."
     )
-    totals = models.JSONField(default=dict, blank=True)
+    totals = TotalsField(default=dict, blank=True)
     definition = models.CharField(max_length=64, blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -9,6 +9,8 @@ from django.db import connection, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Field, Model
 
+from sessions_app.models.totals import Totals, TotalsField, pack
+
 Converter = Callable[[Any, BaseDatabaseWrapper], Any]
 # What is stored was encoded before (`agentstate.durable.state.encoding`), so it does not contain itself.
 _json = json.JSONEncoder(check_circular=False).encode
@@ -26,6 +28,8 @@ def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
         return _converter(field.target_field, vendor)
     if isinstance(field, models.CharField | models.TextField | models.IntegerField | models.BooleanField):
         return None
+    if isinstance(field, TotalsField):
+        return _packed_totals
     if isinstance(field, models.JSONField):
         return _sqlite_json if vendor == "sqlite" else _postgresql_json()
     if isinstance(field, models.DateTimeField) and vendor == "sqlite":
@@ -33,6 +37,10 @@ def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
     if isinstance(field, models.DateTimeField | models.UUIDField) and vendor == "postgresql":
         return None
     return field.get_db_prep_save
+
+
+def _packed_totals(value: Totals, to: BaseDatabaseWrapper) -> str:
+    return pack(value)
 
 
 def _postgresql_json() -> Converter:

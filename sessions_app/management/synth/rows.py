@@ -15,6 +15,8 @@ from uuid import UUID
 from django.db import connection, models, transaction
 from django.db.models import Model
 
+from sessions_app.models.totals import TotalsField, pack
+
 Values = dict[str, Any]
 Encoder = Callable[[Any], Any]
 ROWS_AT_ONCE = 20_000
@@ -124,7 +126,9 @@ def _encoders_for(model: type[Model], vendor: str) -> tuple[tuple[str, Encoder],
 
 def _for_copy(field: "models.Field[Any, Any]") -> Encoder:
     to_text: Encoder = str
-    if isinstance(field, models.JSONField):
+    if isinstance(field, TotalsField):
+        to_text = lambda value: pack(value).translate(_ESCAPED)  # noqa: E731
+    elif isinstance(field, models.JSONField):
         to_text = lambda value: _json(value).translate(_ESCAPED)  # noqa: E731
     elif isinstance(field, models.CharField | models.TextField):
         to_text = lambda value: value.translate(_ESCAPED)  # noqa: E731
@@ -134,6 +138,8 @@ def _for_copy(field: "models.Field[Any, Any]") -> Encoder:
 
 
 def _for_sqlite(field: "models.Field[Any, Any]") -> Encoder:
+    if isinstance(field, TotalsField):
+        return pack
     if isinstance(field, models.JSONField):
         return lambda value: None if value is None else _json(value)
     if isinstance(field, models.DateTimeField):
