@@ -347,7 +347,7 @@ class History:
             started_at=self.now - timedelta(seconds=2),
             ended_at=self.now,
         )
-        self.save()
+        self.add(failed_model_calls=1)
         return row
 
     def begin(self, call: ToolCall) -> ToolCall:

@@ -1,5 +1,7 @@
 """Who else has a session open: one line on its pages, for less than a minute, and the buffer that holds it."""
 
+import html
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -54,8 +56,18 @@ def user(name: str, first: str = "", last: str = "") -> Client:
     return client
 
 
+LINE = re.compile(r'<p\s+class="also-open"\s+hx-get="(?P<address>[^"]+)"[^>]*>(?P<text>.*?)</p>', re.DOTALL)
+
+
 def line(client: Client, session: Session) -> str:
-    return " ".join(client.get(f"/sessions/{session.pk}/also-open/").content.decode().split())
+    return line_of(client.get(f"/sessions/{session.pk}/also-open/").content.decode())["text"]
+
+
+def line_of(page: str) -> dict[str, str]:
+    """The address at which the page asks again, and the text of the line."""
+    found = LINE.search(page)
+    assert found is not None
+    return {name: html.unescape(text) for name, text in found.groupdict().items()}
 
 
 @pytest.mark.slow
@@ -89,7 +101,7 @@ def test_a_page_asks_every_twenty_seconds_and_also_where_nothing_can_happen(held
     ada = user("ada")
     for session in (builders.done(), builders.running()):
         text = ada.get(f"/sessions/{session.pk}/").content.decode()
-        assert f'hx-get="/sessions/{session.pk}/also-open/"' in text
+        assert line_of(text)["address"].startswith(f"/sessions/{session.pk}/also-open/?")
         assert 'hx-trigger="every 20s, visibilitychange from:document"' in text
 
 
@@ -133,6 +145,57 @@ def test_the_line_costs_one_query_more_where_somebody_else_is_there(
         line(ada, session)
     with django_assert_num_queries(6):
         line(bob, session)
+
+
+@pytest.mark.django_db
+def test_a_page_that_shows_who_is_there_is_told_so_by_one_query(
+    held: MemoryBuffer, clock: Clock, django_assert_num_queries: Any
+) -> None:
+    ada, bob = user("ada", "Ada", "Lovelace"), user("bob")
+    session = builders.done()
+    alone = line_of(ada.get(f"/sessions/{session.pk}/").content.decode())
+    with django_assert_num_queries(1):
+        assert ada.get(alone["address"]).status_code == 204
+    clock.pass_by(timedelta(seconds=40))
+    assert ada.get(alone["address"]).status_code == 204
+    clock.pass_by(timedelta(seconds=40))
+    # Since ada has asked meanwhile, bob sees that she is there; and her next answer names him.
+    with_ada = line_of(bob.get(f"/sessions/{session.pk}/").content.decode())
+    assert with_ada["text"] == "Also open: <b>Ada Lovelace</b>"
+    with_bob = line_of(ada.get(alone["address"]).content.decode())
+    assert with_bob["text"] == "Also open: <b>bob</b>"
+    for client, shown in ((ada, with_bob), (bob, with_ada)):
+        assert client.get(shown["address"]).status_code == 204
+    clock.pass_by(timedelta(seconds=60))
+    assert line_of(ada.get(with_bob["address"]).content.decode())["text"] == ""
+
+
+@pytest.mark.django_db
+def test_the_address_of_a_page_says_for_nobody_else_that_it_is_open(held: MemoryBuffer) -> None:
+    session, other = builders.done(), builders.paused()
+    address = line_of(user("ada").get(f"/sessions/{session.pk}/").content.decode())["address"]
+    before = open_pages.users(session.pk)
+    bob, outsider = user("bob"), Client()
+    outsider.force_login(builders.user(None))
+    assert bob.get(address).status_code == 200
+    assert outsider.get(address).status_code == 403
+    assert Client().get(address).status_code == 302
+    assert bob.get(address.replace(str(session.pk), str(other.pk))).status_code == 200
+    names = {User.objects.get(pk=key).username for key in open_pages.users(session.pk) - before}
+    assert names == {"bob"}
+
+
+@pytest.mark.django_db
+def test_a_key_that_has_run_out_is_replaced_with_the_line(
+    held: MemoryBuffer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, session = user("ada"), builders.done()
+    address = line_of(ada.get(f"/sessions/{session.pk}/").content.decode())["address"]
+    with monkeypatch.context() as late:
+        late.setattr("sessions_app.desk.live_key.SECONDS", -1)
+        answer = ada.get(address)
+    assert answer.status_code == 200
+    assert ada.get(line_of(answer.content.decode())["address"]).status_code == 204
 
 
 def test_values_and_members_are_held_for_their_time(make: Callable[[Clock], Buffer]) -> None:

@@ -170,7 +170,7 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(25):
+        with django_assert_num_queries(23):
             ask(desk, address)
 
 
@@ -259,7 +259,6 @@ def test_the_counts_on_the_filters_follow(desk):
 def test_a_failed_model_call_counts_among_the_errors(desk):
     history = builders.looked_up()
     history.model_fails()
-    history.add(failed_model_calls=1)
     page = desk.get(f"/sessions/{history.rest('idle').pk}/").content.decode()
     assert re.search(r'<a\s+id="chip-errors"[^>]*>Errors <span class="num">1</span></a>', page)
 

@@ -213,7 +213,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 29),
+        ("", 27),
         ("conversation/", 14),
         ("state/", 12),
         ("checkpoints/", 12),
@@ -815,7 +815,6 @@ def test_a_failed_session_says_so_in_its_facts_and_its_error_once_where_it_happe
     history.model_fails(error)
     why = f"The model failed 3 times without progress, at last with {error}"
     history.event("gave_up", reason=why)
-    history.add(failed_model_calls=3)
     session = history.rest("waiting", waiting_for="retries", why=why, attempt=3)
     page = desk.get(f"/sessions/{session.pk}/").content.decode()
     assert page.count(error) == 2

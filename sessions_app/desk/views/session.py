@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from sessions_app.desk import live_key
+from sessions_app.desk.context import Request
 from sessions_app.desk.pages import approvals, doubts
-from sessions_app.desk.pages.earlier_effects import Request
+from sessions_app.desk.pages.earlier_effects import Request as EarlierRequest
 from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
@@ -11,7 +13,7 @@ from sessions_app.finding import queues
 from sessions_app.models import CallStatus
 
 
-def session_frame(context: SessionContext) -> dict[str, Any]:
+def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
     """What every page of a session shows above its tab, for the template.
 
     Two queries; four if a queue is known; and one more if another person has the session open.
@@ -25,6 +27,7 @@ def session_frame(context: SessionContext) -> dict[str, Any]:
         "why_not": context.why_not,
         "header": header(context),
         "also_open": also_open(context),
+        "live_key": live_key.make(request, context.session.pk),
         "queue": queue,
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": queues.neighbours(context.session, queue, now=context.now) if queue else None,
@@ -37,7 +40,7 @@ def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.
     for call in top.open_calls:
         approval = getattr(call, "approval", None)
         if approval is not None and not approval.decision:
-            requests.append(Request(approval, call, context.session))
+            requests.append(EarlierRequest(approval, call, context.session))
     return {card.call.position: card for card in approvals.cards(requests, context.mask)}
 
 

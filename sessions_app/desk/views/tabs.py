@@ -60,7 +60,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(
         request,
         "session/conversation.html#talk" if wants_part(request) else "session/conversation.html",
-        session_frame(context)
+        session_frame(request, context)
         | {
             "tab": "conversation",
             "page": conversation.read_page(context, before=before),
@@ -86,7 +86,7 @@ def state_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(
         request,
         "session/state.html",
-        session_frame(context)
+        session_frame(request, context)
         | {
             "tab": "state",
             "state": state.read_state(context, checkpoint),
@@ -115,7 +115,7 @@ def memories_tab(request: Request, session_id: UUID) -> HttpResponse:
         "sought": sought,
         "similar": similar.similar_sessions(context),
     }
-    return render_page(request, "session/memories.html", session_frame(context) | values)
+    return render_page(request, "session/memories.html", session_frame(request, context) | values)
 
 
 @staff_page
@@ -131,7 +131,7 @@ def checkpoints_tab(request: Request, session_id: UUID) -> HttpResponse:
         "discarded": branches,
         "discarded_checkpoints": checkpoints.read_discarded(context) if branches and before is None else [],
     }
-    return render_page(request, "session/checkpoints.html", session_frame(context) | values)
+    return render_page(request, "session/checkpoints.html", session_frame(request, context) | values)
 
 
 @staff_page
@@ -142,7 +142,7 @@ def audit_tab(request: Request, session_id: UUID) -> HttpResponse:
     beyond = number(request, "after" if oldest_first else "before")
     page = audit.read_page(context, beyond=beyond, oldest_first=oldest_first)
     values = {"tab": "audit", "page": page, "oldest_first": oldest_first, "beyond": beyond}
-    return render_page(request, "session/audit.html", session_frame(context) | values)
+    return render_page(request, "session/audit.html", session_frame(request, context) | values)
 
 
 @staff_page
@@ -156,7 +156,7 @@ def json_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(
         request,
         "session/json.html",
-        session_frame(context)
+        session_frame(request, context)
         | {
             "tab": "json",
             "text": json.dumps(data, indent=2, ensure_ascii=False),
@@ -178,7 +178,7 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(
         request,
         "session/find.html",
-        session_frame(context)
+        session_frame(request, context)
         | {"tab": "find", "sought": text, "hits": found, "cut": len(found) == MOST_HITS},
     )
 
@@ -198,7 +198,7 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
     return render_page(
         request,
         "session/call.html",
-        session_frame(context)
+        session_frame(request, context)
         | {
             "call": item,
             "arguments": values.readable_arguments(item.ran),
@@ -216,7 +216,7 @@ def model_call_page(request: Request, session_id: UUID, model_call_id: int) -> H
     page = model_call.read_page(context, model_call_id)
     if page is None:
         raise Http404("This session has no such model call.")
-    return render_page(request, "session/model_call.html", session_frame(context) | {"page": page})
+    return render_page(request, "session/model_call.html", session_frame(request, context) | {"page": page})
 
 
 @staff_page
@@ -225,7 +225,9 @@ def definition_changes_page(request: Request, session_id: UUID) -> HttpResponse:
     """What changed in the agent since the session last ran."""
     context = session_context(request, session_id)
     return render_page(
-        request, "session/definition_changes.html", session_frame(context) | {"changes": changes_of(context)}
+        request,
+        "session/definition_changes.html",
+        session_frame(request, context) | {"changes": changes_of(context)},
     )
 
 
@@ -245,5 +247,5 @@ def reveal(request: Request, session_id: UUID) -> HttpResponse:
         raise Http404("This session has no such value.")
     actions.reveal(actor=context.actor, session_id=session_id, what=revealed_value.what)
     return render_page(
-        request, "session/revealed.html", session_frame(context) | {"revealed": revealed_value}
+        request, "session/revealed.html", session_frame(request, context) | {"revealed": revealed_value}
     )

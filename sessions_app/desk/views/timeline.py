@@ -42,7 +42,7 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
         timeline.before_of_page_around(context.branch, at) if at is not None else number(request, "before")
     )
     page = timeline.read_page(context, before=before, only=only)
-    frame = session_frame(context)
+    frame = session_frame(request, context)
     values = {
         "page": page,
         "only": only,
@@ -94,7 +94,7 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
     }
     if wants_part(request):
         return render_page(request, "session/discarded.html#steps", values | {"queue": context.queue})
-    return render_page(request, "session/discarded.html", session_frame(context) | values)
+    return render_page(request, "session/discarded.html", session_frame(request, context) | values)
 
 
 @staff_page
@@ -116,7 +116,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     if answer := only_the_reply(request, context, partial):
         return answer
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
-    frame = session_frame(context)
+    frame = session_frame(request, context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
@@ -157,7 +157,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         ),
         "allowances": list(context.session.allowances.order_by("tool")),
         "repair_from": checkpoint.position if checkpoint else 0,
-        "hints": diagnosis.diagnose(context),
+        "hints": diagnosis.diagnose(context, checkpoint),
         "failed_calls": sum(
             context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
         ),

@@ -1,5 +1,9 @@
 """Who else has a page of the session open, in one line."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID
+
 from django.contrib.auth.models import User
 
 from sessions_app.desk.pages.session.context import SessionContext
@@ -8,19 +12,44 @@ from sessions_app.watching import open_pages
 MOST_NAMES = 4
 
 
-def also_open(context: SessionContext) -> str:
-    """Their names, separated by commas; "" where nobody else has. One query if another person has.
-
-    The person of the context counts from now on as having the session open, too.
+@dataclass(frozen=True, slots=True)
+class AlsoOpen:
     """
+    names: those of the other people, separated by commas; "" where nobody else has the session open.
+    shown: what the page sends with its next question (`is_shown`).
+    """
+
+    names: str = ""
+    shown: str = ""
+
+
+def also_open(context: SessionContext) -> AlsoOpen:
+    """One query if another person has the session open. The person of the context counts from now on, too."""
     user = context.actor.user
     if user is None:
-        return ""
-    open_pages.opened(context.session.pk, user.pk)
-    others = open_pages.users(context.session.pk) - {user.pk}
+        return AlsoOpen()
+    others = _others(context.session.pk, user.pk)
     if not others:
-        return ""
+        return AlsoOpen()
     people = User.objects.filter(pk__in=others, is_active=True)
     names = sorted(context.mask.text(person.get_full_name() or person.get_username()) for person in people)
     more = len(names) - MOST_NAMES
-    return ", ".join([*names[:MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
+    text = ", ".join([*names[:MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
+    return AlsoOpen(text, _as_text(others))
+
+
+def is_shown(session_id: UUID, user_id: int, shown: str) -> bool:
+    """Whether the page of this user still shows the line as it is. No query. The user counts from now on, as above.
+
+    What is told by it is less than the page shows already, so it needs no more than the right to see the session.
+    """
+    return _as_text(_others(session_id, user_id)) == shown
+
+
+def _others(session_id: UUID, user_id: int) -> set[int]:
+    open_pages.opened(session_id, user_id)
+    return open_pages.users(session_id) - {user_id}
+
+
+def _as_text(users: Collection[int]) -> str:
+    return "-".join(map(str, sorted(users)))

@@ -18,6 +18,7 @@ from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.finding import stuck
+from sessions_app.history import restore
 from sessions_app.models import (
     Branch,
     CallStatus,
@@ -82,7 +83,7 @@ class _Facts:
     # The last complete one: the start of the unfinished step.
     checkpoint: Checkpoint | None
     calls: Sequence[ToolCall]
-    model_calls: list[ModelCall]
+    model_calls: list[ModelCall]  # the last ones, if a rule may apply to them
     state: list[tuple[str, str]]
 
     @property
@@ -92,9 +93,12 @@ class _Facts:
         return [call for call in reversed(self.calls) if call.position > start]
 
 
-def diagnose(context: SessionContext) -> list[Hint]:
-    """What the rules find, the most severe first. At most eight queries, one of them for the session's agent."""
-    facts = _facts(context)
+def diagnose(context: SessionContext, newest: Checkpoint | None) -> list[Hint]:
+    """What the rules find, the most severe first. At most seven queries, one of them for the session's agent.
+
+    :param newest: The branch's newest checkpoint; None where it has none.
+    """
+    facts = _facts(context, newest)
     hints = [replace(hint, text=context.mask.text(hint.text)) for rule in RULES for hint in rule(facts)]
     return sorted(hints, key=lambda hint: TONES.index(hint.tone))
 
@@ -218,8 +222,7 @@ def slow_call(facts: _Facts) -> Iterator[Hint]:
 
 
 def full_context(facts: _Facts) -> Iterator[Hint]:
-    windows = settings.AGENTSTATE_CONTEXT_WINDOW
-    window = windows.get(facts.session.agent, windows.get(""))
+    window = _window(facts.session)
     if not window or facts.checkpoint is None:
         return
     tokens = facts.checkpoint.counters.get("context_tokens") or 0
@@ -272,16 +275,12 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
 )
 
 
-def _facts(context: SessionContext) -> _Facts:
+def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
     session, branch = context.session, context.branch
     agent = session.registered_agent
-    checkpoint = (
-        Checkpoint.objects.visible_on(branch)
-        .exclude(kind=Checkpoint.Kind.PREPARED)
-        .defer("context", "tools", "totals", "outcome")
-        .order_by("-position")
-        .first()
-    )
+    checkpoint = newest
+    if newest is not None and not newest.complete:
+        checkpoint = restore.last_visible(Checkpoint, branch, without=Q(kind=Checkpoint.Kind.PREPARED))
     as_text = Cast("arguments", TextField())
     calls = list(
         ToolCall.objects.visible_on(branch)
@@ -290,11 +289,23 @@ def _facts(context: SessionContext) -> _Facts:
         .annotate(arguments_text=Substr(as_text, 1, MOST_CHARACTERS), arguments_size=Length(as_text))
         .order_by("-position")[:LAST_CALLS]
     )
-    model_calls = context.mask.rows(
-        ModelCall.objects.visible_on(branch).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
+    model_calls = (
+        _model_calls(context) if session.totals.get("failed_model_calls") or _window(session) else []
     )
     state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
     return _Facts(session, context.now, agent, checkpoint, calls, model_calls, state)
+
+
+def _model_calls(context: SessionContext) -> list[ModelCall]:
+    rows = ModelCall.objects.visible_on(context.branch).defer("side_replies")
+    return context.mask.rows(rows.order_by("-position")[:LAST_MODEL_CALLS])
+
+
+def _window(session: Session) -> int | None:
+    """The tokens that fit into the context of the session's agent; None where that is not configured."""
+    windows = settings.AGENTSTATE_CONTEXT_WINDOW
+    tokens: int | None = windows.get(session.agent, windows.get(""))
+    return tokens
 
 
 def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:

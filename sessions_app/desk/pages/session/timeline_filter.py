@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
-from sessions_app.finding.counting import Count, count_up_to
+from sessions_app.finding.counting import Count, count_each, to_count
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, Phase, ToolCall
 from sessions_app.models.event import BESIDE_TURNS, PEOPLES_KINDS
 from sessions_app.models.rows import BranchRowQuerySet
@@ -74,8 +74,8 @@ def messages_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQ
 
 def count_of_people(branch: Branch) -> Count:
     """How many events and messages the filter by people shows. One query."""
-    events = events_of_people(branch).order_by().values("pk")
-    return count_up_to(events.union(messages_of_people(branch).order_by().values("pk"), all=True))
+    counts = count_each([to_count(events_of_people(branch)), to_count(messages_of_people(branch))])
+    return Count.of(sum(count.number + count.more for count in counts))
 
 
 def parse(query: Mapping[str, str]) -> TimelineFilter | None:
