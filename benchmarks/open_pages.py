@@ -98,7 +98,7 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
                 ask(pages[number], kind)
                 heapq.heappush(due, (at + pages[number].polls[kind][1], number, kind))
             time.sleep(max(0.0, begun + seconds - time.monotonic()))
-            for poll in asked:
+            for poll in [*asked]:  # pages go on to be told of news, and to ask
                 poll.result()
 
         list(threads.map(lambda page: page.open(client), pages))
