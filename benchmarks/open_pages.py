@@ -22,7 +22,7 @@ CLIENTS = 16
 # What asks for news: the last item of the timeline, and the line that says who else has the session open.
 POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds>\d+)s')
 STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
-# How often a page that listens asks all the same.
+# How often a page that listens asks for news all the same.
 SLOWLY = 30.0
 # The beginning of each result of `benchmarks.workload`.
 RESULT = re.compile(r"\b(\d{8}) The policy")
@@ -66,7 +66,8 @@ class OpenPage:
             address = html.unescape(poll["address"])
             kind = address.partition("?")[0].rstrip("/").rpartition("/")[2]
             every = float(poll["seconds"])
-            self.polls[kind] = (address, max(every, SLOWLY) if self.stream else every)
+            slowly = self.stream and kind == "live"
+            self.polls[kind] = (address, max(every, SLOWLY) if slowly else every)
 
 
 @contextmanager

@@ -186,13 +186,31 @@ def test_the_address_of_a_page_says_for_nobody_else_that_it_is_open(held: Memory
 
 
 @pytest.mark.django_db
+def test_who_may_no_longer_see_the_session_counts_for_minutes_at_most(
+    held: MemoryBuffer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, session = user("ada"), user("bob"), builders.done()
+    address = line_of(bob.get(f"/sessions/{session.pk}/").content.decode())["address"]
+    User.objects.get(username="bob").groups.clear()
+    clock.pass_by(timedelta(minutes=1))
+    # While somebody else is there his question is not answered by the key, and does not count.
+    line(ada, session)
+    assert bob.get(address).status_code == 403
+    assert line(ada, session) == ""
+    clock.pass_by(timedelta(minutes=1))
+    monkeypatch.setattr("sessions_app.desk.live_key.VIEWER_SECONDS", -1)
+    assert bob.get(address).status_code == 403
+    assert open_pages.users(session.pk) == set()
+
+
+@pytest.mark.django_db
 def test_a_key_that_has_run_out_is_replaced_with_the_line(
     held: MemoryBuffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, session = user("ada"), builders.done()
     address = line_of(ada.get(f"/sessions/{session.pk}/").content.decode())["address"]
     with monkeypatch.context() as late:
-        late.setattr("sessions_app.desk.live_key.SECONDS", -1)
+        late.setattr("sessions_app.desk.live_key.VIEWER_SECONDS", -1)
         answer = ada.get(address)
     assert answer.status_code == 200
     assert ada.get(line_of(answer.content.decode())["address"]).status_code == 204

@@ -102,6 +102,23 @@ def test_a_bar_says_that_the_connection_is_lost_and_when_it_is_back(browser, liv
     made.close()
 
 
+def test_the_bar_goes_where_the_first_answer_takes_the_place_of_what_asked(browser, live_server):
+    session = builders.done()
+    made, of_ada = (browser.new_context(base_url=live_server.url) for _ in range(2))
+    watching = log_in(made)
+    watching.goto(f"/sessions/{session.pk}/")
+    made.set_offline(True)
+    watching.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(watching.get_by_role("status").filter(has_text="Connection lost.")).to_be_visible()
+    log_in(of_ada, "ada").goto(f"/sessions/{session.pk}/")
+    made.set_offline(False)
+    watching.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(watching.locator(".also-open")).to_have_text("Also open: ada")
+    expect(watching.get_by_role("status").filter(has_text="Reconnected.")).to_be_visible()
+    made.close()
+    of_ada.close()
+
+
 def test_a_reply_streams_into_the_open_pages_and_becomes_the_stored_one(page):  # noqa: F811
     written = threading.Semaphore(0)
 

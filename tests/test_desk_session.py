@@ -213,7 +213,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 27),
+        ("", 28),
         ("conversation/", 14),
         ("state/", 12),
         ("checkpoints/", 12),

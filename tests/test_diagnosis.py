@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sessions_app import actions
@@ -119,6 +121,29 @@ def test_a_model_that_keeps_failing():
     assert hint.anchor == f"k{history.last_checkpoint.position}"
     history.reply("There I am again.")
     assert of_rule(history.session, "failing model") == []
+
+
+@pytest.mark.parametrize(
+    "status, more", [("waiting", {"waiting_for": "retries"}), ("paused", {}), ("running", {"attempt": 2})]
+)
+def test_failed_model_calls_that_an_earlier_version_did_not_count_are_noticed(status, more):
+    history = builders.looked_up()
+    for _ in range(2):
+        history.model_fails()
+    session = history.rest(status, **more)
+    session.totals.pop("failed_model_calls")
+    session.save()
+    assert only(session, "failing model").text == "The last 2 model calls failed."
+
+
+def test_a_session_that_runs_without_a_failure_is_diagnosed_without_its_model_calls():
+    session = builders.running()
+    assert session.attempt <= 1
+    context = builders.context_of(session)
+    newest = restore.last_visible(Checkpoint, context.branch)
+    with CaptureQueriesContext(connection) as queries:
+        diagnose(context, newest)
+    assert not [query for query in queries if "modelcall" in query["sql"]]
 
 
 def test_a_tool_that_keeps_failing():
@@ -299,12 +324,12 @@ def test_a_diagnosis_costs_the_same_however_long_the_history(django_assert_num_q
     session = history.rest("queued")
     assert session.next_run_at
     now = session.next_run_at + 2 * MINUTE
-    with django_assert_num_queries(8):  # one of them for the session, and one for its newest checkpoint
+    with django_assert_num_queries(9):  # one of them for the session, and one for its newest checkpoint
         found = hints(session, now)
     context = builders.context_of(session, now=now)
     header(context)  # which reads the agent
     newest = restore.last_visible(Checkpoint, context.branch)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         assert diagnose(context, newest) == found
 
 

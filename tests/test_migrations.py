@@ -210,3 +210,35 @@ def test_a_new_database_gets_the_tables_that_one_of_an_earlier_version_has() -> 
     assert set(tables()) == set(new)
     for table, described in tables().items():
         assert described == new[table]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_the_totals_of_checkpoints_are_kept_by_0027_and_back() -> None:
+    stored: list[dict[str, Any]] = [
+        {"steps": 1, "edges": {"idle>planning": 1}},
+        {},
+        {"steps": 1},
+        {"other": "x"},
+    ]
+    apps = migrate("0026_large_lists")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    values = {"kind": "step", "step": 0, "phase": "planning"}
+
+    def add(apps: Any, first: int) -> None:
+        checkpoints = apps.get_model("sessions_app", "Checkpoint").objects
+        for position, totals in enumerate(stored, first):
+            checkpoints.create(**values, branch_id=branch.pk, position=position, totals=totals)
+
+    def totals(apps: Any) -> list[dict[str, Any]]:
+        rows = apps.get_model("sessions_app", "Checkpoint").objects.order_by("position")
+        return list(rows.values_list("totals", flat=True))
+
+    add(apps, 1)
+    apps = migrate("0027_totals_without_names")
+    assert totals(apps) == stored
+    add(apps, 11)
+    assert totals(apps) == stored * 2
+    assert totals(migrate("0026_large_lists")) == stored * 2
+    assert totals(migrate("0027_totals_without_names")) == stored * 2

@@ -1,9 +1,11 @@
-"""The key by which a live page asks whether its session has changed: one small query instead of a whole login.
+"""The key by which an open page asks whether anything has changed: one small query instead of a whole login.
+
+It asks whether its session has, and who else has that open.
 
 A key is made with the page, for the user and the login session that it was made for and one session of an agent. It is
 refused with any other of them, after SECONDS, and once that login has ended: by logging out, by running out, by a new
 password, or with the account. It says that the user may see the session; a permission that is withdrawn counts when
-the key runs out.
+the key runs out. Until then, but for VIEWER_SECONDS at most, the user counts as having the session open.
 """
 
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
 
 SECONDS = 3600
+# The answer to who else has the session open brings a new key.
+VIEWER_SECONDS = 300
 
 
 def make(request: Request, session_id: UUID) -> str:
@@ -35,8 +39,8 @@ def change_of(request: HttpRequest, session_id: UUID, key: str, *, now: datetime
 
 
 def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
-    """The key of the user that it was made for; None where `change_of` is."""
-    watched = _watched(request, session_id, key, now)
+    """The id of the user for whom the key was made; None where `change_of` is, and sooner: after VIEWER_SECONDS."""
+    watched = _watched(request, session_id, key, now, VIEWER_SECONDS)
     return None if watched is None else watched.user_id
 
 
@@ -55,8 +59,10 @@ class _Watched:
     change: int
 
 
-def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime) -> _Watched | None:
-    signed = _signed(request, session_id, key)
+def _watched(
+    request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int | None = None
+) -> _Watched | None:
+    signed = _signed(request, session_id, key, SECONDS if seconds is None else seconds)
     if signed is None:
         return None
     user_id, digest = signed
@@ -76,7 +82,8 @@ def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime) ->
     return _Watched(user_id, row[0])
 
 
-# Open pages ask this more often than anything else, and the ORM takes as long to draw it up as all the rest takes.
+# Open pages ask this more often than anything else, and the ORM takes as long to build the query as the rest of the
+# answer takes.
 _WATCHED = f"""
 SELECT watched.change, account.password
 FROM {Session._meta.db_table} watched, {User._meta.db_table} account
@@ -86,10 +93,10 @@ WHERE watched.id = %s AND account.id = %s AND account.is_active = %s AND EXISTS 
 """  # noqa: S608 - names of tables
 
 
-def _signed(request: HttpRequest, session_id: UUID, key: str) -> tuple[int, str] | None:
+def _signed(request: HttpRequest, session_id: UUID, key: str, seconds: int) -> tuple[int, str] | None:
     """The user of the key and the digest of their password; None if it was not made for this request, or long ago."""
     try:
-        user_id, _, digest = _signer(request, session_id).unsign(key, max_age=SECONDS).partition(":")
+        user_id, _, digest = _signer(request, session_id).unsign(key, max_age=seconds).partition(":")
     except signing.BadSignature:
         return None
     return int(user_id), digest

@@ -1,4 +1,4 @@
-"""The totals of a history, stored without their names: each checkpoint has them, and the names took four fifths of it.
+"""The totals of a history, stored without their names: each checkpoint has totals, and names were four fifths of them.
 
 The text is the numbers in the order of `NAMES`, separated by commas, with nothing between two commas for what has not
 been counted. Totals with anything else in them are JSON with their names, as all were in earlier versions.
@@ -75,12 +75,18 @@ def pack(totals: Totals) -> str:
 
 
 def unpack(text: str) -> Totals:
-    """The totals that were packed into the text, or were stored as JSON."""
+    """The totals that were packed into the text, or were stored as JSON.
+
+    :raises ValueError: if a later version has packed them, and they have numbers that are unknown here.
+    """
     if text.startswith("{"):
         stored: Totals = json.loads(text)
         return stored
+    numbers_in_order = text.split(",")
+    if len(numbers_in_order) > len(NAMES):
+        raise ValueError("These totals were stored by a later version, which counts more than this one.")
     totals: Totals = {}
-    for (group, name), number in zip(NAMES, text.split(","), strict=False):
+    for (group, name), number in zip(NAMES, numbers_in_order, strict=False):
         if number:
             numbers = totals.setdefault(group, {}) if group else totals
             numbers[name] = int(number) if number.lstrip("-").isdecimal() else float(number)

@@ -88,7 +88,10 @@
   const isLive = (event) => event.detail.elt.hasAttribute("data-live");
   document.addEventListener("htmx:sendError", (event) => { if (isLive(event)) heard(false); });
   document.addEventListener("htmx:timeout", (event) => { if (isLive(event)) heard(false); });
-  document.addEventListener("htmx:afterOnLoad", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+  // An answer that takes the place of the element that asked is told of only before it does.
+  for (const name of ["htmx:beforeSwap", "htmx:afterOnLoad"]) {
+    document.addEventListener(name, (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
+  }
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less

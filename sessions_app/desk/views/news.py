@@ -1,7 +1,7 @@
 """The stream by which a page of a session hears that there is news, instead of asking again and again.
 
 It is offered under ASGI only, where an open stream is a task on the event loop; under WSGI it would hold a thread. It
-takes the key of the live page, and says no more than the polls do that this key allows: that something has changed.
+takes the key of the live page, and says less than the polls do that this key allows: only that something has changed.
 """
 
 from uuid import UUID

@@ -24,10 +24,11 @@ class AlsoOpen:
 
 
 def also_open(context: SessionContext) -> AlsoOpen:
-    """One query if another person has the session open. The person of the context counts from now on, too."""
+    """One query if another person has it open. From now on the person of the context counts as having it open, too."""
     user = context.actor.user
     if user is None:
         return AlsoOpen()
+    open_pages.opened(context.session.pk, user.pk)
     others = _others(context.session.pk, user.pk)
     if not others:
         return AlsoOpen()
@@ -39,15 +40,17 @@ def also_open(context: SessionContext) -> AlsoOpen:
 
 
 def is_shown(session_id: UUID, user_id: int, shown: str) -> bool:
-    """Whether the page of this user still shows the line as it is. No query. The user counts from now on, as above.
+    """Whether the line on the page of this user is still right. Then the user goes on to count as having it open.
 
-    What is told by it is less than the page shows already, so it needs no more than the right to see the session.
+    No query. Names that have changed meanwhile are not noticed.
     """
-    return _as_text(_others(session_id, user_id)) == shown
+    if _as_text(_others(session_id, user_id)) != shown:
+        return False
+    open_pages.opened(session_id, user_id)
+    return True
 
 
 def _others(session_id: UUID, user_id: int) -> set[int]:
-    open_pages.opened(session_id, user_id)
     return open_pages.users(session_id) - {user_id}
 
 

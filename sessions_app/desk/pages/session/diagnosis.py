@@ -94,7 +94,7 @@ class _Facts:
 
 
 def diagnose(context: SessionContext, newest: Checkpoint | None) -> list[Hint]:
-    """What the rules find, the most severe first. At most seven queries, one of them for the session's agent.
+    """What the rules find, the most severe first. At most eight queries, one of them for the session's agent.
 
     :param newest: The branch's newest checkpoint; None where it has none.
     """
@@ -289,9 +289,7 @@ def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
         .annotate(arguments_text=Substr(as_text, 1, MOST_CHARACTERS), arguments_size=Length(as_text))
         .order_by("-position")[:LAST_CALLS]
     )
-    model_calls = (
-        _model_calls(context) if session.totals.get("failed_model_calls") or _window(session) else []
-    )
+    model_calls = [] if _all_replied(session) and not _window(session) else _model_calls(context)
     state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
     return _Facts(session, context.now, agent, checkpoint, calls, model_calls, state)
 
@@ -299,6 +297,19 @@ def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
 def _model_calls(context: SessionContext) -> list[ModelCall]:
     rows = ModelCall.objects.visible_on(context.branch).defer("side_replies")
     return context.mask.rows(rows.order_by("-position")[:LAST_MODEL_CALLS])
+
+
+def _all_replied(session: Session) -> bool:
+    """Whether the last model calls of a session that runs have replied, for all that its row says.
+
+    The page of such a session is drawn with each of its steps. An attempt counts until the next reply. Sessions of
+    version 0.1 have no total of the failed calls.
+    """
+    return (
+        session.status == Status.RUNNING
+        and session.attempt <= 1
+        and not session.totals.get("failed_model_calls")
+    )
 
 
 def _window(session: Session) -> int | None:
