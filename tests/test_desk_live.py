@@ -1,5 +1,6 @@
 """A live page: its polls get 204 while nothing happens, and only what is new when something does."""
 
+import html
 import re
 from datetime import timedelta
 
@@ -172,6 +173,26 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
         history.lookup("POL-new")
         with django_assert_num_queries(23):
             ask(desk, address)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tab, queries", [("", 23), ("conversation/", 11)])
+def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
+    desk, tab, queries, django_assert_num_queries
+):
+    """The queue from which it was opened, and who else has it open."""
+    history = builders.asked()
+    session = history.rest("running")
+    other = Client()
+    other.force_login(builders.user("operator", "bob"))
+    other.get(f"/sessions/{session.pk}/")
+    page = desk.get(f"/sessions/{session.pk}/{tab}?queue=running").content.decode()
+    assert "Also open: <b>bob</b>" in page
+    history.user("Are you there?")
+    polled = re.search(r'id="(?:sentinel|talk)"\s+hx-get="([^"]+)"', page)
+    assert polled is not None
+    with django_assert_num_queries(queries):
+        assert "Are you there?" in ask(desk, html.unescape(polled[1])).content.decode()
 
 
 def end_of_login(client: Client, how: str) -> None:

@@ -20,17 +20,24 @@ def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
     """
     queue = context.queue
     return {
+        **session_values(context),
+        "also_open": also_open(context),
+        "live_key": live_key.make(request, context.session.pk),
+        "queue_title": queues.BY_KEY[queue].title if queue else "",
+        "neighbours": queues.neighbours(context.session, queue, now=context.now) if queue else None,
+    }
+
+
+def session_values(context: SessionContext) -> dict[str, Any]:
+    """What the parts of a session's page are drawn from, without the line at its top. Two queries."""
+    return {
         "session": context.session,
         "branch": context.branch,
         "now": context.now,
         "mask": context.mask,
         "why_not": context.why_not,
         "header": header(context),
-        "also_open": also_open(context),
-        "live_key": live_key.make(request, context.session.pk),
-        "queue": queue,
-        "queue_title": queues.BY_KEY[queue].title if queue else "",
-        "neighbours": queues.neighbours(context.session, queue, now=context.now) if queue else None,
+        "queue": context.queue,
     }
 
 

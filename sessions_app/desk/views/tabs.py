@@ -38,7 +38,7 @@ from sessions_app.desk.pages.session import (
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
-from sessions_app.desk.views.session import session_frame
+from sessions_app.desk.views.session import session_frame, session_values
 from sessions_app.finding import hits
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
@@ -57,15 +57,16 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     partial = partial_reply(context)
     if answer := only_the_reply(request, context, partial):
         return answer
+    is_part = wants_part(request)
     return render_page(
         request,
-        "session/conversation.html#talk" if wants_part(request) else "session/conversation.html",
-        session_frame(request, context)
+        "session/conversation.html#talk" if is_part else "session/conversation.html",
+        (session_values(context) if is_part else session_frame(request, context))
         | {
             "tab": "conversation",
             "page": conversation.read_page(context, before=before),
             "live": poll(request, context.session) if before is None else None,
-            "polled": wants_part(request),
+            "polled": is_part,
             "partial": partial,
             "inbox": context.mask.rows(context.session.inbox.select_related("author")),
             "repair_from": repairs.newest_checkpoint_position(context.branch),

@@ -24,7 +24,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
-from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame
+from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint
 
@@ -116,7 +116,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     if answer := only_the_reply(request, context, partial):
         return answer
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
-    frame = session_frame(request, context)
+    shown_parts = session_values(context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
@@ -132,9 +132,9 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         "gaps": True,
         "live": _sentinel(request, context, page, shown),
         "partial": partial,
-        **_around_timeline(context, frame["header"]),
+        **_around_timeline(context, shown_parts["header"]),
     }
-    response = render_page(request, "session/live.html", frame | values)
+    response = render_page(request, "session/live.html", shown_parts | values)
     if moved:
         response["HX-Retarget"], response["HX-Reswap"] = "#timeline", "outerHTML"
     return response
