@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
 
 from tools import services
@@ -121,6 +122,13 @@ def no_effects() -> Iterator[None]:
     effects.clear()
     yield
     effects.clear()
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two answers name the same times."""
+    now = timezone.now()
+    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
 
 
 @pytest.fixture

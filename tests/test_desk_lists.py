@@ -16,7 +16,7 @@ from sessions_app.models import Approval, Session, Worker
 from sessions_app.templatetags.desk import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
-from tests.polling import poll_of
+from tests.pages import poll_of
 
 pytestmark = pytest.mark.django_db
 

@@ -1,0 +1,23 @@
+"""What tests take from the text of a page."""
+
+import re
+
+_TOKENS = re.compile(r'(csrfmiddlewaretoken" value="|[?&;]key=)[^"&]*')
+_IDS = re.compile(r"[0-9a-f-]{36,}")
+
+
+def poll_of(page: str) -> str:
+    """The address by which an open list or inbox asks for news."""
+    poll = re.search(r'hx-get="([^"]+seen=[^"]+)"', page)
+    assert poll is not None
+    return poll[1].replace("&amp;", "&")
+
+
+def without_tokens(page: str) -> str:
+    """The page without what differs between two answers to one request: the form token, and the keys of its polls."""
+    return _TOKENS.sub("", page)
+
+
+def without_ids(page: str) -> str:
+    """The page without its UUIDs and fingerprints, which are random and may hold any short number."""
+    return _IDS.sub("", page)
