@@ -34,7 +34,7 @@ from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.history.failures import failure_of
-from sessions_app.history.message_rows import pack
+from sessions_app.history.message_rows import AnsweredCall, pack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -243,7 +243,9 @@ class History:
         _, words, body = pack(
             {"role": role, "content": [{"text": text}] if content is None else content},
             {
-                call.call_id: (call.position, call.result)
+                call.call_id: AnsweredCall(
+                    call.position, call.call_id, call.tool, call.arguments, call.result
+                )
                 for call in self.calls
                 if call.status == CallStatus.DONE and isinstance(call.result, str)
             },

@@ -20,7 +20,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.access.errors import Refused
+from sessions_app.access.errors import Locked, Refused
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall, WaitingFor
 from tests import chaos_agents
@@ -192,6 +192,15 @@ class Person:
     decided: Counter[str] = field(default_factory=Counter)
 
     def look(self) -> None:
+        """Decide what waits. Where others write for longer than an action waits, it is left for the next look."""
+        try:
+            self._decide_all()
+            if self.dice is not None:
+                self._pause_and_resume(self.dice)
+        except Locked:
+            self.decided["tried again"] += 1
+
+    def _decide_all(self) -> None:
         for session in Session.objects.filter(status=Status.WAITING):
             if session.waiting_for == WaitingFor.APPROVAL:
                 for approval in Approval.objects.filter(session=session, decision=""):
@@ -206,8 +215,6 @@ class Person:
                 assert session.waiting_for == WaitingFor.RETRIES, session.why
                 actions.resume(actor=PERSON, session_id=session.pk, reason="try on")
                 self.decided["resumed"] += 1
-        if self.dice is not None:
-            self._pause_and_resume(self.dice)
 
     def _decide(self, session: Session, call: ToolCall) -> None:
         assert call.started_at is not None
@@ -258,9 +265,11 @@ def see_through(
     pending = Session.objects.exclude(status=Status.IDLE)
 
     def ended() -> bool:
-        while to_start and pending.count() < at_once:
-            agent, title = to_start.pop()
-            started[start(agent, title)] = agent
+        with suppress(Locked):
+            while to_start and pending.count() < at_once:
+                agent, title = to_start[-1]
+                started[start(agent, title)] = agent
+                to_start.pop()
         person.look()
         for callback in meanwhile:
             callback()

@@ -29,7 +29,7 @@ from agentstate.names import ENDED_CALL_STATES
 from sessions_app import actions
 from sessions_app.access.errors import ActionError
 from sessions_app.actions.history import LEFT_FIELDS
-from sessions_app.history.message_rows import results_of, unpack
+from sessions_app.history.message_rows import answered_calls, unpack
 from sessions_app.models import (
     Approval,
     Branch,
@@ -184,8 +184,8 @@ def rows_of(branch: Branch) -> list[tuple[int, str, int]]:
 
 def conversation_of(branch: Branch) -> list[tuple[int, ChatMessage]]:
     messages = list(Message.objects.visible_on(branch).order_by("position"))
-    results = results_of(branch, messages)
-    return [(message.position, message_from(unpack(message, results))) for message in messages]
+    calls = answered_calls(branch, messages)
+    return [(message.position, message_from(unpack(message, calls))) for message in messages]
 
 
 def why_refused(action: str, session: Session) -> bool:

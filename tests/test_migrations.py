@@ -242,3 +242,37 @@ def test_the_totals_of_checkpoints_are_kept_by_0027_and_back() -> None:
     assert totals(apps) == stored * 2
     assert totals(migrate("0026_large_lists")) == stored * 2
     assert totals(migrate("0027_totals_without_names")) == stored * 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_what_calls_hold_is_stored_with_its_row_when_0028_is_undone() -> None:
+    apps = migrate("0028_values_of_calls")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branches = apps.get_model("sessions_app", "Branch").objects
+    old = branches.create(session=session, number=1)
+    new = branches.create(session=session, number=2, lineage=[[old.pk, 10]])
+    call: dict[str, Any] = {"call_id": "c1", "tool": "look", "arguments": {"q": 1}, "idempotency_key": "k"}
+    calls = apps.get_model("sessions_app", "ToolCall").objects
+    ordered = {"$type": "ordered", "keys": ["b", "a"], "value": {"a": ["x"], "b": 1}}
+    calls.create(**call, branch=old, position=3, result={"text": "first"})
+    calls.create(**call, branch=old, position=12, result="not in the new branch")
+    calls.create(**call, branch=new, position=12, result=ordered)
+    values = apps.get_model("sessions_app", "StateValue").objects
+    values.create(branch=new, position=11, key="text", value="text", call_at=3)
+    values.create(branch=new, position=14, key="a", value="a", call_at=12)
+    values.create(branch=new, position=14, key="whole", value=None, call_at=12)
+    values.create(branch=new, position=14, key="own", value={"own": 1})
+    messages = apps.get_model("sessions_app", "Message").objects
+    messages.create(branch=new, position=13, role="tool", text="", body={"result_of": 12})
+    messages.create(branch=new, position=4, role="tool", text="t", body={"content": [{"text": None}]})
+    messages.create(branch=new, position=15, role="tool", text="by hand", body={})
+
+    apps = migrate("0027_totals_without_names")
+    rows = apps.get_model("sessions_app", "StateValue").objects.values_list("key", "value")
+    assert dict(rows) == {"text": "first", "a": ["x"], "whole": ordered, "own": {"own": 1}}
+    kept, whole, by_hand = apps.get_model("sessions_app", "Message").objects.order_by("position")
+    assert kept.body == {"content": [{"text": None}]}
+    origin = {"tool_name": "look", "arguments": {"q": 1}, "id": "c1", "extra": None}
+    answer = {"tool_call_result": {"result": None, "origin": origin, "error": False}}
+    assert (whole.body, by_hand.body) == ({"content": [answer], "result_of": 12}, {})

@@ -21,6 +21,8 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from agentstate.journals import MemoryJournal
 from sessions_app import actions
+from sessions_app.history import restore
+from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Phase, Session, Status, WaitingFor
 from tests import builders, sample_agents
 from tests.adapters import FileAdapter, MemoryAdapter
@@ -139,6 +141,22 @@ def test_resume_starts_a_new_attempt_each_time_and_the_history_shows_them_all(de
     assert len(set(payments())) == 1
     assert [role for role, _ in desk.texts(session)] == ["user", "assistant", "tool", "tool", "assistant"]
     assert names().count("model(0)") == 1
+
+
+@pytest.mark.slow
+def test_each_attempt_is_answered_by_the_message_with_the_last_result(desk: Desk) -> None:
+    desk.agent(paying(1), policies=IDEMPOTENT)
+    session = desk.run(desk.resume(failed(desk, desk.start())))
+    branch = session.current_branch
+    answers = [(call.status, restore.answer_of(branch, call)) for call in desk.calls(session)]
+    told = [
+        (status, message.text) for status, message in answers if message and fill_texts(branch, [message])
+    ]
+    assert told == [
+        (CallStatus.DONE, "fast:a"),
+        (CallStatus.FAILED, "paid A1"),
+        (CallStatus.DONE, "paid A1"),
+    ]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Messages become rows and come back whole, and no text is stored twice."""
+"""Messages become rows and come back whole, and what a call holds is not stored again."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.durable.state.chat_messages import message_body, message_from
-from sessions_app.history.message_rows import fill_texts, pack, results_of, unpack
+from sessions_app.history.message_rows import AnsweredCall, answered_calls, fill_texts, pack, unpack
 from sessions_app.models import Message
 from tests import builders
 
@@ -20,6 +20,8 @@ calls = st.builds(
     arguments=st.dictionaries(texts, st.integers() | texts, max_size=2),
     id=st.sampled_from(["c1", "c2"]),
 )
+# Some are equal in Python.
+ARGUMENTS: list[dict[str, Any]] = [{}, {"a": 1}, {"a": 1.0}, {"a": True}, {"a": [1]}, {"a": [1.0]}]
 names = st.none() | st.sampled_from(["ann", ""])
 messages = st.one_of(
     st.builds(ChatMessage.from_user, texts, name=names, meta=st.dictionaries(texts, texts, max_size=1)),
@@ -40,17 +42,56 @@ messages = st.one_of(
 )
 
 
-def row(message: ChatMessage, results: dict[str, tuple[int, Any]] | None = None) -> Message:
-    role, text, rest = pack(message_body(message), results)
+answers = st.one_of(
+    st.builds(ChatMessage.from_tool, texts, origin=calls, error=st.booleans()),
+    st.builds(
+        ChatMessage.from_tool,
+        texts,
+        origin=st.builds(
+            ToolCall,
+            tool_name=st.just("look"),
+            arguments=st.sampled_from(ARGUMENTS),
+            id=st.just("c1"),
+            extra=st.sampled_from([None, {}, {"seen": True}]),
+        ),
+        meta=st.sampled_from([{}, {"a": 1}]),
+    ),
+)
+
+
+def call(
+    position: int, result: Any, arguments: Any = None, *, id: str = "c1", tool: str = "t"
+) -> AnsweredCall:
+    return AnsweredCall(position, id, tool, arguments or {}, result)
+
+
+def row(message: ChatMessage, *answered: AnsweredCall) -> Message:
+    role, text, rest = pack(message_body(message), {call.call_id: call for call in answered})
     return Message(role=role, text=text, body=json.loads(json.dumps(rest)))
 
 
 @pytest.mark.slow
-@given(messages, st.dictionaries(st.sampled_from(["c1", "c2"]), texts, max_size=2))
-def test_a_message_comes_back_whole(message: ChatMessage, results: dict[str, str]) -> None:
-    of_calls = {call_id: (number, text) for number, (call_id, text) in enumerate(results.items(), 10)}
-    packed = row(message, of_calls)
-    assert message_from(unpack(packed, dict(of_calls.values()))) == message
+@given(
+    messages | answers,
+    st.sampled_from(["look", "pay"]),
+    st.sampled_from(ARGUMENTS),
+    st.data(),
+)
+def test_a_message_comes_back_whole(
+    message: ChatMessage, tool: str, arguments: dict[str, Any], data: st.DataObject
+) -> None:
+    told = [result.result for result in message.tool_call_results if isinstance(result.result, str)]
+    results = st.sampled_from([*told, "another", {"a": "another"}, *({"text": text} for text in told)])
+    answered = [
+        call(number, data.draw(results), arguments, id=call_id, tool=tool)
+        for number, call_id in enumerate(["c1", "c2"], 10)
+    ]
+    packed = row(message, *answered)
+    whole = unpack(packed, {call.position: call for call in answered})
+    assert message_from(whole) == message
+    assert json.dumps(whole["content"], sort_keys=True) == json.dumps(
+        message_body(message)["content"], sort_keys=True
+    )
     assert packed.role == message.role.value
 
 
@@ -91,11 +132,42 @@ def test_the_text_is_stored_in_its_column_and_nowhere_else(message: ChatMessage)
 
 def test_a_result_that_is_stored_with_its_call_is_not_stored_again() -> None:
     message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
-    packed = row(message, {"c1": (7, "a long result")})
+    packed = row(message, call(7, "a long result"))
+    assert (packed.text, packed.body) == ("", {"result_of": 7})
+    assert row(message, call(7, "another result")).text == "a long result"
+    assert row(message, call(7, "a long result", id="c2")).text == "a long result"
+
+
+@pytest.mark.parametrize(
+    "told, stored",
+    [
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": 1}, id="c1"), error=True), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": 1}, id="c1"), meta={"seen": True}), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": 1}, id="c1", extra={"seen": True})), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("other", {"q": 1}, id="c1")), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": 2}, id="c1")), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": 1.0}, id="c1")), {"q": 1}),
+        (ChatMessage.from_tool("r", origin=ToolCall("t", {"q": [True]}, id="c1")), {"q": [1]}),
+    ],
+    ids=["an error", "with meta", "of the provider", "another tool", "another value", "a float", "a boolean"],
+)
+def test_what_a_message_has_beyond_its_call_is_stored_with_it(
+    told: ChatMessage, stored: dict[str, Any]
+) -> None:
+    answered = call(7, "r", stored)
+    packed = row(told, answered)
     assert (packed.text, packed.body["result_of"]) == ("", 7)
-    assert "long" not in json.dumps(packed.body)
-    assert row(message, {"c1": (7, "another result")}).text == "a long result"
-    assert row(message, {"c2": (7, "a long result")}).text == "a long result"
+    whole = unpack(packed, {7: answered})
+    assert message_from(whole) == told
+    assert repr(whole["content"]) == repr(message_body(told)["content"])
+
+
+def test_two_messages_that_answer_a_call_share_nothing() -> None:
+    answered = call(7, "r", {"lines": [1]})
+    packed = row(ChatMessage.from_tool("r", origin=ToolCall("t", {"lines": [1]}, id="c1")), answered)
+    first, second = (unpack(packed, {7: answered}) for _ in range(2))
+    first["content"][0]["tool_call_result"]["origin"]["arguments"]["lines"].append(2)
+    assert second["content"][0]["tool_call_result"]["origin"]["arguments"] == {"lines": [1]}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +180,10 @@ def test_a_result_that_is_stored_with_its_call_is_not_stored_again() -> None:
 )
 def test_one_value_of_a_result_that_the_model_was_shown_is_not_stored_again(result: dict[str, Any]) -> None:
     message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
-    packed = row(message, {"c1": (7, result)})
-    assert (packed.text, packed.body["result_of"], packed.body["result_source"]) == ("", 7, "text")
-    assert message_from(unpack(packed, {7: result})) == message
+    answered = call(7, result)
+    packed = row(message, answered)
+    assert (packed.text, packed.body) == ("", {"result_of": 7, "result_source": "text"})
+    assert message_from(unpack(packed, {7: answered})) == message
 
 
 @pytest.mark.parametrize(
@@ -125,7 +198,7 @@ def test_one_value_of_a_result_that_the_model_was_shown_is_not_stored_again(resu
 )
 def test_a_text_that_is_no_value_of_the_result_is_stored_with_the_message(result: Any) -> None:
     message = ChatMessage.from_tool("a long result", origin=ToolCall("t", {}, id="c1"))
-    packed = row(message, {"c1": (7, result)})
+    packed = row(message, call(7, result))
     assert (packed.text, set(packed.body)) == ("a long result", {"content"})
 
 
@@ -145,4 +218,4 @@ def test_the_text_of_many_messages_costs_one_query(django_assert_num_queries: An
         "policy 2",
     ]
     with django_assert_num_queries(0):
-        assert results_of(history.branch, found[:2]) == {}
+        assert answered_calls(history.branch, found[:2]) == {}

@@ -17,7 +17,7 @@ from sessions_app.actions import repair_branch
 from sessions_app.actions.base import in_one_transaction, require
 from sessions_app.actions.repair_branch import RepairDraft
 from sessions_app.history import restore
-from sessions_app.history.message_rows import results_of, unpack
+from sessions_app.history.message_rows import answered_calls, unpack
 from sessions_app.models import Checkpoint, InboxMessage, Session
 from sessions_app.models import Message as MessageRow
 
@@ -48,7 +48,8 @@ def write_state(
 
 
 def _write_memory(draft: RepairDraft, memory: WorkingMemory) -> bool:
-    before = restore.state_of(draft.repaired, draft.checkpoint).get(WORKING_MEMORY_KEY)
+    state = restore.state_of(draft.repaired, draft.checkpoint, only=WORKING_MEMORY_KEY)
+    before = state.get(WORKING_MEMORY_KEY)
     after = memory.to_stored()
     if after == (before or WorkingMemory().to_stored()):
         return False
@@ -94,10 +95,10 @@ def _write_history(draft: RepairDraft, state: AgentState) -> bool:
 
 def _kept(draft: RepairDraft, rows: Sequence[MessageRow], history: Sequence[Message]) -> tuple[int, int]:
     """The number of rows from the first on that the history begins with, and of its messages that they are."""
-    results = results_of(draft.repaired, rows)
+    calls = answered_calls(draft.repaired, rows)
     seen = 0
     for number, row in enumerate(rows):
-        messages = list(messages_of([unpack(row, results)], draft.now))
+        messages = list(messages_of([unpack(row, calls)], draft.now))
         if _now(history[seen : seen + len(messages)], draft) != messages:
             return number, seen
         seen += len(messages)

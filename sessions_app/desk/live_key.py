@@ -34,7 +34,7 @@ def make(request: Request, session_id: UUID) -> str:
 
 def change_of(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
     """The session's change number; None if the key is not valid for this request, or there is no such session."""
-    watched = _watched(request, session_id, key, now)
+    watched = _watched(request, session_id, key, now, SECONDS)
     return None if watched is None else watched.change
 
 
@@ -46,7 +46,7 @@ def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -
 
 def may_watch(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> bool:
     """Whether the key is valid for this request, and its user still has the permission to see sessions."""
-    watched = _watched(request, session_id, key, now)
+    watched = _watched(request, session_id, key, now, SECONDS)
     if watched is None:
         return False
     user = User.objects.filter(pk=watched.user_id).first()
@@ -60,9 +60,9 @@ class _Watched:
 
 
 def _watched(
-    request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int | None = None
+    request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int
 ) -> _Watched | None:
-    signed = _signed(request, session_id, key, SECONDS if seconds is None else seconds)
+    signed = _signed(request, session_id, key, seconds)
     if signed is None:
         return None
     user_id, digest = signed

@@ -1,13 +1,15 @@
-"""Converts messages to rows and back, without storing any text twice.
+"""Converts messages to rows and back, without storing twice what a tool call holds.
 
 A row's ``text`` holds the message's text (or the tool's result as the model saw it), ``body`` the rest of
 `ChatMessage.to_dict()`. Where the tool call holds that text already, as its result or as one value of it, the message
-holds the call's position instead, under `RESULT_OF`, and the name of the value under `RESULT_SOURCE`.
+holds the call's position instead, under `RESULT_OF`, and the name of the value under `RESULT_SOURCE`. A message that
+says nothing beyond that call has no ``content`` at all; it is built again from the call.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import QuerySet, TextField
@@ -19,14 +21,28 @@ from sessions_app.models import Branch, Message, ToolCall
 Body = dict[str, Any]
 RESULT_OF = "result_of"
 RESULT_SOURCE = "result_source"
+# Where a JSON text does not have this, no value in it is tagged.
+TAG = json.dumps(TYPE_TAG)
 # So that a long history is not one text in memory.
 TEXTS_AT_ONCE = 1_000
+# So many calls are looked up by their positions. Of more, all that lie between the first and the last are read.
+FEW = 100
 
 
-def pack(body: Body, results: Mapping[str, tuple[int, Any]] | None = None) -> tuple[str, str, Body]:
+class AnsweredCall(NamedTuple):
+    """What a message that answers a call has in common with the call. ``arguments`` are the model's, encoded."""
+
+    position: int
+    call_id: str
+    tool: str
+    arguments: Any
+    result: Any
+
+
+def pack(body: Body, calls: Mapping[str, AnsweredCall] | None = None) -> tuple[str, str, Body]:
     """``(role, text, rest)`` of a message.
 
-    :param results: By the id of a call, its position and the result that is stored with it.
+    :param calls: The stored calls that it may answer, by their ids.
     """
     rest = dict(body)
     role = rest.pop("role")
@@ -37,14 +53,16 @@ def pack(body: Body, results: Mapping[str, tuple[int, Any]] | None = None) -> tu
         if isinstance(part.get("text"), str):
             text, part["text"] = part["text"], None
             break
-        result = part.get("tool_call_result")
-        if isinstance(result, dict) and isinstance(result.get("result"), str):
-            part["tool_call_result"] = result = dict(result)
-            call_id = (result.get("origin") or {}).get("id")
-            place = _place(result["result"], (results or {}).get(call_id or ""))
-            text = "" if place else result["result"]
-            rest |= place
-            result["result"] = None
+        answer = part.get("tool_call_result")
+        if isinstance(answer, dict) and isinstance(answer.get("result"), str):
+            text = answer["result"]
+            part["tool_call_result"] = answer = {**answer, "result": None}
+            call = (calls or {}).get((answer.get("origin") or {}).get("id") or "")
+            if call is not None and (place := _place(text, call)):
+                text = ""
+                rest |= place
+                if content == _content_of(call) and _has_arguments(answer["origin"], call):
+                    del rest["content"]
             break
     for key, empty in (("meta", {}), ("name", None)):
         if rest.get(key) == empty:
@@ -52,18 +70,34 @@ def pack(body: Body, results: Mapping[str, tuple[int, Any]] | None = None) -> tu
     return role, text, rest
 
 
-def _place(text: str, stored: tuple[int, Any] | None) -> Body:
+def _place(text: str, call: AnsweredCall) -> Body:
     """Where the text is stored already, as a part of a message's body; empty where it is not."""
-    if stored is None:
-        return {}
-    position, result = stored
-    if result == text:
-        return {RESULT_OF: position}
-    source = next((name for name, value in _values(result).items() if value == text), None)
-    return {} if source is None else {RESULT_OF: position, RESULT_SOURCE: source}
+    if call.result == text:
+        return {RESULT_OF: call.position}
+    source = next((name for name, value in values_of(call.result).items() if value == text), None)
+    return {} if source is None else {RESULT_OF: call.position, RESULT_SOURCE: source}
 
 
-def _values(result: Any) -> Mapping[str, Any]:
+def _has_arguments(origin: Body, call: AnsweredCall) -> bool:
+    """Whether the arguments are the call's to the letter (1, 1.0 and True are equal), and none of them is tagged."""
+    text = json.dumps(origin["arguments"])
+    return text == json.dumps(call.arguments) and TAG not in text
+
+
+def _content_of(call: AnsweredCall) -> list[Body]:
+    """The content of a message that only answers the call, without the text. It is the caller's, to change."""
+    arguments = call.arguments
+    if isinstance(arguments, dict) and not any(
+        isinstance(value, dict | list) for value in arguments.values()
+    ):
+        arguments = dict(arguments)
+    else:
+        arguments = deepcopy(arguments)
+    origin = {"tool_name": call.tool, "arguments": arguments, "id": call.call_id, "extra": None}
+    return [{"tool_call_result": {"result": None, "origin": origin, "error": False}}]
+
+
+def values_of(result: Any) -> Mapping[str, Any]:
     """The values of a call's result by their names, where it has names."""
     if not isinstance(result, dict):
         return {}
@@ -78,33 +112,39 @@ def text_in(result: Any, body: Body) -> str:
 
 
 def _text_of(result: Any, source: str | None) -> str:
-    return str(result if source is None else _values(result)[source])
+    return str(result if source is None else values_of(result)[source])
 
 
-def unpack(message: Message, results: Mapping[int, Any] | None = None) -> Body:
+def unpack(message: Message, calls: Mapping[int, AnsweredCall] | None = None) -> Body:
     """The whole ``ChatMessage.to_dict()`` again.
 
-    :param results: By the position of a call, its result: as `results_of` returns them.
+    :param calls: As `answered_calls` returns them.
     """
-    content = [
-        {key: dict(value) if isinstance(value, dict) else value for key, value in part.items()}
-        for part in message.body.get("content", ())
-    ]
-    return complete(message.role, message.text, {**message.body, "content": content}, results or {})
+    body = dict(message.body)
+    if "content" in body:
+        body["content"] = [
+            {key: dict(value) if isinstance(value, dict) else value for key, value in part.items()}
+            for part in body["content"]
+        ]
+    return complete(message.role, message.text, body, calls or {})
 
 
-def complete(role: str, text: str, body: Body, results: Mapping[int, Any]) -> Body:
+def complete(role: str, text: str, body: Body, calls: Mapping[int, AnsweredCall]) -> Body:
     """As `unpack`, from the columns of the row, of which `body` becomes the message."""
     position, source = body.pop(RESULT_OF, None), body.pop(RESULT_SOURCE, None)
-    if position is not None and not text:
-        text = _text_of(results[position], source)
-    for part in body["content"]:
+    if position is not None:
+        call = calls[position]
+        if not text:
+            text = _text_of(call.result, source)
+        if "content" not in body:
+            body["content"] = _content_of(call)
+    for part in body.setdefault("content", []):
         if "text" in part and part["text"] is None:
             part["text"] = text
             break
-        result = part.get("tool_call_result")
-        if isinstance(result, dict) and result.get("result") is None:
-            result["result"] = text
+        answer = part.get("tool_call_result")
+        if isinstance(answer, dict) and answer.get("result") is None:
+            answer["result"] = text
             break
     body["role"] = role
     body.setdefault("meta", {})
@@ -112,20 +152,26 @@ def complete(role: str, text: str, body: Body, results: Mapping[int, Any]) -> Bo
     return body
 
 
-def results_of(branch: Branch, messages: Iterable[Message]) -> dict[int, Any]:
-    """The results that are stored with the calls of the messages, by the call's position: one query, or none."""
-    return results_for(branch, [message.body for message in messages])
+def answered_calls(branch: Branch, messages: Iterable[Message]) -> dict[int, AnsweredCall]:
+    """The calls that hold a part of the messages, by their positions: one query, or none."""
+    return answered_by(branch, [message.body for message in messages])
 
 
-def results_for(branch: Branch, bodies: Iterable[Body]) -> dict[int, Any]:
-    """As `results_of`, from the bodies of the rows."""
+def answered_by(branch: Branch, bodies: Iterable[Body]) -> dict[int, AnsweredCall]:
+    """As `answered_calls`, from the bodies of the rows."""
     positions = [body[RESULT_OF] for body in bodies if RESULT_OF in body]
     if not positions:
         return {}
     calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
-    rows = fetched(calls.values_list("position", as_text("result")))
-    values = parsed([text or "null" for _, text in rows])
-    return dict(zip([position for position, _ in rows], values, strict=True))
+    if len(positions) <= FEW:
+        calls = calls.filter(position__in=positions)
+    rows = fetched(calls.values_list("position", "call_id", "tool", as_text("arguments"), as_text("result")))
+    arguments = parsed([row[3] for row in rows])
+    results = parsed([row[4] or "null" for row in rows])
+    return {
+        position: AnsweredCall(position, call_id, tool, given, result)
+        for (position, call_id, tool, *_), given, result in zip(rows, arguments, results, strict=True)
+    }
 
 
 def fetched(rows: QuerySet[Any, tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -148,10 +194,11 @@ def parsed(texts: Sequence[str]) -> Iterator[Any]:
 
 
 def fill_texts(branch: Branch, messages: list[Message]) -> list[Message]:
-    """Give each message (in memory) its whole text, also where it is stored with the call."""
-    results = results_of(branch, messages)
+    """Give each message (in memory) its whole text and content, also where these are stored with the call."""
+    calls = answered_calls(branch, messages)
     for message in messages:
-        position = message.body.get(RESULT_OF)
-        if position in results and not message.text:
-            message.text = text_in(results[position], message.body)
+        call = calls.get(message.body.get(RESULT_OF))
+        if call is not None:
+            message.text = message.text or text_in(call.result, message.body)
+            message.body = {"content": _content_of(call), **message.body}
     return messages

@@ -3,7 +3,6 @@
 The cost depends on what the model sees and on the state's values, not on the length of the history. Nothing is locked.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,14 +16,16 @@ from agentstate.durable.records import (
     StoredCheckpoint,
     StoredMessage,
 )
-from agentstate.names import STEP_KINDS, TYPE_TAG, CallState, CheckpointKind
+from agentstate.names import STEP_KINDS, CallState, CheckpointKind
+from sessions_app.history import value_rows
 from sessions_app.history.message_rows import (
     RESULT_OF,
+    TAG,
+    answered_by,
     as_text,
     complete,
     fetched,
     parsed,
-    results_for,
     unpack,
 )
 from sessions_app.models import (
@@ -40,8 +41,6 @@ from sessions_app.models.rows import BranchRow
 Json = Any
 # The answer to a call is looked for in so many tool messages: more than one reply asks for.
 MOST_CALLS = 200
-# Where the text of a body does not have this, no value in it is tagged.
-TAG = json.dumps(TYPE_TAG)
 Row = TypeVar("Row", bound=BranchRow)
 Item = TypeVar("Item")
 
@@ -129,9 +128,9 @@ def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessag
     messages, spans = _in_context(branch, checkpoint)
     rows = fetched(messages.values_list("position", "role", "text", as_text("body")))
     bodies = list(parsed([body for _, _, _, body in rows]))
-    results = results_for(branch, bodies)
+    calls = answered_by(branch, bodies)
     stored = {
-        position: StoredMessage(position, complete(role, text, body, results), TAG not in written)
+        position: StoredMessage(position, complete(role, text, body, calls), TAG not in written)
         for (position, role, text, written), body in zip(rows, bodies, strict=True)
     }
     return tuple(_as_seen(stored, checkpoint, spans))
@@ -159,20 +158,30 @@ def _as_seen(rows: dict[int, Item], checkpoint: Checkpoint, spans: list[list[int
     return chosen + [rows[p] for p in sorted(rows) if p > checkpoint.context_at]
 
 
-def state_of(branch: Branch, checkpoint: Checkpoint) -> dict[str, Json]:
-    """The encoded value of each state key at the checkpoint."""
-    if not checkpoint.keys:
+def state_of(branch: Branch, checkpoint: Checkpoint, *, only: str | None = None) -> dict[str, Json]:
+    """The encoded value of each state key at the checkpoint. At most two queries.
+
+    :param only: Read the value of this key, and no other.
+    """
+    keys = checkpoint.keys
+    if only is not None:
+        keys = {only: keys[only]} if only in keys else {}
+    if not keys:
         return {}
     values = Q(pk__in=[])
-    for key, since in checkpoint.keys.items():
+    for key, since in keys.items():
         values |= Q(key=key, position__gte=since)
+    visible = StateValue.objects.visible_on(branch, upto=checkpoint.position).filter(values)
+    rows = list(visible.order_by("position").values_list("key", "extends", "value", "call_at"))
+    results = value_rows.results_at(branch, {call_at for *_, call_at in rows if call_at is not None})
     state: dict[str, Json] = {}
-    rows = StateValue.objects.visible_on(branch, upto=checkpoint.position).filter(values).order_by("position")
-    for key, extends, value in rows.values_list("key", "extends", "value"):
+    for key, extends, stored, call_at in rows:
+        value = stored if call_at is None else value_rows.part_of(results[call_at], stored)
         if extends:
             state[key] += value
         else:
-            state[key] = value
+            # What is added to a list is not added to that of the result.
+            state[key] = [*value] if isinstance(value, list) else value
     return state
 
 
@@ -194,10 +203,15 @@ def call_answered_by(branch: Branch, message: Message) -> ToolCall | None:
 
 
 def answer_of(branch: Branch, call: ToolCall) -> Message | None:
-    """The message with the call's result, which follows at the step boundary after it; None if there is none yet."""
+    """The message with the call's result, which follows at the step boundary after it; None if there is none yet.
+
+    Where the call was tried again, that is the one with the result of the last attempt. Two queries.
+    """
+    later = ToolCall.objects.visible_on(branch, after=call.position).filter(call_id=call.call_id)
+    attempts = {call.position, *later.order_by("position").values_list("position", flat=True)[:MOST_CALLS]}
     rows = Message.objects.visible_on(branch, after=call.position).filter(role=Message.Role.TOOL)
     for message in rows.order_by("position")[:MOST_CALLS]:
-        if message.body.get(RESULT_OF) == call.position or _answered_call_id(message) == call.call_id:
+        if message.body.get(RESULT_OF) in attempts or _answered_call_id(message) == call.call_id:
             return message
     return None
 

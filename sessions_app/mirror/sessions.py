@@ -28,7 +28,7 @@ from agentstate.journals import layout
 from agentstate.names import CheckpointKind
 from sessions_app.access.masking import Mask
 from sessions_app.history.log import Entry, Place, read_log
-from sessions_app.history.message_rows import results_of, unpack
+from sessions_app.history.message_rows import answered_calls, unpack
 from sessions_app.models import Message, Phase, Session, Status
 
 _FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
@@ -250,8 +250,8 @@ def _conversation(
     branch = session.current_branch
     boundary = begin.step_began_at
     rows = list(Message.objects.visible_on(branch, after=min(boundary, begin.place.position), upto=upto))
-    results = results_of(branch, rows)
-    bodies = [(row.position, unpack(row, results)) for row in rows]
+    calls = answered_calls(branch, rows)
+    bodies = [(row.position, unpack(row, calls)) for row in rows]
     fields: dict[str, str] = {}
     for operation, record in entries:
         if operation != "checkpoint":

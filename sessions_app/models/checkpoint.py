@@ -70,11 +70,17 @@ class Checkpoint(BranchRow):
 
 
 class StateValue(BranchRow):
-    """A change of one state key: a new whole value, or items added to a list (``extends``)."""
+    """A change of one state key: a new whole value, or items added to a list (``extends``).
+
+    ``history.value_rows`` says what ``value`` is where a tool call holds the value already.
+    """
 
     key = models.CharField(max_length=200)
     extends = models.BooleanField(default=False)
     value = models.JSONField(null=True)
+    call_at = models.BigIntegerField(
+        null=True, help_text="The position of the tool call whose result holds the value."
+    )
 
     objects: ClassVar[BranchRowQuerySet["StateValue"]] = BranchRowQuerySet.as_manager()  # type: ignore[assignment]
 

@@ -1,6 +1,6 @@
 """The rows of a run's checkpoints: each holds what changed since the one before, and refers to it for the rest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -8,7 +8,8 @@ from typing import Any, Self
 from agentstate.durable.records import NewCheckpoint
 from agentstate.durable.run_end import Finished
 from agentstate.names import CheckpointKind
-from sessions_app.history import restore
+from sessions_app.history import restore, value_rows
+from sessions_app.history.message_rows import AnsweredCall
 from sessions_app.models import Branch, Checkpoint, StateValue
 from sessions_app.runtime import statements
 
@@ -36,19 +37,26 @@ class CheckpointRows:
         return cls(branch.id, restored.keys, restored.context_at, tools)
 
     def insert(
-        self, new: NewCheckpoint, position: int, messages: Sequence[int], read: Sequence[int], at: datetime
+        self,
+        new: NewCheckpoint,
+        position: int,
+        messages: Sequence[int],
+        read: Sequence[int],
+        answered: Collection[AnsweredCall],
+        at: datetime,
     ) -> "CheckpointRows":
         """Insert the checkpoint at `position`; returns what the next one refers to once this one is committed.
 
         :param messages: The positions of its new messages.
         :param read: The positions of the unread messages that it reads.
+        :param answered: The calls of its step that are done.
         """
         context, context_at = None, self.context_at
         if new.context is not None:
             seen = [messages[-p - 1] if p < 0 else p for p in new.context] + [*read]
             context, context_at = restore.ranges(seen), position
         keys = {**self.keys, **{key: position for key, change in new.state.items() if "set" in change}}
-        self._insert_values(position, new.state)
+        self._insert_values(position, new.state, answered)
         tools = list(new.tools) if new.tools != self.tools or new.kind == CheckpointKind.START else None
         outcome = None
         if new.kind == CheckpointKind.END and isinstance(new.run_end, Finished):
@@ -76,21 +84,28 @@ class CheckpointRows:
         )
         return CheckpointRows(self.branch_id, keys, context_at, new.tools)
 
-    def _insert_values(self, position: int, changes: Mapping[str, Mapping[str, Json]]) -> None:
+    def _insert_values(
+        self, position: int, changes: Mapping[str, Mapping[str, Json]], answered: Collection[AnsweredCall]
+    ) -> None:
         """The changed state keys of a checkpoint: ``{"set": value}`` or ``{"extend": items}``."""
-        statements.insert(
-            StateValue,
-            [
+        rows = []
+        for key, change in changes.items():
+            extends, call_at = "extend" in change, None
+            value = change["extend"] if extends else change["set"]
+            # Of a list that grows each part is read, of other keys the last value: for it a result may be read.
+            if not extends and (place := value_rows.place_of(value, answered)) is not None:
+                call_at, value = place
+            rows.append(
                 {
                     "branch_id": self.branch_id,
                     "position": position,
                     "key": key,
-                    "extends": "extend" in change,
-                    "value": change["extend"] if "extend" in change else change["set"],
+                    "extends": extends,
+                    "value": value,
+                    "call_at": call_at,
                 }
-                for key, change in changes.items()
-            ],
-        )
+            )
+        statements.insert(StateValue, rows)
 
 
 def positions_of(new: NewCheckpoint) -> int:

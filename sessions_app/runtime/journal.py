@@ -31,6 +31,7 @@ from agentstate.durable.run_end import Failed, Finished, GaveUp, RetryLater, Run
 from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
+from sessions_app.history.message_rows import AnsweredCall
 from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
 from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, positions_of, read_ids
@@ -39,7 +40,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
 from sessions_app.runtime.leases import Claim
-from sessions_app.runtime.step_rows import NewMessageRow
+from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
 
 Json = Any
 Written = tuple[CommittedCheckpoint, CheckpointRows]
@@ -57,9 +58,9 @@ class OrmJournal(FencedCommits):
         self._branch: Branch
         self._updated_at: datetime
         self._checkpoints: CheckpointRows
-        # Of the unfinished step: the position and result of each call that is done, by its id, and the ids by position.
-        self._results: dict[str, tuple[int, Json]] = {}
-        self._call_ids: dict[int, str] = {}
+        # Of the unfinished step: the calls by their positions, and those that are done by their ids.
+        self._asked: dict[int, CallRecord] = {}
+        self._answered: dict[str, AnsweredCall] = {}
 
     def load(self) -> Snapshot:
         with self._transaction():
@@ -209,8 +210,8 @@ class OrmJournal(FencedCommits):
 
         expected = None if end.lossy else statements.Expected()
         fence, _ = self._commit(write, 0, progress, {"attempt": 1}, expected)
-        if end.status == CallState.DONE and position in self._call_ids:
-            self._results[self._call_ids[position]] = (position, end.result)
+        if end.status == CallState.DONE and position in self._asked:
+            self._remember_answer(self._asked[position], end.result)
         return fence.signals()
 
     def end_run(self, end: RunEnd, progress: Progress | None = None) -> str:
@@ -234,7 +235,7 @@ class OrmJournal(FencedCommits):
         """Remember what the next checkpoint refers to, now that this one is committed."""
         committed, self._checkpoints = written
         if new.kind != CheckpointKind.PREPARED:
-            self._results, self._call_ids = {}, {}
+            self._asked, self._answered = {}, {}
         return replace(committed, signals=fence.signals())
 
     def _updated(self, now: datetime) -> dict[str, Json]:
@@ -261,7 +262,8 @@ class OrmJournal(FencedCommits):
             step_rows.not_stored(self._session, self.claim.worker, new.lost, position=first - 1, at=now)
         self._store_messages(new, positions, now)
         read = self._read(unread, first + len(new.messages))
-        rows = self._checkpoints.insert(new, position, positions, [message.position for message in read], now)
+        read_at = [message.position for message in read]
+        rows = self._checkpoints.insert(new, position, positions, read_at, self._answered.values(), now)
         for answered in new.answered:
             self._unended_call(answered.position).update(
                 status=answered.status, error=answered.error, ended_at=now
@@ -320,7 +322,7 @@ class OrmJournal(FencedCommits):
         return records
 
     def _insert(self, messages: Sequence[NewMessageRow]) -> None:
-        step_rows.messages(self._branch, messages, self._results)
+        step_rows.messages(self._branch, messages, self._answered)
 
     def _unended_call(self, position: int) -> Any:
         calls = ToolCall.objects.filter(branch=self._branch, position=position)
@@ -328,6 +330,10 @@ class OrmJournal(FencedCommits):
 
     def _remember_calls(self, calls: Sequence[CallRecord]) -> None:
         for call in calls:
-            self._call_ids[call.position] = call.call_id
+            self._asked[call.position] = call
             if call.status == CallState.DONE:
-                self._results[call.call_id] = (call.position, call.result)
+                self._remember_answer(call, call.result)
+
+    def _remember_answer(self, call: CallRecord, result: Json) -> None:
+        tool = cut_off(call.tool, LONGEST_TOOL_NAME)
+        self._answered[call.call_id] = AnsweredCall(call.position, call.call_id, tool, call.arguments, result)

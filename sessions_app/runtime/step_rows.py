@@ -8,7 +8,7 @@ from uuid import UUID
 from agentstate.durable.records import CallEnd, CallRecord, NewReply
 from agentstate.durable.state.tags import stand_ins
 from sessions_app.access.shown import cut_off
-from sessions_app.history.message_rows import pack
+from sessions_app.history.message_rows import AnsweredCall, pack
 from sessions_app.models import (
     Branch,
     EventKind,
@@ -23,6 +23,7 @@ from sessions_app.models import (
 from sessions_app.runtime import statements
 
 Json = Any
+LONGEST_TOOL_NAME = 200
 
 
 class NewMessageRow(NamedTuple):
@@ -43,15 +44,15 @@ class NewMessageRow(NamedTuple):
 def messages(
     branch: Branch,
     rows: Sequence[NewMessageRow],
-    results: Mapping[str, tuple[int, Json]],
+    answered: Mapping[str, AnsweredCall],
 ) -> None:
     """Store the messages.
 
-    :param results: As `message_rows.pack` takes them.
+    :param answered: The calls that they may answer, by their ids.
     """
     values = []
     for row in rows:
-        role, text, rest = pack(row.body, results)
+        role, text, rest = pack(row.body, answered)
         values.append(
             {
                 "branch_id": branch.id,
@@ -100,7 +101,7 @@ def planned_calls(branch: Branch, records: Sequence[CallRecord], at: datetime, w
                 "branch_id": branch.id,
                 "position": record.position,
                 "call_id": record.call_id,
-                "tool": cut_off(record.tool, 200),
+                "tool": cut_off(record.tool, LONGEST_TOOL_NAME),
                 "arguments": record.arguments,
                 "status": record.status,
                 "error": "",

@@ -25,7 +25,7 @@ from sessions_app.finding import search, search_index
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.history import restore
 from sessions_app.history.export import session_json
-from sessions_app.history.message_rows import fill_texts, results_of, unpack
+from sessions_app.history.message_rows import answered_calls, fill_texts, unpack
 from sessions_app.models import (
     Branch,
     BulkAction,
@@ -214,8 +214,8 @@ def _history(branch: Branch, names: Mapping[str, str], *, own: bool) -> Json:
         return found.order_by("position")
 
     messages = list(rows(Message))
-    results = results_of(branch, messages)
-    bodies = {message.position: unpack(message, results) for message in messages}
+    calls = answered_calls(branch, messages)
+    bodies = {message.position: unpack(message, calls) for message in messages}
     return {
         # The last value is a digest of the whole message, as a model is given it.
         "messages": [

@@ -104,7 +104,7 @@ class Comparison:
 
 
 def compare(left: Checkpoint, right: Checkpoint, mask: Mask, *, whole: bool) -> Comparison:
-    """At most sixteen queries, however long either history is. Reads the checkpoints' branches."""
+    """At most eighteen queries, however long either history is. Reads the checkpoints' branches."""
     shared, spans = (
         _whole_history(left, right) if not left.context_at + right.context_at else _context(left, right)
     )

@@ -24,7 +24,7 @@ SECONDS = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSE
 
 
 def poll(request: Request, session: Session) -> dict[str, int | str] | None:
-    """What a page of the session sends with each poll, and how often; None while nothing can happen by itself."""
+    """What a page of the session sends with each poll besides its key, and how often; None if nothing can happen."""
     seconds = SECONDS.get(Status(session.status))
     if seconds is None:
         return None
@@ -34,7 +34,6 @@ def poll(request: Request, session: Session) -> dict[str, int | str] | None:
         "seconds": seconds,
         "after": session.change,
         "until": math.ceil(stuck_from.timestamp()) if stuck_from is not None and is_ahead else "",
-        "key": live_key.make(request, session.pk),
         "listens": is_offered(request),
     }
 

@@ -20,15 +20,14 @@ def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
     """
     queue = context.queue
     return {
-        **session_values(context),
+        **session_values(request, context),
         "also_open": also_open(context),
-        "live_key": live_key.make(request, context.session.pk),
         "queue_title": queues.BY_KEY[queue].title if queue else "",
         "neighbours": queues.neighbours(context.session, queue, now=context.now) if queue else None,
     }
 
 
-def session_values(context: SessionContext) -> dict[str, Any]:
+def session_values(request: Request, context: SessionContext) -> dict[str, Any]:
     """What the parts of a session's page are drawn from, without the line at its top. Two queries."""
     return {
         "session": context.session,
@@ -37,6 +36,7 @@ def session_values(context: SessionContext) -> dict[str, Any]:
         "mask": context.mask,
         "why_not": context.why_not,
         "header": header(context),
+        "live_key": live_key.make(request, context.session.pk),
         "queue": context.queue,
     }
 

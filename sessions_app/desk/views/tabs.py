@@ -61,7 +61,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
     return render_page(
         request,
         "session/conversation.html#talk" if is_part else "session/conversation.html",
-        (session_values(context) if is_part else session_frame(request, context))
+        (session_values(request, context) if is_part else session_frame(request, context))
         | {
             "tab": "conversation",
             "page": conversation.read_page(context, before=before),

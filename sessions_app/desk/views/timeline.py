@@ -116,7 +116,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     if answer := only_the_reply(request, context, partial):
         return answer
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
-    shown_parts = session_values(context)
+    shown_parts = session_values(request, context)
     moved = request.GET.get("branch") != str(context.branch.number)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)

@@ -28,6 +28,7 @@ from sessions_app.models import (
 from sessions_app.models.rows import BranchRow
 
 PAGE = 100
+_LISTED = ("position", "kind", "step", "phase", "created_at")
 _BIG_FIELDS = ("context", "keys", "counters", "tools", "totals")
 # Of so many last calls, the tools are suggested.
 _LAST_CALLS = 100
@@ -55,8 +56,7 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
     forks = of_checkpoint.annotate(number=Count("*"))
     rows = (
         Checkpoint.objects.visible_on(context.branch, upto=upto)
-        .select_related("branch")
-        .defer("context", "keys", "tools")
+        .only(*_LISTED)
         .annotate(fork_count=Coalesce(Subquery(forks.values("number")), 0))
         .order_by("-position")
     )

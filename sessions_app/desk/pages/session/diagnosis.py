@@ -18,16 +18,14 @@ from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.finding import stuck
-from sessions_app.history import restore
+from sessions_app.history import restore, value_rows
 from sessions_app.models import (
-    Branch,
     CallStatus,
     Checkpoint,
     ModelCall,
     Phase,
     RegisteredAgent,
     Session,
-    StateValue,
     Status,
     ToolCall,
     WaitingFor,
@@ -94,7 +92,7 @@ class _Facts:
 
 
 def diagnose(context: SessionContext, newest: Checkpoint | None) -> list[Hint]:
-    """What the rules find, the most severe first. At most eight queries, one of them for the session's agent.
+    """What the rules find, the most severe first. At most nine queries, one of them for the session's agent.
 
     :param newest: The branch's newest checkpoint; None where it has none.
     """
@@ -290,7 +288,9 @@ def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
         .order_by("-position")[:LAST_CALLS]
     )
     model_calls = [] if _all_replied(session) and not _window(session) else _model_calls(context)
-    state = _state(branch, checkpoint) if checkpoint is not None and checkpoint.keys else []
+    state = []
+    if checkpoint is not None and checkpoint.keys:
+        state = value_rows.beginnings(branch, checkpoint, keys=MOST_KEYS, characters=MOST_CHARACTERS)
     return _Facts(session, context.now, agent, checkpoint, calls, model_calls, state)
 
 
@@ -317,19 +317,6 @@ def _window(session: Session) -> int | None:
     windows = settings.AGENTSTATE_CONTEXT_WINDOW
     tokens: int | None = windows.get(session.agent, windows.get(""))
     return tokens
-
-
-def _state(branch: Branch, checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """The beginnings of the state's values, and what was last added to them, as JSON text by key."""
-    whole_values = later = Q(pk__in=[])
-    for key, position in list(checkpoint.keys.items())[:MOST_KEYS]:
-        whole_values |= Q(key=key, position=position)
-        later |= Q(key=key, position__gt=position)
-    text = Substr(Cast("value", TextField()), 1, MOST_CHARACTERS)
-    values = StateValue.objects.visible_on(branch, upto=checkpoint.position)
-    values_of = values.filter(whole_values).annotate(text=text).values_list("key", "text")
-    added = values.filter(later).annotate(text=text)
-    return [*values_of, *added.order_by("-position").values_list("key", "text")[:MOST_KEYS]]
 
 
 def _arguments(call: ToolCall) -> tuple[str, int]:

@@ -51,10 +51,10 @@ def newest_checkpoint_position(branch: Branch) -> int:
 def value(branch: Branch, key: str) -> Any:
     """The present value of a state key, encoded, nothing hidden; None also where there is no such key.
 
-    One query, and those that find the newest checkpoint.
+    One query, or two where a tool call holds it, and those that find the newest checkpoint.
     """
     checkpoint = restore.last_visible(Checkpoint, branch)
-    return restore.state_of(branch, checkpoint).get(key) if checkpoint is not None else None
+    return restore.state_of(branch, checkpoint, only=key).get(key) if checkpoint is not None else None
 
 
 def unfinished(branch: Branch, mask: Mask) -> list[ToolCall]:

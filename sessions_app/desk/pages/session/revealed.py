@@ -1,4 +1,4 @@
-"""One value of a session as it is stored, for a person who may see what is hidden. At most three queries.
+"""One value of a session as it is stored, for a person who may see what is hidden. At most four queries.
 
 Each value has a name for the audit trail: ``the arguments of call 17 of issue_refund``. Whoever shows a value has to
 record the look first, with `actions.reveal`.

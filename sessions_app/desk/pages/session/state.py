@@ -12,7 +12,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, StateValue
+from sessions_app.models import Branch, Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class State:
 def read_state(context: SessionContext, checkpoint: Checkpoint | None = None) -> State:
     """The state at the checkpoint, or at the newest one.
 
-    One query for the values; for the newest checkpoint, and for the tools, one for each segment until they are found.
+    One query for the values, or two where tool calls hold some; for the newest checkpoint, and for the tools, one for
+    each segment until they are found.
     """
     branch = context.branch
     if checkpoint is None:
@@ -85,14 +86,14 @@ def _places(checkpoint: Checkpoint, keys: list[str], shown: list[str]) -> dict[s
 def memory(branch: Branch, checkpoint: Checkpoint | None = None, *, mask: Mask) -> Memory | None:
     """The working memory at the branch's newest checkpoint; None where the agent keeps none.
 
-    One query, and without ``checkpoint``, which is the newest one, those that find it.
+    One query, or two where a tool call holds it. Without ``checkpoint``, which is the newest one, also those that find
+    that.
     """
     checkpoint = checkpoint or restore.last_visible(Checkpoint, branch)
-    if checkpoint is None or WORKING_MEMORY_KEY not in checkpoint.keys:
+    if checkpoint is None:
         return None
-    position = checkpoint.keys[WORKING_MEMORY_KEY]
-    row = StateValue.objects.visible_on(branch).filter(key=WORKING_MEMORY_KEY, position=position).first()
-    value = without_tags(mask.json(row.value)) if row is not None else None
+    value = restore.state_of(branch, checkpoint, only=WORKING_MEMORY_KEY).get(WORKING_MEMORY_KEY)
+    value = without_tags(mask.json(value))
     if not isinstance(value, dict):
         return None
     stored = WorkingMemory.from_stored(value)
