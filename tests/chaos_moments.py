@@ -5,7 +5,7 @@ appended at once, so that it outlives the process. The moments are
 
     claimed                 a worker has claimed the session
     inside METHOD           a journal's write is about to be committed: its transaction is open
-    before METHOD           the statement that is the whole of the commit is about to be sent
+    before METHOD           PostgreSQL: the statement that is the whole of the commit is about to be sent
     after METHOD            it is committed
     ask NAME                a model was asked; the answer has not arrived
     enter TOOL              a tool was entered; nothing has happened yet
@@ -79,13 +79,17 @@ def moments(session: object) -> list[dict[str, Any]]:
 
 def watch() -> None:
     """From now on, note what this process does to sessions."""
+    from django.db import connection
+
     from sessions_app.models import Session
-    from sessions_app.runtime import leases
+    from sessions_app.runtime import leases, whole_commits
     from sessions_app.runtime.journal import OrmJournal
 
     claim = leases.claim
     beat = leases.Heartbeat.beat
-    transaction, statement = OrmJournal._transaction, OrmJournal._statement
+    transaction, whole_commit = OrmJournal._transaction, OrmJournal._whole_commit
+    write_rows = whole_commits._write
+    is_one_statement = connection.vendor == "postgresql"
 
     def claims(session_id: UUID, worker: str, now: datetime | None = None) -> leases.Claim | None:
         won = claim(session_id, worker, now)
@@ -100,22 +104,31 @@ def watch() -> None:
     def is_about_to_commit(journal: OrmJournal) -> Iterator[None]:
         with _in_transaction, transaction(journal):
             yield
-            if name := getattr(writing, "name", ""):
-                moment(str(journal.claim.session_id), "inside", name)
+            is_inside()
 
     @contextmanager
     def is_about_to_send(journal: OrmJournal) -> Iterator[None]:
-        if name := getattr(writing, "name", ""):
-            moment(str(journal.claim.session_id), "before", name)
-        with _in_transaction, statement(journal):
+        if is_one_statement and (name := getattr(writing, "name", "")):
+            moment(writing.session, "before", name)
+        with _in_transaction, whole_commit(journal):
             yield
+
+    def writes_rows(*args: Any) -> Any:
+        row = write_rows(*args)
+        if row is not None:
+            is_inside()
+        return row
+
+    def is_inside() -> None:
+        if name := getattr(writing, "name", ""):
+            moment(writing.session, "inside", name)
 
     def noted(name: str) -> Callable[..., Any]:
         write = getattr(OrmJournal, name)
 
         @wraps(write)
         def wrapper(journal: OrmJournal, *args: Any, **kwargs: Any) -> Any:
-            writing.name = name
+            writing.name, writing.session = name, str(journal.claim.session_id)
             try:
                 answer = write(journal, *args, **kwargs)
             finally:
@@ -132,7 +145,8 @@ def watch() -> None:
     leases.claim = claims
     leases.Heartbeat.beat = beats  # type: ignore[method-assign, assignment]
     OrmJournal._transaction = is_about_to_commit  # type: ignore[method-assign, assignment]
-    OrmJournal._statement = is_about_to_send  # type: ignore[method-assign, assignment]
+    OrmJournal._whole_commit = is_about_to_send  # type: ignore[method-assign, assignment]
+    whole_commits._write = writes_rows  # type: ignore[assignment]
     for name in WRITES:
         setattr(OrmJournal, name, noted(name))
 

@@ -82,6 +82,25 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'db.sqlite3'}"
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def own_database(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_blocker: DjangoDbBlocker,
+) -> Iterator[str]:
+    """The DATABASE_URL of a database of this module, on which this thread works: no transaction of a test is around its
+    commits, and other connections can lock it. To use it, a test unblocks the database.
+    """
+    from tests.chaos import database
+
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_server").new_database()
+    else:
+        url = f"sqlite:///{tmp_path_factory.mktemp('own') / 'db.sqlite3'}"
+    with django_db_blocker.unblock(), database(url):
+        yield url
+
+
 @pytest.fixture
 def already_migrated(sqlite_url: str, migrated_database: Path | None) -> None:
     """The database at `sqlite_url` is there and empty, for processes whose migrating is not what the test is about."""

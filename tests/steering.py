@@ -105,7 +105,7 @@ class DyingConnection(RunConnection):
                 raise Killed
 
     @contextmanager
-    def statement(self) -> Iterator[None]:
+    def whole_commit(self) -> Iterator[None]:
         with self.transaction():
             yield
 

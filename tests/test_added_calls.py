@@ -39,6 +39,7 @@ def adding(next_id: Callable[[], str | None]) -> Any:
 
 def agent(*hooks: Any) -> Agent:
     return Agent(
+        tool_concurrency_limit=1,
         chat_generator=scripted([ToolCall("fast", {"q": "a"}, id="m1")], "Over."),
         tools=[fast, refund],
         hooks={"before_tool": list(hooks)},

@@ -22,7 +22,6 @@ from sessions_app.models import Approval, Checkpoint, Event, Message, Registered
 from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
-from tests.chaos import database
 from tests.databases import locked_elsewhere
 from tests.driving import desk as driving
 from tools.services import wait_for
@@ -34,22 +33,9 @@ on_postgres = pytest.mark.parametrize("own_database", ["postgres"], indirect=Tru
 on_sqlite = pytest.mark.parametrize("own_database", ["sqlite"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def own_database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
-) -> Iterator[None]:
-    """A database that other connections can lock."""
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_server").new_database()
-    else:
-        url = f"sqlite:///{tmp_path_factory.mktemp('locks') / 'db.sqlite3'}"
-    with django_db_blocker.unblock(), database(url):
-        yield
-
-
 @pytest.fixture(autouse=True)
 def _use_it(
-    own_database: None, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
+    own_database: str, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> Iterator[None]:
     settings.AGENTSTATE_LEASE_SECONDS = 7
     monkeypatch.setattr(locks, "WAIT_SECONDS", 0.2)

@@ -32,7 +32,11 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FileJour
 
 def resumed(build: Callable[[], Agent], journal: FileJournal, **policies: ToolPolicy) -> list[str]:
     """Run the session to its end; returns what the model and the tools did."""
-    outcome = run(make_durable(build(), policies=policies), journal)
+    durable = make_durable(build(), policies=policies)
+    durable.agent.tool_concurrency_limit = (
+        1  # calls of one step one after the other, so that their order is known
+    )
+    outcome = run(durable, journal)
     assert outcome.status == "idle", outcome.why
     return list(effects)
 

@@ -1,7 +1,8 @@
 """A commit that is one statement of PostgreSQL writes all or nothing, whatever has happened to its session meanwhile.
 
-The tests of the journals, of runs that die and of workers that are stopped apply to these commits as to all others.
-Here are those that need two connections to a PostgreSQL of their own.
+The tests of the journals, of runs that die and of workers that are stopped apply to these commits as to all others,
+and `test_whole_commits.py` to those of SQLite too. Here are those that need two connections to a PostgreSQL of their
+own.
 """
 
 import threading
@@ -11,27 +12,23 @@ from typing import Any
 
 import pytest
 from django.db import DataError, connection
-from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
-from agentstate.durable.records import CallEnd, NewCall
-from agentstate.names import CallState
 from benchmarks.wire import counting
-from sessions_app.models import Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
+from sessions_app.models import ModelCall, Session
 from sessions_app.runtime import leases
-from sessions_app.runtime.commits import FencedCommits
 from sessions_app.runtime.journal import OrmJournal
 from tests.adapters import OrmAdapter
 from tests.chaos import database
 from tests.databases import connected
 from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
+from tests.test_whole_commits import done, noted_transactions, rows, statuses
 from tools.services import wait_for
 
 pytestmark = pytest.mark.slow
 Json = Any
-TABLES: tuple[Any, ...] = (Message, ModelCall, ToolCall, Checkpoint, StateValue)
 
 
 @pytest.fixture(scope="module")
@@ -51,34 +48,7 @@ def _use_it(own_database: str, django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture
 def transactions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Notes each commit that is a transaction, from then on."""
-    begun_ones: list[str] = []
-    transaction = FencedCommits._transaction
-
-    def noted(journal: FencedCommits) -> Any:
-        begun_ones.append("transaction")
-        return transaction(journal)
-
-    monkeypatch.setattr(FencedCommits, "_transaction", noted)
-    return begun_ones
-
-
-def rows(session: OrmAdapter) -> dict[str, list[dict[str, Json]]]:
-    """What is stored of the session."""
-    stored = {
-        model.__name__: list(model.objects.filter(branch__session_id=session.pk).order_by("pk").values())
-        for model in TABLES
-    }
-    return {**stored, "Session": list(Session.objects.filter(pk=session.pk).values())}
-
-
-def statuses(session: OrmAdapter) -> list[str]:
-    calls = ToolCall.objects.filter(branch__session_id=session.pk)
-    return list(calls.order_by("position").values_list("status", flat=True))
-
-
-def done(result: Json) -> CallEnd:
-    return CallEnd(CallState.DONE, AT, result)
+    return noted_transactions(monkeypatch)
 
 
 def while_it_waits(session: OrmAdapter, change: dict[str, Json], write: Callable[[], Any]) -> Any:
@@ -181,49 +151,6 @@ def test_what_people_ask_while_the_reply_waits_for_the_row_comes_before_its_call
     assert ModelCall.objects.filter(branch__session_id=session.pk).count() == 1
 
 
-def test_positions_that_somebody_else_takes_meanwhile_are_left_to_them(transactions: list[str]) -> None:
-    session = OrmAdapter()
-    journal = begun(session)
-    journal.checkpoint(checkpoint("step", step=1, state={"k": {"set": 1}}, tools=("pay",)))
-    transactions.clear()
-    position = session.fresh().position
-    Session.objects.filter(pk=session.pk).update(position=F("position") + 3)
-    answer = journal.reply(
-        reply("Paying", calls=(pay(1),), start_calls=True),
-        checkpoint("step", step=2, state={"k": {"set": 2}}, tools=("pay", "look")),
-    )
-    assert transactions == ["transaction"]
-    call = ToolCall.objects.get(branch__session_id=session.pk)
-    assert (call.position, call.idempotency_key) == (position + 7, f"{session.pk}-{position + 7}")
-    assert answer.calls[0].position == position + 7
-    last = Checkpoint.objects.filter(branch__session_id=session.pk).latest("position")
-    assert (last.position, last.keys, last.tools) == (position + 4, {"k": position + 4}, ["pay", "look"])
-    assert statuses(session) == ["started"]
-    # From here on it knows again.
-    journal.finish_call(call.position, done("paid"))
-    journal.reply(reply("Done"), checkpoint("step", step=3, tools=("pay", "look")))
-    assert transactions == ["transaction"]
-
-
-def test_unread_messages_are_read_by_the_checkpoint_of_the_next_step(transactions: list[str]) -> None:
-    session = OrmAdapter()
-    journal = begun(session)
-    session.say("And now?")
-    transactions.clear()
-    committed = journal.checkpoint(checkpoint("step", step=1))
-    assert [message.body["content"] for message in committed.read] == [[{"text": "And now?"}]]
-    assert transactions == ["transaction"]
-
-
-def test_the_end_of_a_call_that_is_not_there_writes_nothing() -> None:
-    session = OrmAdapter()
-    journal = begun(session)
-    before = rows(session)
-    with pytest.raises(LookupError):
-        journal.finish_call(99, done("paid"))
-    assert rows(session) == before
-
-
 def test_a_value_that_its_column_does_not_hold_is_refused_and_not_cut_off() -> None:
     session = OrmAdapter()
     journal = begun(session)
@@ -232,16 +159,6 @@ def test_a_value_that_its_column_does_not_hold_is_refused_and_not_cut_off() -> N
         journal.reply(replace(reply("Hello"), name="n" * 101))
     assert rows(session) == before
     assert journal.reply(reply("Hello")).positions
-
-
-def test_a_reply_of_very_many_calls_is_stored_too(transactions: list[str]) -> None:
-    session = OrmAdapter()
-    journal = begun(session)
-    transactions.clear()
-    calls = tuple(NewCall(f"c{number}", "pay", {"n": number}) for number in range(250))
-    journal.reply(reply(calls=calls, start_calls=True))
-    assert statuses(session) == ["started"] * 250
-    assert transactions == ["transaction"]
 
 
 def test_a_connection_that_the_server_has_closed_is_replaced_after_the_commit_that_it_failed() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from haystack.components.agents import Agent
 from haystack.hooks.human_in_the_loop import ConfirmationHook
 
+from agentstate.durable import tool_threads
 from agentstate.durable.agent_checks import check_agent, check_policies, check_ways_to_run, why_never_stopping
 from agentstate.durable.approvals import ApprovalHook, without_blocking
 from agentstate.durable.breakpoints import Breakpoint
@@ -170,6 +171,7 @@ def make_durable(agent: Agent, *, key: str = "", policies: Policies | None = Non
         an agent that neither way of running it can use.
     """
     check_agent(agent)
+    tool_threads.install()
     registered = registration_of(agent)
     has_own_key = bool(key or registered)
     key = key or (registered.key if registered else "agent")

@@ -6,7 +6,7 @@ from typing import Any
 
 from haystack import component
 from haystack.core.serialization import component_to_dict
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ChatRole
 
 from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
@@ -245,7 +245,7 @@ def _check_replies(result: Any) -> list[ChatMessage]:
     """
     replies = result.get("replies") if isinstance(result, dict) else None
     if not isinstance(replies, list) or not all(
-        isinstance(r, ChatMessage) and r.is_from("assistant") for r in replies
+        isinstance(r, ChatMessage) and r.role == ChatRole.ASSISTANT for r in replies
     ):
         raise GarbledReply(f"The chat generator did not answer with assistant messages but with {result}")
     for call in [call for reply in replies for call in reply.tool_calls]:

@@ -4,6 +4,7 @@ Django writes placeholders as ``%s`` and SQLite as ``?``. Django searches the te
 is executed, which for the few statements of a step takes longer than SQLite needs for some of them.
 """
 
+import sqlite3
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,11 @@ MOST_STATEMENTS = 500
 
 
 class Cursor(base.SQLiteCursorWrapper):
+    def execute(self, query: str, params: Any = None) -> Any:
+        if type(params) in (list, tuple):
+            return sqlite3.Cursor.execute(self, _with_question_marks(query), params)
+        return super().execute(query, params)
+
     def convert_query(self, query: str, *, param_names: list[str] | None = None) -> str:
         if param_names is not None:
             return str(super().convert_query(query, param_names=param_names))

@@ -4,10 +4,10 @@ A commit begins with the fence: an UPDATE of the session row with the claim's ep
 row, gives out positions, and returns stop requests and the number of unread messages. If it updates no row, the claim
 is over, and nothing is written.
 
-On SQLite a commit is a transaction. On PostgreSQL the commits of every step are one statement each, without BEGIN and
-COMMIT: one round trip, and no transaction that a process could leave open by standing still. What such a statement
-writes has to be known before the fence has returned anything, so it states in its WHERE clause what it takes for
-granted of the session row. Where that does not hold it writes nothing, and a transaction finds out what does.
+The commits of every step are made at once (`runtime/whole_commits.py`): on PostgreSQL by one statement, without BEGIN
+and COMMIT, so with one round trip and no transaction that a process could leave open by standing still. What such a
+commit writes has to be known before the fence has returned anything. Where something else holds of the session row it
+writes nothing, and a transaction finds out what does.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import progress_fields
 from sessions_app.runtime.leases import Claim
+from sessions_app.runtime.whole_commits import Expected, fence_and_write
 
 Json = Any
 T = TypeVar("T")
@@ -39,8 +40,8 @@ class FencedCommits:
     def _transaction(self) -> AbstractContextManager[None]:
         return self.connection.transaction()
 
-    def _statement(self) -> AbstractContextManager[None]:
-        return self.connection.statement()
+    def _whole_commit(self) -> AbstractContextManager[None]:
+        return self.connection.whole_commit()
 
     def _commit(
         self,
@@ -48,10 +49,10 @@ class FencedCommits:
         positions: int = 0,
         progress: Progress | None = None,
         values: dict[str, Json] | None = None,
-        expected: statements.Expected | None = None,
+        expected: Expected | None = None,
     ) -> tuple[statements.Fence, T]:
-        """One commit of the fence and of what `write` stores behind it: by one statement where `expected` is given and
-        holds, else by a transaction. `write` may be called twice.
+        """One commit of the fence and of what `write` stores behind it: at once where `expected` is given and holds,
+        else by a transaction that reads first. `write` may be called twice.
         """
         if expected is not None:
             at_once = self._at_once(write, positions, progress, values or {}, expected)
@@ -69,21 +70,19 @@ class FencedCommits:
         positions: int,
         progress: Progress | None,
         values: dict[str, Json],
-        expected: statements.Expected,
+        expected: Expected,
     ) -> tuple[statements.Fence, T] | None:
-        """As `_commit`, by one statement, which `write` is given the expected fence for. None if nothing was written:
-        where the claim is over, something else than `expected` holds, or the database has no such statements.
+        """As `_commit`, with what `write` stores for the expected fence. None if nothing was written: where the claim
+        is over, something else than `expected` holds, or there are many rows.
         """
-        if not self.connection.takes_one_statement:
-            return None
         if progress is not None:
             values = values | progress_fields(progress)
-        with self._statement():
+        with self._whole_commit():
             with statements.collected() as writes:
                 result = write(statements.Fence((expected.position or 0) + positions, "", 0, None))
             if not writes.are_few():
                 return None
-            fence = statements.fence_and_write(
+            fence = fence_and_write(
                 self.claim.session_id, self.claim.epoch, positions, values, writes, expected
             )
             if fence is None:

@@ -1,9 +1,8 @@
 """One database connection that a run shares with its tool threads.
 
-Haystack runs each tool call in a thread of its own. A connection for each of them would cost more than the call's
-commits, so they share the run's: one thread at a time, for one transaction, never while a tool runs. Where connections
-come from a pool, the run has one for the length of a transaction only: while it waits for its model or for a tool,
-others use it.
+Tools are called in other threads. A connection for each call would cost more than its commits, so they share the run's:
+one thread at a time, for one transaction, never while a tool runs. Where connections come from a pool, the run has one
+for the length of a transaction only: while it waits for its model or for a tool, others use it.
 """
 
 import threading
@@ -23,16 +22,21 @@ from django.db import (
 from agentstate.durable.port import JournalUnavailable
 
 
-class RunConnection:
-    """The connection of the thread that creates it. Its methods may be called from any thread.
+def forget_connections() -> None:
+    """Close the connections of this thread, which is kept for other work.
 
-    takes_one_statement: whether the database takes a whole commit as one statement (`statements.fence_and_write`).
+    Django takes one that was closed in a transaction for being in it still, so they are made anew.
     """
+    for opened in connections.all(initialized_only=True):
+        opened.close()
+        del connections[opened.alias]
+
+
+class RunConnection:
+    """The connection of the thread that creates it. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._connection = connections[DEFAULT_DB_ALIAS]
-        # Not asked for in a tool's thread, which would make a connection of its own to answer.
-        self.takes_one_statement = self._connection.vendor == "postgresql"
         self._thread = threading.get_ident()
         self.lock = threading.RLock()
 
@@ -47,8 +51,8 @@ class RunConnection:
             yield
 
     @contextmanager
-    def statement(self) -> Iterator[None]:
-        """The run's connection for one statement that is a commit by itself. Other threads wait until it is executed.
+    def whole_commit(self) -> Iterator[None]:
+        """The run's connection for a commit that is made at once. Other threads wait until it is.
 
         :raises JournalUnavailable: as `transaction`.
         """
@@ -80,7 +84,7 @@ class RunConnection:
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""
         if threading.get_ident() != self._thread:
-            connections.close_all()
+            forget_connections()
 
     @contextmanager
     def _shared(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from django.db import connections
+from sessions_app.runtime.connection import forget_connections
 
 Result = TypeVar("Result")
 
@@ -59,6 +59,6 @@ class _ToolThreads(ThreadPoolExecutor):
             try:
                 return fn(*args, **kwargs)
             finally:
-                connections.close_all()
+                forget_connections()
 
         return super().submit(call)

@@ -41,6 +41,7 @@ from sessions_app.runtime.effect_guard import EffectGuard
 from sessions_app.runtime.end_of_run import LONGEST_REASON, end_run
 from sessions_app.runtime.leases import Claim
 from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
+from sessions_app.runtime.whole_commits import Expected
 
 Json = Any
 Written = tuple[CommittedCheckpoint, CheckpointRows]
@@ -96,7 +97,7 @@ class OrmJournal(FencedCommits):
                 positions_of(new),
                 new.progress,
                 values,
-                statements.Expected(self._position, all_read=may_read),
+                Expected(self._position, all_read=may_read),
             )
         if at_once is not None:
             return self._committed(new, *at_once)
@@ -134,7 +135,7 @@ class OrmJournal(FencedCommits):
         expected = None
         if checkpoint is None or is_rows_only(checkpoint):
             may_start = new.start_calls and not self._guard.may_find_effects
-            expected = statements.Expected(self._position, undisturbed=may_start)
+            expected = Expected(self._position, undisturbed=may_start)
         fence, (positions, calls, written) = self._commit(
             write, before + own_positions, new.progress, values, expected
         )
@@ -147,7 +148,7 @@ class OrmJournal(FencedCommits):
         _, planned = self._commit(
             lambda fence: self._plan(calls, fence.position - len(calls) + 1, now),
             len(calls),
-            expected=statements.Expected(self._position),
+            expected=Expected(self._position),
         )
         self._remember_calls(planned)
         return planned
@@ -178,7 +179,7 @@ class OrmJournal(FencedCommits):
 
         # In a line of forks it looks for effects once the session row is locked.
         at_once = scope is None or not self._guard.is_in_line
-        expected = statements.Expected(undisturbed=scope is not None) if at_once else None
+        expected = Expected(undisturbed=scope is not None) if at_once else None
         return self._commit(write, expected=expected)[0].signals()
 
     def check_claim(self) -> None:
@@ -208,7 +209,7 @@ class OrmJournal(FencedCommits):
                 )
                 step_rows.lossy_results(self._session.agent, tool, kinds, end.ended_at)
 
-        expected = None if end.lossy else statements.Expected()
+        expected = None if end.lossy else Expected()
         fence, _ = self._commit(write, 0, progress, {"attempt": 1}, expected)
         if end.status == CallState.DONE and position in self._asked:
             self._remember_answer(self._asked[position], end.result)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ChatRole
 
 from agentstate.names import PROMPT_PLACES
 
@@ -58,7 +58,7 @@ class OwnPrompt:
 
 
 def _leading(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    return list(takewhile(lambda message: message.is_from("system"), messages))
+    return list(takewhile(lambda message: message.role == ChatRole.SYSTEM, messages))
 
 
 def _usual(leading: Sequence[ChatMessage]) -> list[int]:
