@@ -124,15 +124,16 @@ def operations(report: workload.Report, session: "Session", drive_it: Callable[.
     from sessions_app import actions
     from sessions_app.access.masking import Mask
     from sessions_app.access.roles import Actor
+    from sessions_app.desk.context import session_row
     from sessions_app.desk.pages.session import checkpoints
     from sessions_app.desk.pages.session.context import SessionContext
-    from sessions_app.models import Session
 
     actor = Actor.system("benchmark")
 
     def newest() -> Any:
-        shown = Session.objects.select_related("branch").get(pk=session.pk)
-        context = SessionContext.of(shown, actor=actor, now=timezone.now(), mask=Mask.none())
+        context = SessionContext.of(
+            session_row(session.pk), actor=actor, now=timezone.now(), mask=Mask.none()
+        )
         return checkpoints.read_page(context, limit=20)
 
     page = report.operation("newest 20 checkpoints", newest)

@@ -143,6 +143,15 @@ def no_effects() -> Iterator[None]:
     effects.clear()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
+    """Each call of a compiled query, in whatever test, has the SQL and the parameters that Django makes for it."""
+    from tests import compiling
+
+    with compiling.checked():
+        yield
+
+
 @pytest.fixture
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two answers name the same times."""

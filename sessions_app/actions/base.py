@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from django.db import OperationalError, connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
@@ -32,6 +33,7 @@ from sessions_app.models import (
     Status,
     record_next_event,
 )
+from sessions_app.models.compiled import compiled
 from sessions_app.wake import wake
 
 P = ParamSpec("P")
@@ -123,13 +125,20 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
     """The session with its branch, locked until the transaction ends."""
     try:
         pk = UUID(str(session_id))
-        # The branch cannot be locked along: PostgreSQL refuses that for a nullable join.
-        session = Session.objects.select_for_update(of=("self",)).select_related("branch").get(pk=pk)
-    except (ValueError, Session.DoesNotExist):
+    except ValueError:
         raise NotFound(f"There is no session {session_id}.") from None
+    session = next(iter(_locked(pk)), None)
+    if session is None:
+        raise NotFound(f"There is no session {session_id}.")
     if expected_version is not None and session.version != expected_version:
         raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
     return session
+
+
+@compiled
+def _locked(session_id: UUID) -> QuerySet[Session]:
+    # The branch cannot be locked along: PostgreSQL refuses that for a nullable join.
+    return Session.objects.select_for_update(of=("self",)).select_related("branch").filter(pk=session_id)
 
 
 def check(session: Session, action: Action, **rows: Any) -> None:

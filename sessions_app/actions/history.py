@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -44,6 +44,7 @@ from sessions_app.models import (
     SessionTag,
     Status,
 )
+from sessions_app.models.compiled import compiled
 
 # What a session is doing on a branch: stored when it leaves the branch, restored when it returns.
 LEFT_FIELDS = (
@@ -192,9 +193,7 @@ def fork(
         created_by=actor.user,
         reason=reason,
     )
-    SessionTag.objects.bulk_create(
-        SessionTag(session=fork, name=name) for name in source.tags.values_list("name", flat=True)
-    )
+    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in _tags(source.pk))
     if replace is not None:
         _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
     elif message:
@@ -204,6 +203,11 @@ def fork(
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
     commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
     return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
+
+
+@compiled
+def _tags(session_id: UUID) -> QuerySet[SessionTag, str]:
+    return SessionTag.objects.filter(session=session_id).values_list("name", flat=True)
 
 
 def _replace_message(
@@ -267,8 +271,7 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
     fork's source belongs to no branch of this session, but the first one shows all of it.
     """
     current = session.current_branch
-    checkpoint = Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id).first()
-    if checkpoint is not None:
+    for checkpoint in _checkpoints(checkpoint_id):
         if shows(current, checkpoint):
             return checkpoint, current
         if checkpoint.branch.session_id == session.pk:
@@ -277,6 +280,11 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
         if shows(root, checkpoint):
             return checkpoint, root
     raise NotFound(f"This session has no checkpoint {checkpoint_id}.")
+
+
+@compiled
+def _checkpoints(checkpoint_id: int) -> QuerySet[Checkpoint]:
+    return Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id)
 
 
 def next_number(session: Session) -> int:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -29,6 +30,7 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import inbox, queues
 from sessions_app.models import Session, StaffPermission
+from sessions_app.models.compiled import compiled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,7 +87,7 @@ def session_context(request: Request, session_id: UUID) -> SessionContext:
     :raises Http404: if there is no such session.
     """
     return SessionContext.of(
-        _session(session_id),
+        session_row(session_id),
         actor=Actor.of(request.user),
         now=timezone.now(),
         mask=Mask.configured(),
@@ -93,12 +95,20 @@ def session_context(request: Request, session_id: UUID) -> SessionContext:
     )
 
 
-def _session(session_id: UUID) -> Session:
+def session_row(session_id: UUID) -> Session:
+    """The session with its branch, its assignee and what it was forked from. One query.
+
+    :raises Http404: if there is no such session.
+    """
+    for session in _sessions(session_id):
+        return session
+    raise Http404("There is no such session.")
+
+
+@compiled
+def _sessions(session_id: UUID) -> QuerySet[Session]:
     rows = Session.objects.select_related("branch", "assignee", "forked_from__branch")
-    session = rows.filter(pk=session_id, branch__isnull=False).first()
-    if session is None:
-        raise Http404("There is no such session.")
-    return session
+    return rows.filter(pk=session_id, branch__isnull=False)
 
 
 def render_page(

@@ -6,13 +6,14 @@ Beyond the limit a page shows "99+". A page that is open asks whether its list i
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from django.db import connection
-from django.db.models import IntegerField, QuerySet, Subquery
+from django.db.models import IntegerField, Model, QuerySet, Subquery
 
 from sessions_app.finding.parts import Sql, first_of_each
 
+Row = TypeVar("Row", bound=Model)
 MOST = 99
 
 
@@ -43,6 +44,11 @@ def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
 def to_count(*parts: QuerySet[Any, Any]) -> Sql:
     """The rows for `count_each`: those that any of the parts has."""
     return first_of_each([rows.order_by() for rows in parts], MOST + 1)
+
+
+def up_to_most(rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
+    """The keys of the rows, as `count_each` takes the SQL of a compiled query."""
+    return rows.order_by().values_list("pk", flat=True)[: MOST + 1]
 
 
 def count_each(selects: Sequence[Sql]) -> list[Count]:

@@ -17,9 +17,10 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause, causes_sql
-from sessions_app.finding.counting import MOST, Count, count_each, to_count
-from sessions_app.finding.parts import Sql, first_of_all
+from sessions_app.finding.counting import MOST, Count, count_each, to_count, up_to_most
+from sessions_app.finding.parts import Sql, first_of_all, union
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
+from sessions_app.models.compiled import compiled
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)
@@ -106,10 +107,39 @@ def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, C
 
 def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
     """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
-    selects = [to_count(*parts) for parts in _rows(now, where).values()]
+    selects = [to_count(*parts) for parts in _rows(now, where).values()] if where else _all_lines(now)
     for kind in BY_CAUSE:
         selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
     return selects
+
+
+def _all_lines(now: datetime) -> list[Sql]:
+    """As `to_count` of each of `_rows` without a condition."""
+    return [
+        _approvals_to_count.sql_with_params(now),
+        _doubts_to_count.sql_with_params(),
+        union([_stuck_to_count.sql_with_params(now, part=part) for part in range(_PARTS_OF_STUCK)]),
+    ]
+
+
+_PARTS_OF_STUCK = 4
+
+
+@compiled
+def _approvals_to_count(now: datetime) -> QuerySet[Approval, int]:
+    return up_to_most(open_approvals(now))
+
+
+@compiled
+def _doubts_to_count() -> QuerySet[ToolCall, int]:
+    return up_to_most(calls_in_doubt())
+
+
+@compiled
+def _stuck_to_count(now: datetime, *, part: int) -> QuerySet[Session, UUID]:
+    parts = stuck_sessions(now)
+    assert len(parts) == _PARTS_OF_STUCK
+    return up_to_most(parts[part])
 
 
 def total(numbers: Iterable[Count]) -> Count:

@@ -28,7 +28,12 @@ def as_sql(rows: QuerySet[Any, Any]) -> Sql:
 
 def first_of_each(parts: Sequence[QuerySet[Any, Any]], limit: int) -> Sql:
     """Selects the primary keys of up to `limit` rows of each part, in its order. No key comes from two parts."""
-    selects = [select for rows in parts if (select := as_sql(rows.values("pk")[:limit])) != (NO_ROWS, ())]
+    return union([as_sql(rows.values("pk")[:limit]) for rows in parts])
+
+
+def union(parts: Sequence[Sql]) -> Sql:
+    """Selects what each part selects."""
+    selects = [part for part in parts if part != (NO_ROWS, ())]
     if len(selects) < 2:
         return selects[0] if selects else (NO_ROWS, ())
     sql = " UNION ".join(f"SELECT * FROM ({sql}) AS part" for sql, _ in selects)  # noqa: S608 - selects of our own

@@ -15,9 +15,10 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import Count, count_each, to_count
-from sessions_app.finding.parts import first_of_all
+from sessions_app.finding.counting import Count, count_each, to_count, up_to_most
+from sessions_app.finding.parts import Sql, first_of_all, union
 from sessions_app.models import Phase, Session, Status
+from sessions_app.models.compiled import compiled
 
 PAGE = 50
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
@@ -55,11 +56,15 @@ def queue_filter(key: str, now: datetime) -> Q:
     return reduce(or_, _conditions(key, now))
 
 
-def _conditions(key: str, now: datetime) -> list[Q]:
+# Of the queues that are counted, those whose conditions ask for the time.
+_BY_TIME = ("stuck",)
+
+
+def _conditions(key: str, now: datetime | None) -> list[Q]:
     """The conditions of which a session in the queue meets one; each that has an index of its own is apart."""
     match key:
         case "attention":
-            return [Q(status=Status.WAITING), Q(has_failed=True), *stuck.not_moving_conditions(now)]
+            return [Q(status=Status.WAITING), Q(has_failed=True), *_not_moving(now)]
         case "running":
             return [Q(status__in=(Status.RUNNING, Status.QUEUED))]
         case "waiting":
@@ -68,13 +73,18 @@ def _conditions(key: str, now: datetime) -> list[Q]:
             # The phase is implied: a filter by another one then finds nothing without a row being read.
             return [Q(has_failed=True, phase=Phase.ERROR)]
         case "stuck":
-            return stuck.not_moving_conditions(now)
+            return _not_moving(now)
         case "paused":
             return [Q(status=Status.PAUSED)]
         case "done":
             return [Q(status=Status.CANCELLED) | Q(status=Status.IDLE, phase=Phase.DONE)]
         case _:
             return [Q()]
+
+
+def _not_moving(now: datetime | None) -> list[Q]:
+    assert now is not None, "the queue is one of `_BY_TIME`"
+    return stuck.not_moving_conditions(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +106,25 @@ def counts(
         numbers = select("all", now, where).aggregate(**in_queue)
         counted = [Count.of(numbers[queue.key]) for queue in QUEUES]
     else:
-        counted = count_each([to_count(*parts(queue.key, now, where)) for queue in QUEUES])
+        counted = count_each([_to_count(queue.key, now, where) for queue in QUEUES])
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
     ]
+
+
+def _to_count(key: str, now: datetime, where: Q | None) -> Sql:
+    if where:
+        return to_count(*parts(key, now, where))
+    at = now if key in _BY_TIME else None
+    return union(
+        [_part_to_count.sql_with_params(at, key=key, part=part) for part in range(len(_conditions(key, now)))]
+    )
+
+
+@compiled
+def _part_to_count(now: datetime | None, *, key: str, part: int) -> QuerySet[Session, uuid.UUID]:
+    return up_to_most(Session.objects.filter(_conditions(key, now)[part]))
 
 
 @dataclass(frozen=True, slots=True)

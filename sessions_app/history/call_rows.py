@@ -3,25 +3,22 @@
 from django.db.models import Case, F, JSONField, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast, Length, Substr
 
-from sessions_app.models import Branch, ToolCall
+from sessions_app.models import ToolCall
 
 # Characters of the result as JSON text.
 SMALL = 20_000
 BEGINNING = 600
 
 
-def calls_without_big_results(
-    branch: Branch, *, after: int = 0, upto: int | None = None
-) -> QuerySet[ToolCall]:
-    """The tool calls that ``branch`` shows at ``after < position <= upto``, with their approvals.
+def without_big_results(calls: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
+    """The tool calls, with their approvals.
 
     Each is annotated with the ``size`` of its result, with the result itself as ``small`` if it has at most `SMALL`
     characters, and with its ``beginning`` if it has more. `sessions_app.access.masking` knows these annotations.
     """
     as_text = Cast("result", TextField())
     return (
-        ToolCall.objects.visible_on(branch, after=after, upto=upto)
-        .select_related("approval")
+        calls.select_related("approval")
         .defer("result", "state")
         .annotate(
             size=Length(as_text),

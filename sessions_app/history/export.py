@@ -11,7 +11,7 @@ from typing import Any
 from agentstate.durable.state.tags import without_tags
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
-from sessions_app.history.call_rows import SMALL, calls_without_big_results
+from sessions_app.history.call_rows import SMALL, without_big_results
 from sessions_app.history.message_rows import RESULT_OF, text_in
 from sessions_app.history.staff_notes import staff_notes
 from sessions_app.models import Branch, Checkpoint, Event, Message, ModelCall, Session, ToolCall
@@ -76,7 +76,7 @@ def call_json(call: ToolCall, *, mask: Mask) -> Json:
     """One tool call. ``arguments`` are those that it ran or would run with. No query.
 
     ``requested`` is there only if they differ from what the model asked for, ``result_size`` (characters) only if the
-    result was too big to be read: ``call`` may be one of `calls_without_big_results`. ``at`` is when it got its status.
+    result was too big to be read: ``call`` may be one of `without_big_results`. ``at`` is when it got its status.
     """
     row: Any = mask.row(call)
     small = "small" in vars(row)
@@ -110,7 +110,7 @@ def _facts(session: Session, branch: Branch) -> Json:
 def _calls(branch: Branch, after: int, upto: int | None, big_results: bool) -> Collection[ToolCall]:
     if big_results:
         return ToolCall.objects.visible_on(branch, after=after, upto=upto)
-    return calls_without_big_results(branch, after=after, upto=upto)
+    return without_big_results(ToolCall.objects.visible_on(branch, after=after, upto=upto))
 
 
 def _messages(

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import QuerySet, TextField
+from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from agentstate.names import TYPE_TAG
@@ -165,7 +165,8 @@ def answered_by(branch: Branch, bodies: Iterable[Body]) -> dict[int, AnsweredCal
     calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
     if len(positions) <= FEW:
         calls = calls.filter(position__in=positions)
-    rows = fetched(calls.values_list("position", "call_id", "tool", as_text("arguments"), as_text("result")))
+    columns = calls.values_list("position", "call_id", "tool", as_text("arguments"), as_text("result"))
+    rows = fetched(*columns.query.sql_with_params())
     arguments = parsed([row[3] for row in rows])
     results = parsed([row[4] or "null" for row in rows])
     return {
@@ -174,9 +175,8 @@ def answered_by(branch: Branch, bodies: Iterable[Body]) -> dict[int, AnsweredCal
     }
 
 
-def fetched(rows: QuerySet[Any, tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def fetched(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The rows of texts and numbers, as the driver returns them: the ORM adds as much time to many as they take."""
-    sql, parameters = rows.query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return list(cursor.fetchall())

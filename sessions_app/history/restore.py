@@ -5,9 +5,9 @@ The cost depends on what the model sees and on the state's values, not on the le
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 
 from agentstate.durable.records import (
     ApprovalRecord,
@@ -36,12 +36,14 @@ from sessions_app.models import (
     StateValue,
     ToolCall,
 )
-from sessions_app.models.rows import BranchRow
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import BranchRow, Ranges, visible
 
 Json = Any
 # The answer to a call is looked for in so many tool messages: more than one reply asks for.
 MOST_CALLS = 200
 Row = TypeVar("Row", bound=BranchRow)
+Spans = tuple[tuple[int, int], ...]
 Item = TypeVar("Item")
 
 
@@ -94,22 +96,30 @@ def last_visible(
 ) -> Row | None:
     """The last row of the model that the branch shows, searched from the branch's own segment backwards."""
     for pk, last in reversed(branch.segments()):
-        rows = model._default_manager.filter(branch_id=pk)
         bounds = [bound for bound in (last, upto) if bound is not None]
-        if bounds:
-            rows = rows.filter(position__lte=min(bounds))
-        if without is not None:
-            rows = rows.exclude(without)
-        row = rows.order_by("-position").first()
-        if row is not None:
-            return row
+        for row in _last(pk, min(bounds, default=None), model=model, without=without):
+            return cast("Row", row)
     return None
+
+
+@compiled
+def _last(branch_id: int, upto: int | None, *, model: type[Model], without: Q | None) -> QuerySet[Any]:
+    rows = model._default_manager.filter(branch_id=branch_id)
+    if upto is not None:
+        rows = rows.filter(position__lte=upto)
+    if without is not None:
+        rows = rows.exclude(without)
+    return rows.order_by("-position")[:1]
 
 
 def step_after(branch: Branch, position: int) -> Checkpoint | None:
     """The start of the first step after the position; None if none has started since. One query."""
-    starts = Checkpoint.objects.visible_on(branch, after=position).filter(kind__in=STEP_KINDS)
-    return starts.order_by("position").first()
+    return next(iter(_first_start(visible(branch, after=position))), None)
+
+
+@compiled
+def _first_start(where: Ranges) -> QuerySet[Checkpoint]:
+    return Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).order_by("position")[:1]
 
 
 def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = ()) -> list[Message]:
@@ -117,7 +127,8 @@ def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = 
 
     :param only: Load no other fields than these and the position.
     """
-    messages, spans = _in_context(branch, checkpoint)
+    spans = _spans(branch, checkpoint)
+    messages = _in_context(visible(branch, upto=checkpoint.position), spans, checkpoint.context_at or None)
     if only:
         messages = messages.only("position", *only)
     return _as_seen({message.position: message for message in messages}, checkpoint, spans)
@@ -125,8 +136,9 @@ def context_of(branch: Branch, checkpoint: Checkpoint, *, only: Sequence[str] = 
 
 def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessage, ...]:
     """As `context_of`: the whole messages, for a run. Rows become no objects on the way, since there may be many."""
-    messages, spans = _in_context(branch, checkpoint)
-    rows = fetched(messages.values_list("position", "role", "text", as_text("body")))
+    spans = _spans(branch, checkpoint)
+    where = visible(branch, upto=checkpoint.position)
+    rows = fetched(*_bodies_in_context.sql_with_params(where, spans, checkpoint.context_at or None))
     bodies = list(parsed([body for _, _, _, body in rows]))
     calls = answered_by(branch, bodies)
     stored = {
@@ -136,23 +148,41 @@ def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessag
     return tuple(_as_seen(stored, checkpoint, spans))
 
 
-def _in_context(branch: Branch, checkpoint: Checkpoint) -> tuple[QuerySet[Message], list[list[int]]]:
-    """The messages that the model sees at the checkpoint, by position, and the spans of those that it sees first."""
-    messages = Message.objects.visible_on(branch, upto=checkpoint.position)
+def _spans(branch: Branch, checkpoint: Checkpoint) -> Spans:
+    """``(first, last)`` position of the messages that the model sees first at the checkpoint, in its order."""
     if not checkpoint.context_at:
-        return messages, []
+        return ()
     with_context = checkpoint
     if checkpoint.context_at != checkpoint.position:
-        with_context = Checkpoint.objects.visible_on(branch).get(position=checkpoint.context_at)
-    spans: list[list[int]] = with_context.context or []
+        [with_context] = _checkpoint_at(visible(branch), checkpoint.context_at)
+    return tuple([(first, last) for first, last in with_context.context or []])
+
+
+@compiled
+def _checkpoint_at(where: Ranges, position: int) -> QuerySet[Checkpoint]:
+    return Checkpoint.objects.within(where).filter(position=position)
+
+
+def _in_context(where: Ranges, spans: Spans, behind: int | None) -> QuerySet[Message]:
+    """The messages that the model sees, by position: those of the spans, and all that come behind a position."""
+    messages = Message.objects.within(where)
+    if behind is None:
+        return messages
     seen = Q(pk__in=[])
     for first, last in spans:
         seen |= Q(position__gte=first, position__lte=last)
-    seen |= Q(position__gt=checkpoint.context_at)
-    return messages.filter(seen), spans
+    return messages.filter(seen | Q(position__gt=behind))
 
 
-def _as_seen(rows: dict[int, Item], checkpoint: Checkpoint, spans: list[list[int]]) -> list[Item]:
+@compiled
+def _bodies_in_context(
+    where: Ranges, spans: Spans, behind: int | None
+) -> QuerySet[Message, tuple[int, str, str, str]]:
+    """Of each message its position, role, text and body, as `message_rows.fetched` reads them."""
+    return _in_context(where, spans, behind).values_list("position", "role", "text", as_text("body"))
+
+
+def _as_seen(rows: dict[int, Item], checkpoint: Checkpoint, spans: Spans) -> list[Item]:
     """The rows of a context, given by position, in the order in which the model sees them."""
     chosen = [rows[p] for first, last in spans for p in range(first, last + 1) if p in rows]
     return chosen + [rows[p] for p in sorted(rows) if p > checkpoint.context_at]
@@ -238,7 +268,7 @@ def ranges(positions: Iterable[int]) -> list[list[int]]:
 
 def _replies(branch: Branch, after: int) -> tuple[ReplyRecord, ...]:
     replies = []
-    for call in ModelCall.objects.visible_on(branch, after=after).filter(error="").order_by("position"):
+    for call in _answered_model_calls(visible(branch, after=after)):
         messages: Sequence[StoredMessage]
         if call.side_replies is not None:
             messages = [StoredMessage(call.position, body) for body in call.side_replies]
@@ -249,8 +279,17 @@ def _replies(branch: Branch, after: int) -> tuple[ReplyRecord, ...]:
     return tuple(replies)
 
 
+@compiled
+def _answered_model_calls(where: Ranges) -> QuerySet[ModelCall]:
+    return ModelCall.objects.within(where).filter(error="").order_by("position")
+
+
+@compiled
+def _tool_calls(where: Ranges) -> QuerySet[ToolCall]:
+    return ToolCall.objects.within(where).select_related("approval").order_by("position")
+
+
 def _calls(branch: Branch, after: int) -> tuple[CallRecord, ...]:
-    rows = ToolCall.objects.visible_on(branch, after=after).select_related("approval").order_by("position")
     return tuple(
         CallRecord(
             position=row.position,
@@ -266,7 +305,7 @@ def _calls(branch: Branch, after: int) -> tuple[CallRecord, ...]:
             attempt=row.attempt,
             approval=_approval(row),
         )
-        for row in rows
+        for row in _tool_calls(visible(branch, after=after))
     )
 
 

@@ -9,11 +9,11 @@ from sessions_app.models.approval import Approval
 from sessions_app.models.branch import Branch
 from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
-from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView
+from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView, allowances_of
 from sessions_app.models.enums import EventKind, Role, StaffPermission
 from sessions_app.models.event import Event, insert_events, record_event, record_next_event, unsaved_event
 from sessions_app.models.memory import MemoryEntry
-from sessions_app.models.message import InboxMessage, Message
+from sessions_app.models.message import InboxMessage, Message, unread_messages
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.semantic import ReusableReply
 from sessions_app.models.session import (
@@ -65,10 +65,12 @@ __all__ = [
     "ToolResult",
     "WaitingFor",
     "Worker",
+    "allowances_of",
     "insert_events",
     "policies_of",
     "record_event",
     "record_next_event",
     "resting_fields",
+    "unread_messages",
     "unsaved_event",
 ]

@@ -1,10 +1,13 @@
 """What people store on the desk besides the sessions: allowances, saved views and bulk actions."""
 
+from uuid import UUID
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from sessions_app.models.compiled import compiled
 from sessions_app.models.session import Session
 
 
@@ -21,6 +24,12 @@ class Allowance(models.Model):
 
     def __str__(self) -> str:
         return self.tool
+
+
+@compiled
+def allowances_of(session_id: UUID) -> models.QuerySet[Allowance]:
+    """The standing approvals of the session, by the names of their tools."""
+    return Allowance.objects.filter(session=session_id).order_by("tool")
 
 
 class SavedView(models.Model):

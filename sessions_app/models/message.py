@@ -1,6 +1,7 @@
 """Messages: those the model has seen, and those that wait for the agent's next step."""
 
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from django.db import models
@@ -8,6 +9,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agentstate.durable.records import user_body
+from sessions_app.models.compiled import compiled
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
 from sessions_app.models.session import Session
 
@@ -125,3 +127,9 @@ class InboxMessage(models.Model):
     def whole(self) -> dict[str, Any]:
         """The message as ``ChatMessage.to_dict()``."""
         return self.body or user_body(self.text)
+
+
+@compiled
+def unread_messages(session_id: UUID) -> models.QuerySet[InboxMessage]:
+    """The messages of the session that its agent has not been given yet, oldest first, with their authors."""
+    return InboxMessage.objects.filter(session=session_id).select_related("author")

@@ -32,7 +32,15 @@ from agentstate.names import ENDED_CALL_STATES, CallState, CheckpointKind
 from sessions_app.access.shown import cut_off
 from sessions_app.history import restore
 from sessions_app.history.message_rows import AnsweredCall
-from sessions_app.models import Branch, InboxMessage, ModelCall, Session, ToolCall
+from sessions_app.models import (
+    Branch,
+    InboxMessage,
+    ModelCall,
+    Session,
+    ToolCall,
+    allowances_of,
+    unread_messages,
+)
 from sessions_app.runtime import statements, step_rows
 from sessions_app.runtime.checkpoint_rows import CheckpointRows, is_rows_only, positions_of, read_ids
 from sessions_app.runtime.commits import FencedCommits
@@ -70,8 +78,8 @@ class OrmJournal(FencedCommits):
             self._updated_at, self._position = session.updated_at, session.position
             self._guard = EffectGuard(session)
             restored = restore.read(self._branch, last=session.position)
-            allowed = frozenset(session.allowances.values_list("tool", flat=True))
-            unread = tuple(UnreadMessage(row.pk, row.whole) for row in session.inbox.all())
+            allowed = frozenset(allowance.tool for allowance in allowances_of(session.pk))
+            unread = tuple(UnreadMessage(row.pk, row.whole) for row in unread_messages(session.pk))
         self._checkpoints = CheckpointRows.behind(self._branch, restored)
         self._remember_calls(restored.calls)
         return Snapshot(

@@ -36,6 +36,7 @@ from agentstate.durable.port import LeaseLost
 from sessions_app import locks
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import Session, Status, Worker
+from sessions_app.models.compiled import compiled
 from sessions_app.runtime.recovery import recover
 
 logger = logging.getLogger(__name__)
@@ -71,15 +72,19 @@ class Claim:
 
         :raises LeaseLost: if the claim is over.
         """
-        claimed = Session.objects.filter(pk=self.session_id, epoch=self.epoch, branch__isnull=False)
-        session = claimed.select_related("branch").first()
-        if session is None:
-            raise self.is_over()
-        return session
+        for session in _claimed(self.session_id, self.epoch):
+            return session
+        raise self.is_over()
 
     def is_over(self) -> LeaseLost:
         """What is raised where another worker may run the session by now."""
         return LeaseLost(f"epoch {self.epoch} of {self.session_id} is over")
+
+
+@compiled
+def _claimed(session_id: UUID, epoch: int) -> QuerySet[Session]:
+    claimed = Session.objects.filter(pk=session_id, epoch=epoch, branch__isnull=False)
+    return claimed.select_related("branch")
 
 
 def claim(session_id: UUID, worker: str, now: datetime | None = None) -> Claim | None:

@@ -96,6 +96,8 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
 
     The call that a request repeats is left out: it is shown by itself.
     """
+    if not requests:
+        return {}
     discarded = {
         request.approval.pk: [
             pk for pk in request.approval.earlier or [] if pk != request.approval.repeats_id

@@ -42,7 +42,7 @@ from sessions_app.desk.views.session import session_frame, session_values
 from sessions_app.finding import hits
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
-from sessions_app.models import StaffPermission, ToolCall
+from sessions_app.models import StaffPermission, ToolCall, unread_messages
 
 MOST_HITS = 50
 
@@ -68,7 +68,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
             "live": poll(request, context.session) if before is None else None,
             "polled": is_part,
             "partial": partial,
-            "inbox": context.mask.rows(context.session.inbox.select_related("author")),
+            "inbox": context.mask.rows(unread_messages(context.session.pk)),
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },
     )

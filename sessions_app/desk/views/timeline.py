@@ -26,7 +26,7 @@ from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint
+from sessions_app.models import Branch, Checkpoint, allowances_of, unread_messages
 
 LAST_EVENTS = 8
 
@@ -146,7 +146,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
     return {
         "diagram": diagram.of_session(context),
         "strip": time_strip.strip(context),
-        "inbox": context.mask.rows(context.session.inbox.select_related("author")),
+        "inbox": context.mask.rows(unread_messages(context.session.pk)),
         "cards": approval_cards(context, header),
         "doubts": doubts_of(context, header),
         "last_audit": audit.newest_events(context, LAST_EVENTS),
@@ -155,7 +155,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         "agents_breakpoints": breakpoints.breakpoints_of_agent(
             context.mask.row(header.agent) if header.agent is not None else None
         ),
-        "allowances": list(context.session.allowances.order_by("tool")),
+        "allowances": allowances_of(context.session.pk),
         "repair_from": checkpoint.position if checkpoint else 0,
         "hints": diagnosis.diagnose(context, checkpoint),
         "failed_calls": sum(

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import QuerySet
 
 from sessions_app.desk.pages.session.breakpoints import breakpoint_text
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.summary import ShownArgument, changes_of, published_tool, shown_arguments
 from sessions_app.models import Event, EventKind, ToolCall
+from sessions_app.models.compiled import compiled
 
 PAGE = 100
 
@@ -94,10 +98,16 @@ def _row(context: SessionContext, event: Event, call: ToolCall | None) -> AuditR
 
 
 def _events(context: SessionContext, *, beyond: int | None, oldest_first: bool, limit: int) -> list[Event]:
-    rows = Event.objects.filter(session=context.session).select_related("branch")
+    rows = _rows(context.session.pk, beyond, oldest_first=oldest_first, limit=limit)
+    return context.mask.rows(rows)
+
+
+@compiled
+def _rows(session_id: UUID, beyond: int | None, *, oldest_first: bool, limit: int) -> QuerySet[Event]:
+    rows = Event.objects.filter(session=session_id).select_related("branch")
     if beyond is not None:
         rows = rows.filter(position__gt=beyond) if oldest_first else rows.filter(position__lt=beyond)
-    return context.mask.rows(rows.order_by("position" if oldest_first else "-position")[:limit])
+    return rows.order_by("position" if oldest_first else "-position")[:limit]
 
 
 def _call_key(event: Event) -> Any:

@@ -41,7 +41,7 @@ class CallItem:
 
     @classmethod
     def of(cls, row: ToolCall, mask: Mask, agent: RegisteredAgent | None) -> "CallItem":
-        """``row`` is one of `calls_without_big_results`."""
+        """``row`` is one of `without_big_results`."""
         copy: Any = mask.row(row)
         beginning: str = copy.beginning
         return cls(

@@ -25,7 +25,8 @@ from sessions_app.models import (
     Status,
     ToolCall,
 )
-from sessions_app.models.rows import BranchRow
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import BranchRow, Ranges, visible
 
 PAGE = 100
 _LISTED = ("position", "kind", "step", "phase", "created_at")
@@ -51,18 +52,20 @@ class CheckpointsPage:
 def read_page(context: SessionContext, *, before: int | None = None, limit: int = PAGE) -> CheckpointsPage:
     """The newest checkpoints before a position, newest first, each with its ``fork_count``. One query."""
     upto = None if before is None else before - 1
+    checkpoints = context.mask.rows(_newest(visible(context.branch, upto=upto), most=limit + 1))
+    earlier = checkpoints[limit - 1].position if len(checkpoints) > limit else None
+    return CheckpointsPage(checkpoints[:limit], earlier)
+
+
+@compiled
+def _newest(where: Ranges, *, most: int) -> QuerySet[Checkpoint]:
     # A subquery is asked for the rows of the page only; a join would be grouped before it is cut.
     of_checkpoint = Session.objects.filter(forked_from=OuterRef("pk")).order_by().values("forked_from")
     forks = of_checkpoint.annotate(number=Count("*"))
-    rows = (
-        Checkpoint.objects.visible_on(context.branch, upto=upto)
-        .only(*_LISTED)
-        .annotate(fork_count=Coalesce(Subquery(forks.values("number")), 0))
-        .order_by("-position")
-    )
-    checkpoints = context.mask.rows(rows[: limit + 1])
-    earlier = checkpoints[limit - 1].position if len(checkpoints) > limit else None
-    return CheckpointsPage(checkpoints[:limit], earlier)
+    rows = Checkpoint.objects.within(where).only(*_LISTED)
+    return rows.annotate(fork_count=Coalesce(Subquery(forks.values("number")), 0)).order_by("-position")[
+        :most
+    ]
 
 
 def read_discarded(context: SessionContext, limit: int = PAGE) -> list[Checkpoint]:
@@ -205,9 +208,15 @@ def user_text_at(branch: Branch, position: int) -> str:
 
 def _suggestion(context: SessionContext, what: str, position: int | None) -> Suggestion | None:
     """The start of the step that ``position`` lies in; of the last step for None."""
-    starts = Checkpoint.objects.visible_on(context.branch, upto=position).filter(kind__in=STEP_KINDS)
-    start = starts.defer(*_BIG_FIELDS).order_by("-position").first()
-    return Suggestion(what, context.mask.row(start)) if start else None
+    for start in _last_start(visible(context.branch, upto=position)):
+        return Suggestion(what, context.mask.row(start))
+    return None
+
+
+@compiled
+def _last_start(where: Ranges) -> QuerySet[Checkpoint]:
+    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).defer(*_BIG_FIELDS)
+    return starts.order_by("-position")[:1]
 
 
 def _last_position(rows: QuerySet[BranchRow]) -> int | None:

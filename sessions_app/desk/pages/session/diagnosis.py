@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from django.conf import settings
-from django.db.models import Q, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Length, Substr
 
 from agentstate.names import AGENT_GENERATOR
@@ -31,6 +31,8 @@ from sessions_app.models import (
     WaitingFor,
     policies_of,
 )
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 from sessions_app.wording import age, duration
 
 ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
@@ -279,14 +281,7 @@ def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
     checkpoint = newest
     if newest is not None and not newest.complete:
         checkpoint = restore.last_visible(Checkpoint, branch, without=Q(kind=Checkpoint.Kind.PREPARED))
-    as_text = Cast("arguments", TextField())
-    calls = list(
-        ToolCall.objects.visible_on(branch)
-        .select_related("approval")
-        .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
-        .annotate(arguments_text=Substr(as_text, 1, MOST_CHARACTERS), arguments_size=Length(as_text))
-        .order_by("-position")[:LAST_CALLS]
-    )
+    calls = _last_calls(visible(branch), characters=MOST_CHARACTERS)
     model_calls = [] if _all_replied(session) and not _window(session) else _model_calls(context)
     state = []
     if checkpoint is not None and checkpoint.keys:
@@ -295,8 +290,24 @@ def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
 
 
 def _model_calls(context: SessionContext) -> list[ModelCall]:
-    rows = ModelCall.objects.visible_on(context.branch).defer("side_replies")
-    return context.mask.rows(rows.order_by("-position")[:LAST_MODEL_CALLS])
+    return context.mask.rows(_last_model_calls(visible(context.branch)))
+
+
+@compiled
+def _last_calls(where: Ranges, *, characters: int) -> QuerySet[ToolCall]:
+    as_text = Cast("arguments", TextField())
+    return (
+        ToolCall.objects.within(where)
+        .select_related("approval")
+        .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
+        .annotate(arguments_text=Substr(as_text, 1, characters), arguments_size=Length(as_text))
+        .order_by("-position")[:LAST_CALLS]
+    )
+
+
+@compiled
+def _last_model_calls(where: Ranges) -> QuerySet[ModelCall]:
+    return ModelCall.objects.within(where).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
 
 
 def _all_replied(session: Session) -> bool:

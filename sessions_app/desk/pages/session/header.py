@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.availability import agent_cannot_run
@@ -24,6 +24,7 @@ from sessions_app.models import (
     ToolCall,
     WaitingFor,
 )
+from sessions_app.models.compiled import compiled
 from sessions_app.wording import ago, arguments, duration, time_left
 
 CANNOT_CONTINUE = "It cannot continue."
@@ -90,13 +91,7 @@ def header(context: SessionContext) -> Header:
         failure_advice = failure_advice.for_actor(context.actor)
     tone, label = stuck.status_label(session, now)
     agent = session.registered_agent
-    open_calls = context.mask.rows(
-        ToolCall.objects.filter(branch=context.branch, status__in=OPEN_CALL_STATES)  # a small index has these
-        .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
-        .select_related("approval__repeats__branch")
-        .defer("result", "state")
-        .order_by("position")
-    )
+    open_calls = context.mask.rows(_open_calls(context.branch.pk))
     return Header(
         tone=tone,
         label=label,
@@ -110,6 +105,17 @@ def header(context: SessionContext) -> Header:
         new_definition=session.new_definition,
         agent_problem=agent_cannot_run(session),
         tokens=sum(session.totals.get(name, 0) for name in ("prompt_tokens", "completion_tokens")),
+    )
+
+
+@compiled
+def _open_calls(branch_id: int) -> QuerySet[ToolCall]:
+    return (
+        ToolCall.objects.filter(branch=branch_id, status__in=OPEN_CALL_STATES)  # a small index has these
+        .filter(Q(status=CallStatus.DOUBT) | Q(status=CallStatus.PLANNED, approval__decision=""))
+        .select_related("approval__repeats__branch")
+        .defer("result", "state")
+        .order_by("position")
     )
 
 

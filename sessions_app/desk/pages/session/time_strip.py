@@ -7,7 +7,9 @@ shape: there are up to `CELLS` of them, and an element for each would be a good 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from agentstate.names import OPEN_CALL_STATES, STEP_KINDS
@@ -23,6 +25,8 @@ from sessions_app.models import (
     Status,
     ToolCall,
 )
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 from sessions_app.wording import duration
 
 STEPS = 100
@@ -106,12 +110,7 @@ class Strip:
 def strip(context: SessionContext) -> Strip | None:
     """The newest `STEPS` steps, and the whole session's totals; None before the first step. Four queries."""
     session, branch, now = context.session, context.branch, context.now
-    starts = list(
-        Checkpoint.objects.visible_on(branch)
-        .filter(kind__in=STEP_KINDS)
-        .order_by("-position")
-        .values_list("position", "created_at")[: STEPS + 1]
-    )
+    starts = _starts(visible(branch))
     if not starts:
         return None
     is_whole = len(starts) <= STEPS
@@ -135,6 +134,30 @@ def strip(context: SessionContext) -> Strip | None:
     )
 
 
+@compiled
+def _starts(where: Ranges) -> QuerySet[Checkpoint, tuple[int, datetime]]:
+    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS).order_by("-position")
+    return starts.values_list("position", "created_at")[: STEPS + 1]
+
+
+@compiled
+def _model_calls(where: Ranges) -> QuerySet[ModelCall, tuple[datetime, datetime]]:
+    return ModelCall.objects.within(where).values_list("started_at", "ended_at")
+
+
+@compiled
+def _calls(where: Ranges) -> QuerySet[ToolCall, tuple[Any, ...]]:
+    return ToolCall.objects.within(where).values_list(
+        "started_at", "ended_at", "approval__asked_at", "approval__decided_at", "status", "decided_by"
+    )
+
+
+@compiled
+def _wait_events(where: Ranges) -> QuerySet[Event, tuple[str, datetime]]:
+    events = Event.objects.within(where).filter(kind__in=(*_WAIT_BEGINS, EventKind.DECIDED))
+    return events.order_by("position").values_list("kind", "created_at")
+
+
 def axis_texts(start: datetime, end: datetime, now: datetime) -> tuple[str, str]:
     """Both ends of the axis: ``09:41:07``; on another day ``18 Nov 09:41:07``; over several days ``18 Nov 09:41``."""
     first, last, today = (timezone.localtime(at) for at in (start, end, now))
@@ -148,13 +171,9 @@ def axis_texts(start: datetime, end: datetime, now: datetime) -> tuple[str, str]
 
 def _spans(session: Session, branch: Branch, after: int, now: datetime) -> tuple[list[Span], list[Span]]:
     """What has ended or waits, and what runs now. Of the latter, the session's totals know nothing yet."""
-    models = ModelCall.objects.visible_on(branch, after=after).values_list("started_at", "ended_at")
-    tools = list(
-        ToolCall.objects.visible_on(branch, after=after).values_list(
-            "started_at", "ended_at", "approval__asked_at", "approval__decided_at", "status", "decided_by"
-        )
-    )
-    spans: list[Span] = [("model", started, ended) for started, ended in models]
+    where = visible(branch, after=after)
+    tools = _calls(where)
+    spans: list[Span] = [("model", started, ended) for started, ended in _model_calls(where)]
     running: list[Span] = []
     is_running = session.status == Status.RUNNING
     # A worker whose lease is over may have ended.
@@ -184,14 +203,8 @@ def _waits(
 
     :param starts: When calls started.
     """
-    events = (
-        Event.objects.visible_on(branch, after=after)
-        .filter(kind__in=(*_WAIT_BEGINS, EventKind.DECIDED))
-        .order_by("position")
-        .values_list("kind", "created_at")
-    )
     spans: list[Span] = []
-    for kind, at in events:
+    for kind, at in _wait_events(visible(branch, after=after)):
         if kind != EventKind.DECIDED:
             spans.append(("waiting", at, min((start for start in starts if start > at), default=now)))
         elif spans:

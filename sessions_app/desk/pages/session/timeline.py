@@ -7,6 +7,8 @@ is: each query is a range scan on ``(branch, position)``. Big results are not re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from agentstate.names import STEP_KINDS
 from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.session import discarded, timeline_items
@@ -20,9 +22,11 @@ from sessions_app.desk.pages.session.timeline_items import (
     MessageItem,
     StepItem,
 )
-from sessions_app.history.call_rows import calls_without_big_results
+from sessions_app.history.call_rows import without_big_results
 from sessions_app.history.staff_notes import note_places
-from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall
+from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, ToolCall
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 
 # Some 75 lines, of which each costs the server a millisecond or more.
 PAGE = 25
@@ -56,12 +60,7 @@ class PageBounds:
 def page_bounds(branch: Branch, *, before: int | None, limit: int = PAGE) -> PageBounds:
     """The bounds of the newest ``limit`` steps that start before position ``before``. One query."""
     upto = None if before is None else before - 1
-    starts = list(
-        Checkpoint.objects.visible_on(branch, upto=upto)
-        .filter(kind__in=STEP_KINDS)
-        .order_by("-position")
-        .values_list("position", flat=True)[: limit + 1]
-    )
+    starts = _starts(visible(branch, upto=upto), most=limit + 1)
     first = starts[limit - 1] if len(starts) > limit else None
     return PageBounds(max(0, (first or 0) - 1), upto, first, starts[0] if starts else 0)
 
@@ -184,6 +183,44 @@ def _with_discarded(items: list[Item], branches: Sequence[DiscardedItem]) -> lis
 Row = Checkpoint | Message | ModelCall | CallItem | Event
 
 
+Within = tuple[tuple[int, int | None], ...] | None
+
+
+@compiled
+def _starts(where: Ranges, *, most: int) -> QuerySet[Checkpoint, int]:
+    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS)
+    return starts.order_by("-position").values_list("position", flat=True)[:most]
+
+
+@compiled
+def _checkpoints(where: Ranges, within: Within) -> QuerySet[Checkpoint]:
+    rows = Checkpoint.objects.within(where).filter(timeline_items.ranges(within))
+    rows = rows.exclude(kind=Checkpoint.Kind.PREPARED)
+    return rows.only("branch_id", "position", "kind", "step", "phase", "outcome", "created_at")
+
+
+@compiled
+def _messages(where: Ranges, within: Within) -> QuerySet[Message]:
+    rows = Message.objects.within(where).filter(timeline_items.ranges(within))
+    return rows.exclude(role=Message.Role.TOOL).defer("body")
+
+
+@compiled
+def _model_calls(where: Ranges, within: Within) -> QuerySet[ModelCall]:
+    return ModelCall.objects.within(where).filter(timeline_items.ranges(within))
+
+
+@compiled
+def _calls(where: Ranges, within: Within) -> QuerySet[ToolCall]:
+    return without_big_results(ToolCall.objects.within(where)).filter(timeline_items.ranges(within))
+
+
+@compiled
+def _events(where: Ranges, within: Within) -> QuerySet[Event]:
+    rows = Event.objects.within(where).filter(timeline_items.ranges(within))
+    return rows.exclude(kind__in=_NOT_ITEMS)
+
+
 @dataclass(slots=True)
 class _Rows:
     checkpoints: list[Checkpoint]
@@ -203,32 +240,15 @@ class _Rows:
         within: Sequence[tuple[int, int | None]] | None = None,
     ) -> "_Rows":
         """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``. Five queries."""
-        mask, limits = context.mask, timeline_items.ranges(within)
+        mask, agent = context.mask, context.session.registered_agent
+        where = visible(branch, after=after, upto=upto)
+        limits = None if within is None else tuple(within)
         return cls(
-            checkpoints=mask.rows(
-                Checkpoint.objects.visible_on(branch, after=after, upto=upto)
-                .exclude(kind=Checkpoint.Kind.PREPARED)
-                .filter(limits)
-                .only("branch_id", "position", "kind", "step", "phase", "outcome", "created_at")
-            ),
-            messages=mask.rows(
-                Message.objects.visible_on(branch, after=after, upto=upto)
-                .filter(limits)
-                .exclude(role=Message.Role.TOOL)
-                .defer("body")
-            ),
-            model_calls=mask.rows(
-                ModelCall.objects.visible_on(branch, after=after, upto=upto).filter(limits)
-            ),
-            calls=[
-                CallItem.of(row, mask, context.session.registered_agent)
-                for row in calls_without_big_results(branch, after=after, upto=upto).filter(limits)
-            ],
-            events=mask.rows(
-                Event.objects.visible_on(branch, after=after, upto=upto)
-                .filter(limits)
-                .exclude(kind__in=_NOT_ITEMS)
-            ),
+            checkpoints=mask.rows(_checkpoints(where, limits)),
+            messages=mask.rows(_messages(where, limits)),
+            model_calls=mask.rows(_model_calls(where, limits)),
+            calls=[CallItem.of(row, mask, agent) for row in _calls(where, limits)],
+            events=mask.rows(_events(where, limits)),
         )
 
     def assemble(self, context: SessionContext | None = None) -> list[Item]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from agentstate.names import FAILED_CALL_STATES, STEP_KINDS
-from sessions_app.finding.counting import Count, count_each, to_count
+from sessions_app.finding.counting import Count, count_each, up_to_most
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, ModelCall, Phase, ToolCall
+from sessions_app.models.compiled import compiled
 from sessions_app.models.event import BESIDE_TURNS, PEOPLES_KINDS
-from sessions_app.models.rows import BranchRowQuerySet
+from sessions_app.models.rows import BranchRowQuerySet, Ranges, visible
 
 _HITS_PER_STEP = 4
 # The last position of a step that has not ended.
@@ -60,22 +61,33 @@ class TimelineFilter:
                 return "steps in which the agent went from {} to {}".format(*self.value.split("-"))
 
 
-def events_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Event]:
+def events_of_people(where: Ranges) -> BranchRowQuerySet[Event]:
     """What people did except sending messages, which `messages_of_people` gives with their texts."""
-    events = Event.objects.visible_on(branch, upto=upto)
+    events = Event.objects.within(where)
     return events.filter(BESIDE_TURNS, Q(actor__isnull=False) | Q(kind__in=PEOPLES_KINDS))
 
 
-def messages_of_people(branch: Branch, *, upto: int | None = None) -> BranchRowQuerySet[Message]:
+def messages_of_people(where: Ranges) -> BranchRowQuerySet[Message]:
     """What people with an account wrote. Other messages are the customer's, also those that an account typed in."""
-    rows = Message.objects.visible_on(branch, upto=upto).filter(role=Message.Role.USER, from_customer=False)
+    rows = Message.objects.within(where).filter(role=Message.Role.USER, from_customer=False)
     return rows.exclude(author="")
 
 
 def count_of_people(branch: Branch) -> Count:
     """How many events and messages the filter by people shows. One query."""
-    counts = count_each([to_count(events_of_people(branch)), to_count(messages_of_people(branch))])
+    where = visible(branch)
+    counts = count_each([_events_to_count.sql_with_params(where), _messages_to_count.sql_with_params(where)])
     return Count.of(sum(count.number + count.more for count in counts))
+
+
+@compiled
+def _events_to_count(where: Ranges) -> QuerySet[Event, int]:
+    return up_to_most(events_of_people(where))
+
+
+@compiled
+def _messages_to_count(where: Ranges) -> QuerySet[Message, int]:
+    return up_to_most(messages_of_people(where))
 
 
 def parse(query: Mapping[str, str]) -> TimelineFilter | None:
@@ -101,8 +113,9 @@ def matching_steps(
     """
     upto = None if before is None else before - 1
     if only.kind == "people":
-        events = events_of_people(branch, upto=upto).order_by("-position")[: limit + 1]
-        messages = messages_of_people(branch, upto=upto).order_by("-position")[: limit + 1]
+        where = visible(branch, upto=upto)
+        events = events_of_people(where).order_by("-position")[: limit + 1]
+        messages = messages_of_people(where).order_by("-position")[: limit + 1]
         rows: list[Event | Message] = sorted(
             chain(events, messages), key=lambda row: row.position, reverse=True
         )

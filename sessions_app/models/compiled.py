@@ -1,0 +1,270 @@
+"""Compiled queries: query sets whose SQL Django makes once in a process, and not each time.
+
+To build and compile a query set takes Django nine tenths of the time of a small query, and a page makes twenty of them.
+A compiled query is a function that returns a query set. It is called with markers in place of its arguments, and the
+SQL that Django makes of that is kept, and executed with the values of each call. A call returns what the query set
+would have yielded, as a list.
+
+The function does nothing with its positional arguments but have columns compared with them: to a time it may add what
+is always the same, and it may ask whether one is None, and how many values a tuple has. Keyword arguments choose what
+it asks for, a limit or an order: each choice has SQL of its own. It reads nothing that changes: neither settings nor
+the clock. The tests compare each call with what Django would make of it (`tests/conftest.py`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial, update_wrapper
+from inspect import Parameter, signature
+from typing import Any, Generic, ParamSpec, TypeVar
+from uuid import UUID
+
+from django.core.exceptions import EmptyResultSet
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+from django.db.models.query import FlatValuesListIterable, ModelIterable, ValuesListIterable
+from django.db.models.sql.compiler import SQLCompiler
+
+P = ParamSpec("P")
+Row = TypeVar("Row")
+Adapt = Callable[[Any], Any]
+# Each number of branches, and of values that a query names, has SQL of its own. Beyond, Django makes it each time.
+MOST_SHAPES = 100
+MOST_VALUES = 50
+# Of larger numbers Django knows which columns cannot hold them.
+LARGEST = 2**31 - 1
+# No constant of a query has such a value.
+_NUMBER = 1_907_654_000
+_TEXT = "marker of a compiled query: "
+_TIME = datetime(1012, 3, 4, 5, 6, 7, 891, UTC)
+# The markers of several times lie so far apart, and nothing adds as much to one.
+_APART = timedelta(days=2000)
+
+
+class CompiledQuery(Generic[P, Row]):
+    """Made by `compiled`. May be called from any thread; one query."""
+
+    def __init__(self, query: Callable[P, QuerySet[Any, Row]]) -> None:
+        update_wrapper(self, query)
+        self._query = query
+        self._kept: dict[object, _Kept | None] = {}
+        parameters = signature(query).parameters.values()
+        self._choices = {each.name for each in parameters if each.kind == Parameter.KEYWORD_ONLY}
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> list[Row]:
+        """The rows.
+
+        :param args: Numbers, texts, UUIDs, aware times, None, and tuples of them.
+        :param kwargs: Hashable values, for parameters that are keyword-only.
+        :raises TypeError: for an argument of another type, or one that is to be compared and is passed by its name.
+        :raises ValueError: if the query is not compiled to SQL that has each positional argument as a parameter.
+        """
+        connection = connections[DEFAULT_DB_ALIAS]
+        values: list[Any] = []
+        kept = self._kept_for(connection, args, kwargs, values)
+        if kept is None:
+            return list(self.query_set(*args, **kwargs))
+        return list(kept.iterable(_Source(kept.compiler_of(connection, values))))
+
+    def sql_with_params(self, *args: P.args, **kwargs: P.kwargs) -> tuple[str, tuple[Any, ...]]:
+        """The SQL, for another statement to embed it, like `sql_with_params` of Django's query.
+
+        :raises EmptyResultSet: as there.
+        """
+        values: list[Any] = []
+        kept = self._kept_for(connections[DEFAULT_DB_ALIAS], args, kwargs, values)
+        if kept is None:
+            return self.query_set(*args, **kwargs).query.sql_with_params()
+        return kept.sql, kept.parameters_of(values)
+
+    def query_set(self, *args: P.args, **kwargs: P.kwargs) -> QuerySet[Any, Row]:
+        """The query set itself, which Django compiles when it is read."""
+        return self._query(*args, **kwargs)
+
+    def _kept_for(
+        self,
+        connection: BaseDatabaseWrapper,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        values: list[Any],
+    ) -> "_Kept | None":
+        """What is kept for these arguments, whose values are added to `values`; None if Django has to make the SQL."""
+        if not self._choices.issuperset(kwargs):
+            raise TypeError(f"Pass {sorted(kwargs.keys() - self._choices)} by position, not by name.")
+        shape = (connection.vendor, _shape(args, values), *kwargs.items())
+        if len(values) > MOST_VALUES or any(isinstance(n, int) and abs(n) > LARGEST for n in values):
+            return None
+        try:
+            kept = self._kept[shape]
+        except KeyError:
+            kept = _keep(partial(self._query, **kwargs), args, connection)
+            if len(self._kept) >= MOST_SHAPES:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[shape] = kept
+        if kept is not None and kept.locks and not connection.in_atomic_block:
+            return None  # Django refuses it
+        return kept
+
+
+def compiled(query: Callable[P, QuerySet[Any, Row]]) -> CompiledQuery[P, Row]:
+    """The query that the function returns, compiled once."""
+    return CompiledQuery(query)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """
+    compiler: as Django leaves it behind when it has made the SQL, without the connection.
+    places: of the parameters that are arguments: the index of the parameter, the number of the argument, and how it is
+        adapted to the database.
+    locks: the rows that are found are locked, which takes a transaction.
+    """
+
+    iterable: Any
+    compiler: SQLCompiler
+    sql: str
+    parameters: Sequence[Any]
+    places: Sequence[tuple[int, int, Adapt]]
+    locks: bool
+
+    def parameters_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        parameters = list(self.parameters)
+        for index, number, adapt in self.places:
+            parameters[index] = adapt(values[number])
+        return tuple(parameters)
+
+    def compiler_of(self, connection: BaseDatabaseWrapper, values: Sequence[Any]) -> SQLCompiler:
+        """A compiler that has made the SQL for these values."""
+        made = self.sql, self.parameters_of(values)
+        compiler = copy(self.compiler)
+        compiler.connection = connection
+        compiler.as_sql = lambda *_, **__: made  # type: ignore[method-assign]
+        return compiler
+
+
+@dataclass(slots=True)
+class _Source:
+    """What Django's iterables of rows take for a query set, and for its query."""
+
+    compiler: SQLCompiler
+    db: str = DEFAULT_DB_ALIAS
+    _known_related_objects: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def query(self) -> "_Source":
+        return self
+
+    def get_compiler(self, using: str) -> SQLCompiler:
+        return self.compiler
+
+
+def _keep(
+    query: Callable[..., QuerySet[Any, Any]], args: tuple[Any, ...], connection: BaseDatabaseWrapper
+) -> _Kept | None:
+    """None if Django, for these markers, makes no SQL, since it knows that nothing can be found."""
+    markers: list[Any] = []
+    query_set = query(*_marked(args, markers))
+    iterable = query_set._iterable_class
+    if iterable not in (ModelIterable, ValuesListIterable, FlatValuesListIterable):
+        raise ValueError("A compiled query finds rows of its model, or lists of values.")
+    if query_set._prefetch_related_lookups:  # type: ignore[attr-defined]
+        raise ValueError("A compiled query does not prefetch related rows.")
+    compiler = query_set.query.get_compiler(DEFAULT_DB_ALIAS)
+    try:
+        sql, parameters = compiler.as_sql()
+    except EmptyResultSet:
+        return None
+    places = list(_places(parameters, markers))
+    if unused := set(range(len(markers))) - {number for _, number, _ in places}:
+        raise ValueError(f"Arguments {sorted(unused)} of this query are not parameters of its SQL.")
+    compiler.connection = None  # that of a thread, which may end
+    return _Kept(iterable, compiler, sql, parameters, places, bool(query_set.query.select_for_update))
+
+
+def _shape(value: Any, values: list[Any]) -> object:
+    """What has to be equal for one SQL to serve two calls; the values that may differ are added to `values`."""
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple([_shape(part, values) for part in value])
+    values.append(value)
+    return type(value)
+
+
+def _marked(value: Any, markers: list[Any]) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, tuple):
+        return tuple([_marked(part, markers) for part in value])
+    number = len(markers)
+    match value:
+        case int() if not isinstance(value, bool):
+            marker: Any = _NUMBER + number
+        case str():
+            marker = f"{_TEXT}{number}"
+        case UUID():
+            marker = UUID(int=_NUMBER + number)
+        case datetime():
+            marker = _TIME + number * _APART
+        case _:
+            raise TypeError(f"A compiled query takes no {type(value).__name__}.")
+    markers.append(marker)
+    return marker
+
+
+def _places(parameters: Sequence[Any], markers: Sequence[Any]) -> Iterator[tuple[int, int, Adapt]]:
+    known: dict[Any, tuple[int, Adapt]] = {}
+    for number, marker in enumerate(markers):
+        if not isinstance(marker, datetime):
+            known[marker] = number, _itself
+        if isinstance(marker, UUID):
+            known[marker.hex] = number, _hex
+    for index, parameter in enumerate(parameters):
+        if isinstance(parameter, bool) or not isinstance(parameter, int | str | UUID | datetime):
+            continue
+        if parameter in known:
+            number, adapt = known[parameter]
+            # psycopg has a type for each size of integer.
+            yield index, number, type(parameter) if isinstance(parameter, int) else adapt
+        elif (place := _place_of_time(parameter, markers)) is not None:
+            yield index, *place
+        elif isinstance(parameter, str) and _TEXT in parameter:
+            raise ValueError("This query has an argument within a text that it is compared with.")
+
+
+def _place_of_time(parameter: Any, markers: Sequence[Any]) -> tuple[int, Adapt] | None:
+    """The number of the argument that the parameter is, with what is added to it."""
+    is_text = isinstance(parameter, str)
+    try:
+        time = datetime.fromisoformat(parameter) if is_text else parameter
+    except ValueError:
+        return None
+    if not isinstance(time, datetime):
+        return None
+    for number, marker in enumerate(markers):
+        if not isinstance(marker, datetime):
+            continue
+        added = time.replace(tzinfo=UTC) - marker
+        if abs(added) < _APART / 2:
+            return number, partial(_as_text if is_text else _plus, added)
+    return None
+
+
+def _plus(added: timedelta, value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise TypeError("A compiled query takes no time without a time zone.")
+    return value.astimezone(UTC) + added
+
+
+def _as_text(added: timedelta, value: datetime) -> Any:
+    return connections[DEFAULT_DB_ALIAS].ops.adapt_datetimefield_value(_plus(added, value))
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _hex(value: UUID) -> str:
+    return value.hex

@@ -1,0 +1,277 @@
+"""A compiled query finds what its query set finds, for whatever it is asked."""
+
+import threading
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet, Value
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.models import Checkpoint, Event, Message, Session, ToolCall
+from sessions_app.models.compiled import MOST_SHAPES, MOST_VALUES, CompiledQuery, compiled
+from sessions_app.models.rows import Ranges, visible
+from tests import builders, compiling
+
+pytestmark = pytest.mark.django_db
+
+
+@compiled
+def within(where: Ranges) -> QuerySet[Message]:
+    return Message.objects.within(where).select_related("branch__session").defer("body")
+
+
+@compiled
+def newest(session_id: UUID, *, most: int, oldest_first: bool = False) -> QuerySet[Event]:
+    return Event.objects.filter(session=session_id).order_by("position" if oldest_first else "-position")[
+        :most
+    ]
+
+
+@compiled
+def since(at: datetime, title: str) -> QuerySet[Session]:
+    return Session.objects.filter(created_at__gte=at, title=title).annotate(twice=F("position") * 2)
+
+
+def kept(query: CompiledQuery[Any, Any]) -> int:
+    return len(query._kept)
+
+
+def test_it_finds_the_rows_of_its_query_set_with_what_is_related_deferred_and_annotated() -> None:
+    session = builders.looked_up().rest("idle")
+    where = visible(session.current_branch)
+    found, expected = within(where), list(within.query_set(where))
+    assert found == expected
+    assert len(found) > 1
+    assert found[0].get_deferred_fields() == {"body"}
+    with CaptureQueriesContext(connection) as queries:
+        assert found[0].branch.session.title == session.title
+    assert not queries.captured_queries
+    assert found[0].body == expected[0].body
+    [same] = since(session.created_at, session.title)
+    assert (same, same.twice) == (session, session.position * 2)  # type: ignore[attr-defined]
+
+
+def test_a_call_is_one_query_and_is_compiled_once_for_all_values() -> None:
+    sessions = [builders.looked_up(title=title).rest("idle") for title in ("A", "B", "C")]
+    with CaptureQueriesContext(connection) as queries:
+        found = [[row.pk for row in since(session.created_at, session.title)] for session in sessions]
+    assert found == [[session.pk] for session in sessions]
+    assert len(queries) == 3
+    assert since(sessions[0].created_at + timedelta(days=1), "A") == []
+    before = dict(since._kept)
+    assert since(sessions[1].created_at, "B") == [sessions[1]]
+    assert {shape: id(one) for shape, one in since._kept.items()} == {
+        shape: id(one) for shape, one in before.items()
+    }
+
+
+def test_no_connection_is_kept() -> None:
+    since(datetime.now(UTC), "A")
+    assert [one.compiler.connection for one in since._kept.values() if one is not None] == [None] * kept(
+        since
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_ranges_are_found_as_django_finds_them(seed: int) -> None:
+    branches = [builders.looked_up().rest("idle").current_branch.pk for _ in range(3)]
+    dice = Random(seed)
+    where = tuple(
+        (dice.choice(branches), dice.randrange(9), dice.choice([None, dice.randrange(12)]))
+        for _ in range(dice.randrange(5))
+    )
+    assert within(where) == list(within.query_set(where))
+    assert within(((branches[0], 0, None),)) == list(Message.objects.filter(branch=branches[0]).defer("body"))
+
+
+def test_keywords_choose_the_query_and_are_no_parameters() -> None:
+    session = builders.looked_up().rest("idle")
+    for position in (901, 902):
+        Event.objects.create(session=session, position=position, kind="paused")
+    events = list(Event.objects.filter(session=session).order_by("position"))
+    assert len(events) > 2
+    assert newest(session.pk, most=1) == events[-1:]
+    assert newest(session.pk, most=2) == events[::-1][:2]
+    assert newest(session.pk, most=1, oldest_first=True) == events[:1]
+
+
+def test_lists_of_values_are_found_as_such() -> None:
+    @compiled
+    def flat(branch_id: int) -> QuerySet[Checkpoint, int]:
+        return (
+            Checkpoint.objects.filter(branch=branch_id)
+            .order_by("position")
+            .values_list("position", flat=True)
+        )
+
+    @compiled
+    def pairs(branch_id: int) -> QuerySet[Checkpoint, tuple[int, str]]:
+        return (
+            Checkpoint.objects.filter(branch=branch_id).order_by("position").values_list("position", "kind")
+        )
+
+    branch = builders.looked_up().rest("idle").current_branch
+    rows = Checkpoint.objects.filter(branch=branch).order_by("position")
+    assert flat(branch.pk) == [row.position for row in rows]
+    assert pairs(branch.pk) == [(row.position, row.kind) for row in rows]
+
+
+def test_an_argument_that_is_no_parameter_of_the_sql_is_refused() -> None:
+    @compiled
+    def cut_off(number: int) -> QuerySet[Session]:
+        return Session.objects.all()[:number]
+
+    @compiled
+    def containing(text: str) -> QuerySet[Session]:
+        return Session.objects.filter(Q(title=text) | Q(title__contains=text))
+
+    with pytest.raises(ValueError, match=r"Arguments \[0\] of this query are not parameters"):
+        cut_off(3)
+    with pytest.raises(ValueError, match="has an argument within a text"):
+        containing("x")
+
+
+def test_a_time_may_be_added_to_and_several_times_are_told_apart() -> None:
+    @compiled
+    def between(first: datetime, last: datetime, title: str) -> QuerySet[Session]:
+        after, until = first - timedelta(days=1), last + timedelta(hours=1, microseconds=5)
+        return Session.objects.filter(created_at__gt=after, created_at__lte=until, title=title)
+
+    session = builders.looked_up(title="A").rest("idle")
+    at = session.created_at
+    assert between(at, at, "A") == [session]
+    assert between(at + timedelta(hours=23), at, "A") == [session]
+    assert between(at + timedelta(days=1), at, "A") == []
+    assert between(at, at - timedelta(hours=1, microseconds=5), "A") == [session]
+    assert between(at, at - timedelta(hours=1, microseconds=6), "A") == []
+
+
+def test_related_rows_are_not_prefetched_without_a_word() -> None:
+    @compiled
+    def with_tags(title: str) -> QuerySet[Session]:
+        return Session.objects.filter(title=title).prefetch_related("tags")
+
+    with pytest.raises(ValueError, match="does not prefetch"):
+        with_tags("A")
+
+
+@pytest.mark.parametrize("value", [True, 1.5, ["a"], b"a"])
+def test_an_argument_of_another_type_is_refused(value: Any) -> None:
+    @compiled
+    def anything(value: Any) -> QuerySet[Session]:
+        return Session.objects.filter(position=value)
+
+    assert anything(1) == []
+    with pytest.raises(TypeError, match="A compiled query takes no"):
+        anything(value)
+
+
+def test_a_time_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(TypeError, match="takes no time without a time zone"):
+        since(datetime(2026, 1, 1), "A")  # noqa: DTZ001
+
+
+def test_what_is_compared_is_passed_by_position() -> None:
+    with pytest.raises(TypeError, match=r"Pass \['title'\] by position"):
+        since(datetime.now(UTC), title="A")
+
+
+def test_other_lists_of_values_are_refused() -> None:
+    @compiled
+    def dictionaries(title: str) -> QuerySet[Session, Any]:
+        return Session.objects.filter(title=title).values("pk")
+
+    with pytest.raises(ValueError, match="finds rows of its model, or lists of values"):
+        dictionaries("A")
+
+
+def test_a_constant_is_no_argument() -> None:
+    @compiled
+    def flagged(title: str, position: int) -> QuerySet[Session]:
+        rows = Session.objects.filter(title=title, position__gte=position)
+        return rows.annotate(flag=Value(True), one=Value(1), text=Value("marker"))
+
+    session = builders.looked_up(title="A").rest("idle")
+    for position in (0, 1):
+        [row] = flagged("A", position)
+        found: Any = row
+        assert (row, found.flag, found.one, found.text) == (session, True, 1, "marker")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_are_locked_in_a_transaction_only() -> None:
+    @compiled
+    def locked(title: str) -> QuerySet[Session]:
+        return Session.objects.select_for_update().filter(title=title)
+
+    with transaction.atomic():
+        assert locked("A") == []
+    refused = connection.features.has_select_for_update  # SQLite locks no rows
+    with pytest.raises(transaction.TransactionManagementError) if refused else nullcontext():
+        locked("A")
+
+
+def test_a_query_that_cannot_find_anything_finds_nothing_and_what_is_out_of_range_neither() -> None:
+    @compiled
+    def none(title: str) -> QuerySet[Session]:
+        return Session.objects.none().filter(title=title)
+
+    branch = builders.looked_up().rest("idle").current_branch.pk
+    assert none("A") == []
+    assert within(()) == []
+    everything = within(((branch, 0, None),))
+    assert everything
+    for number in (2**31, 2**63 - 1, 2**63, 10**30):
+        assert within(((branch, number, None),)) == []
+        assert within(((branch, 0, number),)) == everything
+        assert within(((branch, -number, number),)) == everything
+
+
+def test_no_more_shapes_are_kept_than_are_likely_to_come_back() -> None:
+    for number in range(MOST_SHAPES + 5):
+        assert newest(UUID(int=1), most=number + 1) == []
+    assert kept(newest) == MOST_SHAPES
+    before = kept(within)
+    branch = builders.looked_up().rest("idle").current_branch.pk
+    many = tuple((branch, number, number + 1) for number in range(MOST_VALUES))
+    assert within(many) == list(within.query_set(many))
+    assert kept(within) == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_threads_have_their_own_connections() -> None:
+    session = builders.looked_up(title="of all").rest("idle")
+    at = datetime(2000, 1, 1, tzinfo=UTC)
+    found: list[list[Session]] = []
+
+    def ask() -> None:
+        try:
+            found.extend(since(at, "of all") for _ in range(50))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[session]] * 200
+
+
+def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_arguments() -> None:
+    least = [0]
+
+    @compiled
+    def depending(branch_id: int) -> QuerySet[ToolCall]:
+        return ToolCall.objects.filter(branch=branch_id, position__gte=least[0])
+
+    with compiling.checked():
+        assert depending(1) == []
+        least[0] = 1
+        with pytest.raises(AssertionError):
+            depending(1)
