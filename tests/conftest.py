@@ -32,14 +32,8 @@ if TYPE_CHECKING:
 
 REQUIRE_ALL = os.environ.get("AGENTSTATE_TEST_REQUIRE_ALL") == "1"
 MARK_OF_FIXTURE = {"redis_server": "redis", "postgres_server": "postgres", "chromium_path": "browser"}
-DATABASE_FIXTURES = {
-    "db",
-    "transactional_db",
-    "django_db_reset_sequences",
-    "live_server",
-    "admin_user",
-    "admin_client",
-}
+COMMITTING_FIXTURES = {"transactional_db", "django_db_reset_sequences", "live_server"}
+DATABASE_FIXTURES = {"db", "admin_user", "admin_client"} | COMMITTING_FIXTURES
 
 # How long an example takes depends on what else this machine does. A landing is judged by the same examples each time;
 # everywhere else new ones are looked for.
@@ -150,6 +144,24 @@ def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
 
     with compiling.checked():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _the_search_index_is_flushed_too(
+    request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """Its tables are no models: the flush behind a test that commits leaves them to tests with another masking."""
+    yield
+    marker = request.node.get_closest_marker("django_db")
+    commits = marker is not None and bool(marker.kwargs.get("transaction"))
+    if not commits and COMMITTING_FIXTURES.isdisjoint(request.fixturenames):
+        return
+    from sessions_app.finding import search_index, search_masking
+
+    with django_db_blocker.unblock():
+        search_index.rebuild()
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = %s", [search_masking.NAME])
 
 
 @pytest.fixture
