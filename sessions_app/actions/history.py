@@ -193,7 +193,8 @@ def fork(
         created_by=actor.user,
         reason=reason,
     )
-    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in _tags(source.pk))
+    tags = source.tags.values_list("name", flat=True)
+    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in tags)
     if replace is not None:
         _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
     elif message:
@@ -203,11 +204,6 @@ def fork(
     point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
     commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
     return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
-
-
-@compiled
-def _tags(session_id: UUID) -> QuerySet[SessionTag, str]:
-    return SessionTag.objects.filter(session=session_id).values_list("name", flat=True)
 
 
 def _replace_message(

@@ -8,6 +8,8 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 
+from sessions_app.models.compiled import compiled
+
 
 class RegisteredAgent(models.Model):
     """``tools`` is ``[{"name", "description", "parameters": JSON schema, "policy": {...}}]``.
@@ -42,6 +44,12 @@ class RegisteredAgent(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+@compiled
+def registered_agents(key: str) -> models.QuerySet[RegisteredAgent]:
+    """The agent with this key, if the workers have published one."""
+    return RegisteredAgent.objects.filter(key=key)
 
 
 def policies_of(agent: RegisteredAgent | None) -> dict[str, dict[str, Any]]:

@@ -20,8 +20,7 @@ from django.utils import timezone
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
 from agentstate.durable.run_end import requested_end
 from agentstate.names import Need, SessionStatus
-from sessions_app.models.agent import RegisteredAgent
-from sessions_app.models.compiled import compiled
+from sessions_app.models.agent import RegisteredAgent, registered_agents
 from sessions_app.models.enums import EventKind, StaffPermission
 
 if TYPE_CHECKING:
@@ -319,7 +318,7 @@ class Session(models.Model):
     @cached_property
     def registered_agent(self) -> RegisteredAgent | None:
         """Its agent as the workers published it, None if they do not have it. One query, when it is first read."""
-        return next(iter(_registered_agents(self.agent)), None)
+        return next(iter(registered_agents(self.agent)), None)
 
     @property
     def new_definition(self) -> str:
@@ -334,11 +333,6 @@ class Session(models.Model):
         if self.lease_expires_at is None:
             return None
         return max(0.0, lease_seconds - (self.lease_expires_at - now).total_seconds())
-
-
-@compiled
-def _registered_agents(key: str) -> models.QuerySet[RegisteredAgent]:
-    return RegisteredAgent.objects.filter(key=key)
 
 
 class SessionTag(models.Model):
