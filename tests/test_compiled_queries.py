@@ -98,6 +98,8 @@ def test_keywords_choose_the_query_and_are_no_parameters() -> None:
     assert newest(session.pk, most=1) == events[-1:]
     assert newest(session.pk, most=2) == events[::-1][:2]
     assert newest(session.pk, most=1, oldest_first=True) == events[:1]
+    assert newest.first(session.pk, most=2) == events[-1]
+    assert newest.first(UUID(int=1), most=2) is None
 
 
 def test_lists_of_values_are_found_as_such() -> None:

@@ -127,7 +127,7 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
         pk = UUID(str(session_id))
     except ValueError:
         raise NotFound(f"There is no session {session_id}.") from None
-    session = next(iter(_locked(pk)), None)
+    session = _locked.first(pk)
     if session is None:
         raise NotFound(f"There is no session {session_id}.")
     if expected_version is not None and session.version != expected_version:

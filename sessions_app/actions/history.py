@@ -267,7 +267,8 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
     fork's source belongs to no branch of this session, but the first one shows all of it.
     """
     current = session.current_branch
-    for checkpoint in _checkpoints(checkpoint_id):
+    checkpoint = _checkpoints.first(checkpoint_id)
+    if checkpoint is not None:
         if shows(current, checkpoint):
             return checkpoint, current
         if checkpoint.branch.session_id == session.pk:

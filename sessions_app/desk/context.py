@@ -100,9 +100,10 @@ def session_row(session_id: UUID) -> Session:
 
     :raises Http404: if there is no such session.
     """
-    for session in _sessions(session_id):
-        return session
-    raise Http404("There is no such session.")
+    session = _sessions.first(session_id)
+    if session is None:
+        raise Http404("There is no such session.")
+    return session
 
 
 @compiled

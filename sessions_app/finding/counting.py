@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from django.db import connection
 from django.db.models import IntegerField, Model, QuerySet, Subquery
 
-from sessions_app.finding.parts import Sql, first_of_each
+from sessions_app.finding.parts import Sql, as_sql, union
 
 Row = TypeVar("Row", bound=Model)
 MOST = 99
@@ -43,7 +43,7 @@ def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
 
 def to_count(*parts: QuerySet[Any, Any]) -> Sql:
     """The rows for `count_each`: those that any of the parts has."""
-    return first_of_each([rows.order_by() for rows in parts], MOST + 1)
+    return union([as_sql(up_to_most(rows)) for rows in parts])
 
 
 def up_to_most(rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:

@@ -5,7 +5,7 @@ The cost depends on what the model sees and on the state's values, not on the le
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
@@ -97,8 +97,9 @@ def last_visible(
     """The last row of the model that the branch shows, searched from the branch's own segment backwards."""
     for pk, last in reversed(branch.segments()):
         bounds = [bound for bound in (last, upto) if bound is not None]
-        for row in _last(pk, min(bounds, default=None), model=model, without=without):
-            return cast("Row", row)
+        row: Row | None = _last.first(pk, min(bounds, default=None), model=model, without=without)
+        if row is not None:
+            return row
     return None
 
 
@@ -114,7 +115,7 @@ def _last(branch_id: int, upto: int | None, *, model: type[Model], without: Q | 
 
 def step_after(branch: Branch, position: int) -> Checkpoint | None:
     """The start of the first step after the position; None if none has started since. One query."""
-    return next(iter(_first_start(visible(branch, after=position))), None)
+    return _first_start.first(visible(branch, after=position))
 
 
 @compiled

@@ -68,6 +68,10 @@ class CompiledQuery(Generic[P, Row]):
             return list(self.query_set(*args, **kwargs))
         return list(kept.iterable(_Source(kept.compiler_of(connection, values))))
 
+    def first(self, *args: P.args, **kwargs: P.kwargs) -> Row | None:
+        """The first of the rows that a call finds, which are all read; None if it finds none."""
+        return next(iter(self(*args, **kwargs)), None)
+
     def sql_with_params(self, *args: P.args, **kwargs: P.kwargs) -> tuple[str, tuple[Any, ...]]:
         """The SQL, for another statement to embed it, like `sql_with_params` of Django's query.
 

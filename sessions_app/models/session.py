@@ -318,7 +318,7 @@ class Session(models.Model):
     @cached_property
     def registered_agent(self) -> RegisteredAgent | None:
         """Its agent as the workers published it, None if they do not have it. One query, when it is first read."""
-        return next(iter(registered_agents(self.agent)), None)
+        return registered_agents.first(self.agent)
 
     @property
     def new_definition(self) -> str:

@@ -72,9 +72,10 @@ class Claim:
 
         :raises LeaseLost: if the claim is over.
         """
-        for session in _claimed(self.session_id, self.epoch):
-            return session
-        raise self.is_over()
+        session = _claimed.first(self.session_id, self.epoch)
+        if session is None:
+            raise self.is_over()
+        return session
 
     def is_over(self) -> LeaseLost:
         """What is raised where another worker may run the session by now."""

@@ -61,11 +61,9 @@ def read_page(context: SessionContext, *, before: int | None = None, limit: int 
 def _newest(where: Ranges, *, most: int) -> QuerySet[Checkpoint]:
     # A subquery is asked for the rows of the page only; a join would be grouped before it is cut.
     of_checkpoint = Session.objects.filter(forked_from=OuterRef("pk")).order_by().values("forked_from")
-    forks = of_checkpoint.annotate(number=Count("*"))
-    rows = Checkpoint.objects.within(where).only(*_LISTED)
-    return rows.annotate(fork_count=Coalesce(Subquery(forks.values("number")), 0)).order_by("-position")[
-        :most
-    ]
+    forks = of_checkpoint.annotate(number=Count("*")).values("number")
+    rows = Checkpoint.objects.within(where).only(*_LISTED).order_by("-position")
+    return rows.annotate(fork_count=Coalesce(Subquery(forks), 0))[:most]
 
 
 def read_discarded(context: SessionContext, limit: int = PAGE) -> list[Checkpoint]:
@@ -208,9 +206,8 @@ def user_text_at(branch: Branch, position: int) -> str:
 
 def _suggestion(context: SessionContext, what: str, position: int | None) -> Suggestion | None:
     """The start of the step that ``position`` lies in; of the last step for None."""
-    for start in _last_start(visible(context.branch, upto=position)):
-        return Suggestion(what, context.mask.row(start))
-    return None
+    start = _last_start.first(visible(context.branch, upto=position))
+    return Suggestion(what, context.mask.row(start)) if start else None
 
 
 @compiled
