@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import uvicorn
 from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
-from django.core.asgi import get_asgi_application
 
+from agentstate.asgi import Handler
 from tools.services import free_port, wait_for
 
 
@@ -21,7 +21,7 @@ class Server:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         config = uvicorn.Config(
-            ASGIStaticFilesHandler(get_asgi_application()),
+            ASGIStaticFilesHandler(Handler()),
             port=port,
             lifespan="off",
             log_config=None,

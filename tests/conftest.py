@@ -213,7 +213,11 @@ def django_db_modify_db_settings(
     tmp_path_factory: pytest.TempPathFactory,
     migrated_database: Path | None,
 ) -> None:
-    """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven."""
+    """SQLite in a file: in memory, threads would share one connection's locks and nothing would be proven.
+
+    No thread keeps its connection behind a request: a database with open connections could not be removed.
+    """
+    settings.DATABASES["default"]["CONN_MAX_AGE"] = 0
     if "sqlite" in settings.DATABASES["default"]["ENGINE"]:
         path = tmp_path_factory.mktemp("database") / "test.sqlite3"
         if migrated_database is not None and migrated_database.exists():

@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
-from django.core.asgi import get_asgi_application
 from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper as DatabaseWrapper
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
+from agentstate.asgi import Handler
 from sessions_app.checks import descriptors_suffice
 from sessions_app.desk.views.news import is_offered
 from sessions_app.mirror.live import session_changed
@@ -313,7 +313,7 @@ class Browser:
     def __init__(self, user: User) -> None:
         self.client = Client()
         self.client.force_login(user)
-        self.application = get_asgi_application()
+        self.application = Handler()
 
     def get(self, address: str, method: str = "GET") -> ApplicationCommunicator:
         parts = urlsplit(address)
