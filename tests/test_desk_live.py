@@ -171,12 +171,12 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(23):
+        with django_assert_num_queries(22):
             ask(desk, address)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 23), ("conversation/", 11)])
+@pytest.mark.parametrize("tab, queries", [("", 22), ("conversation/", 10)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):

@@ -213,12 +213,12 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 28),
-        ("conversation/", 14),
-        ("state/", 12),
-        ("checkpoints/", 12),
-        ("audit/", 11),
-        ("json/", 18),
+        ("", 27),
+        ("conversation/", 13),
+        ("state/", 11),
+        ("checkpoints/", 11),
+        ("audit/", 10),
+        ("json/", 17),
     ):
         for history in (short, long):
             with django_assert_num_queries(queries, info=f"{tab or 'timeline'}: other than expected"):

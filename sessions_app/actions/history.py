@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -43,6 +43,7 @@ from sessions_app.models import (
     Session,
     SessionTag,
     Status,
+    next_number,
 )
 from sessions_app.models.compiled import compiled
 
@@ -282,10 +283,6 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
 @compiled
 def _checkpoints(checkpoint_id: int) -> QuerySet[Checkpoint]:
     return Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id)
-
-
-def next_number(session: Session) -> int:
-    return (Branch.objects.filter(session=session).aggregate(last=Max("number"))["last"] or 0) + 1
 
 
 def leave(session: Session) -> Branch:

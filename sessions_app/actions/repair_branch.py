@@ -19,7 +19,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
 from sessions_app.actions.base import check, commit, lock, required_text, set_status
-from sessions_app.actions.history import leave, move_to, next_number, set_status_at
+from sessions_app.actions.history import leave, move_to, set_status_at
 from sessions_app.history import restore
 from sessions_app.history.message_rows import RESULT_OF, RESULT_SOURCE, pack
 from sessions_app.models import (
@@ -35,6 +35,7 @@ from sessions_app.models import (
     Status,
     ToolCall,
     WaitingFor,
+    next_number,
 )
 
 Json = Any

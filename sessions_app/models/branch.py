@@ -4,10 +4,13 @@ A branch never changes once its first row is there. Its ``lineage`` says which r
 ``[[branch id, last visible position], ...]`` of its ancestors, oldest first; its own rows come after.
 """
 
+from uuid import UUID
+
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from sessions_app.models.compiled import compiled
 from sessions_app.models.session import Session
 
 
@@ -77,3 +80,13 @@ class Branch(models.Model):
             if not lineage or last > lineage[-1][1]:
                 lineage.append([pk, last])
         return lineage
+
+
+def next_number(session: Session) -> int:
+    """That of a branch that is about to be made; the session is locked. One query."""
+    return (_newest_number.first(session.pk) or 0) + 1
+
+
+@compiled
+def _newest_number(session_id: UUID) -> models.QuerySet[Branch, int]:
+    return Branch.objects.filter(session=session_id).order_by("-number").values_list("number", flat=True)[:1]

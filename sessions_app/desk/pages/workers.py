@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.models import Session, Status, Worker
+from sessions_app.models.compiled import compiled
 
 # A session that has been due for so long should have been taken.
 LATE = timedelta(seconds=15)
@@ -24,9 +27,17 @@ def online_since(now: datetime) -> datetime:
 
 def no_worker_for_due_sessions(now: datetime) -> bool:
     """Whether sessions are due and no worker is online. One small query, and a second one if sessions are due."""
-    if not Session.objects.due(now - LATE).exists():
-        return False
-    return not Worker.objects.filter(stopped_at=None, beat_at__gte=online_since(now)).exists()
+    return bool(_late(now)) and not _online(online_since(now))
+
+
+@compiled
+def _late(now: datetime) -> QuerySet[Session, UUID]:
+    return Session.objects.due(now - LATE).values_list("pk", flat=True)[:1]
+
+
+@compiled
+def _online(since: datetime) -> QuerySet[Worker, int]:
+    return Worker.objects.filter(stopped_at=None, beat_at__gte=since).values_list("pk", flat=True)[:1]
 
 
 @dataclass(frozen=True, slots=True)

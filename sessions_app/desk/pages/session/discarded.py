@@ -5,13 +5,15 @@ is the last position that both show.
 """
 
 from collections.abc import Sequence
+from uuid import UUID
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, QuerySet
 
 from sessions_app.desk.pages.session.consequences import effects_among, without_effects_on
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
 from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, ToolCall
+from sessions_app.models.compiled import compiled
 
 _MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
 
@@ -35,10 +37,14 @@ def find(context: SessionContext, number: int) -> DiscardedItem | None:
     return next((item for item in _items(context) if item.branch == number), None)
 
 
+@compiled
+def _branches(session_id: UUID) -> QuerySet[Branch]:
+    return Branch.objects.filter(session=session_id).select_related("created_by")
+
+
 def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) -> list[DiscardedItem]:
     branch = context.branch
-    rows = Branch.objects.filter(session=context.session).select_related("created_by")
-    branches = {row.pk: row for row in context.mask.rows(rows)}
+    branches = {row.pk: row for row in context.mask.rows(_branches(context.session.pk))}
     if len(branches) < 2:
         return []
     left_at = {pk: branch.shared_until(other) for pk, other in branches.items() if pk != branch.pk}

@@ -1,0 +1,108 @@
+"""Who is logged in and what they may do: read from Django's tables with each request, and nothing kept in between."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.contrib.sessions.models import Session as LoginSession
+from django.http import HttpRequest
+from django.test import Client
+from django.utils import timezone
+
+from sessions_app.access.logins import Backend, SessionStore
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+def permission(codename: str) -> Permission:
+    return Permission.objects.get(codename=codename, content_type__app_label="sessions_app")
+
+
+def fresh(user: User) -> User:
+    """The user without what was read of them before."""
+    return User.objects.get(pk=user.pk)
+
+
+@pytest.mark.parametrize("role", [None, "viewer", "operator", "supervisor"])
+def test_permissions_are_those_that_django_itself_finds(role):
+    user = builders.user(role)
+    user.user_permissions.add(permission("view_session"), permission("delete_savedview"))
+    group = Group.objects.create(name="auditors")
+    group.permissions.add(permission("view_event"), permission("view_session"))
+    user.groups.add(group)
+    other = builders.user("supervisor", "other")
+    other.user_permissions.add(permission("view_worker"))
+    found = Backend().get_all_permissions(fresh(user))
+    assert found == ModelBackend().get_all_permissions(fresh(user))
+    assert {"sessions_app.view_event", "sessions_app.delete_savedview"} <= found
+
+
+def test_an_account_that_is_closed_a_visitor_and_a_single_row_have_no_permissions():
+    user = builders.user("supervisor")
+    assert Backend().get_all_permissions(fresh(user), user) == set()
+    user.is_active = False
+    assert Backend().get_all_permissions(user) == set()
+    assert Backend().get_all_permissions(AnonymousUser()) == set()
+
+
+def test_a_superuser_has_every_permission():
+    root = User.objects.create_superuser("root")
+    assert Backend().get_all_permissions(root) == ModelBackend().get_all_permissions(fresh(root))
+    assert "sessions_app.view_session" in Backend().get_all_permissions(fresh(root))
+
+
+def test_all_permissions_of_a_user_are_one_query(django_assert_num_queries: Any):
+    user = builders.user("operator")
+    with django_assert_num_queries(1):
+        for name in ("view_session", "view_event", "nothing"):
+            user.has_perm(f"sessions_app.{name}")
+
+
+def test_a_permission_that_is_withdrawn_counts_with_the_next_request():
+    session = builders.done()
+    user = builders.user("viewer")
+    client = Client()
+    client.force_login(user)
+    assert client.get(f"/sessions/{session.pk}/").status_code == 200
+    user.groups.clear()
+    assert client.get(f"/sessions/{session.pk}/").status_code == 403
+
+
+@pytest.mark.parametrize("how", ["expired", "deleted", "closed", "unknown"])
+def test_a_login_that_has_ended_counts_no_more(how):
+    user = builders.user("viewer")
+    client = Client()
+    client.force_login(user)
+    logins = LoginSession.objects.filter(session_key=client.session.session_key)
+    assert client.get("/workers/").status_code == 200
+    if how == "expired":
+        logins.update(expire_date=timezone.now() - timedelta(seconds=1))
+    elif how == "deleted":
+        user.delete()
+    elif how == "closed":
+        User.objects.filter(pk=user.pk).update(is_active=False)
+    else:
+        logins.delete()
+    assert client.get("/workers/").status_code == 302
+
+
+def test_the_key_of_a_login_that_is_not_there_is_not_taken_over():
+    """Otherwise somebody could choose the key of another person's next login."""
+    store = SessionStore("a" * 32)
+    assert store.load() == {}
+    store["x"] = 1
+    store.save()
+    assert store.session_key != "a" * 32
+
+
+@pytest.mark.parametrize("stored", ["10" * 20, "-1", "0"])
+def test_a_login_of_an_account_that_cannot_be_is_nobody(stored):
+    request = HttpRequest()
+    request.session = SessionStore()
+    request.session["_auth_user_id"] = stored
+    request.session["_auth_user_backend"] = "sessions_app.access.logins.Backend"
+    assert get_user(request) == AnonymousUser()
