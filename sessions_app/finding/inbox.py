@@ -30,6 +30,9 @@ OF_TOOLS = (APPROVAL, DOUBT)
 PAGE = 25
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
+# Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
+Cursor = tuple[datetime, int, Key]
+Columns = QuerySet[Any, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +96,47 @@ def stuck_sessions(now: datetime) -> list[QuerySet[Session]]:
     return [Session.objects.filter(condition) for condition in conditions]
 
 
-def counts(now: datetime, where: Q | None = None, tool: str = "") -> dict[str, Count]:
+def counts(
+    now: datetime, where: Q | None = None, tool: str = "", *, assignee: int | None = None
+) -> dict[str, Count]:
     """How many lines there are of each kind, exact up to `counting.MOST`. One query.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
+    :param assignee: Only sessions that are assigned to this user.
     """
+    if assignee is not None and (where or tool):
+        where, assignee = (where or Q()) & Q(assignee=assignee), None
     if tool:
         rows = _rows(now, where, tool)
         selects = [to_count(*rows[kind]) for kind in OF_TOOLS]
         return dict(zip(OF_TOOLS, count_each(selects), strict=True))
-    return dict(zip(KINDS, count_each(counted_lines(now, where)), strict=True))
+    return dict(zip(KINDS, count_each(counted_lines(now, where, assignee)), strict=True))
 
 
-def counted_lines(now: datetime, where: Q | None = None) -> list[Sql]:
-    """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
-    selects = [to_count(*parts) for parts in _rows(now, where).values()] if where else _all_lines(now)
+def counted_lines(now: datetime, where: Q | None = None, assignee: int | None = None) -> list[Sql]:
+    """For each of the `KINDS` the lines to be counted with `counting.count_each`.
+
+    :param assignee: Instead of a condition: only sessions that are assigned to this user.
+    """
+    if where:
+        selects = [to_count(*parts) for parts in _rows(now, where).values()]
+    else:
+        selects = _all_lines(now, assignee)
+        where = _assigned_to(assignee)
     for kind in BY_CAUSE:
         selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
     return selects
 
 
-def _all_lines(now: datetime) -> list[Sql]:
-    """As `to_count` of each of `_rows` without a condition."""
+def _all_lines(now: datetime, assignee: int | None) -> list[Sql]:
+    """As `to_count` of each of `_rows` without another condition."""
+    stuck_parts = [
+        _stuck_to_count.sql_with_params(now, assignee, part=part) for part in range(_PARTS_OF_STUCK)
+    ]
     return [
-        _approvals_to_count.sql_with_params(now),
-        _doubts_to_count.sql_with_params(),
-        union([_stuck_to_count.sql_with_params(now, part=part) for part in range(_PARTS_OF_STUCK)]),
+        _approvals_to_count.sql_with_params(now, assignee),
+        _doubts_to_count.sql_with_params(assignee),
+        union(stuck_parts),
     ]
 
 
@@ -126,20 +144,24 @@ _PARTS_OF_STUCK = 4
 
 
 @compiled
-def _approvals_to_count(now: datetime) -> QuerySet[Approval, int]:
-    return up_to_most(open_approvals(now))
+def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
+    return up_to_most(_approvals(now, _assigned_to(assignee)))
 
 
 @compiled
-def _doubts_to_count() -> QuerySet[ToolCall, int]:
-    return up_to_most(calls_in_doubt())
+def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
+    return up_to_most(_doubts(_assigned_to(assignee)))
 
 
 @compiled
-def _stuck_to_count(now: datetime, *, part: int) -> QuerySet[Session, UUID]:
-    parts = stuck_sessions(now)
+def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
+    parts = _stuck(now, _assigned_to(assignee))
     assert len(parts) == _PARTS_OF_STUCK
     return up_to_most(parts[part])
+
+
+def _assigned_to(assignee: int | None) -> Q | None:
+    return None if assignee is None else Q(assignee=assignee)
 
 
 def total(numbers: Iterable[Count]) -> Count:
@@ -167,15 +189,16 @@ def read_page(
     cursor = read_cursor(after)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
-    rows = _rows(now, where, tool)
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
-    sign = "" if oldest_first else "-"
-    for kind, (since, *others) in _COLUMNS.items():
+    is_whole = not where and not tool and cursor is None
+    rows = {} if is_whole else _rows(now, where, tool)
+    for kind in _COLUMNS:
         if kind in kinds:
-            beyond = _after(cursor, kind, since, oldest_first=oldest_first)
-            order = (f"{sign}{since}", f"{sign}pk")
-            found = first_of_all([part.filter(beyond) for part in rows[kind]], order, limit + 1)
-            columns = found.values_list(since, "pk", *others, named=False)
+            columns = (
+                _first_of_kind(kind, now, oldest_first=oldest_first, most=limit + 1)
+                if is_whole
+                else _columns(rows[kind], kind, cursor, oldest_first=oldest_first, most=limit + 1)
+            )
             entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
         if kind in kinds:
@@ -193,7 +216,41 @@ def read_page(
     return Entries(shown, causes, shown[-1].cursor if more else "")
 
 
-def read_cursor(text: str) -> tuple[datetime, int, Key] | None:
+def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
+    """The columns of the first lines of all."""
+    if kind == DOUBT:
+        return _first_doubts(oldest_first=oldest_first, most=most)
+    first = _first_approvals if kind == APPROVAL else _first_stuck
+    return first(now, oldest_first=oldest_first, most=most)
+
+
+@compiled
+def _first_approvals(now: datetime, *, oldest_first: bool, most: int) -> Columns:
+    return _columns([_approvals(now, None)], APPROVAL, None, oldest_first=oldest_first, most=most)
+
+
+@compiled
+def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
+    return _columns([_doubts(None)], DOUBT, None, oldest_first=oldest_first, most=most)
+
+
+@compiled
+def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
+    return _columns(_stuck(now, None), STUCK, None, oldest_first=oldest_first, most=most)
+
+
+def _columns(
+    parts: Sequence[QuerySet[Any]], kind: str, cursor: Cursor | None, *, oldest_first: bool, most: int
+) -> Columns:
+    """The columns of the first lines behind the cursor."""
+    since, *others = _COLUMNS[kind]
+    beyond = _after(cursor, kind, since, oldest_first=oldest_first)
+    sign = "" if oldest_first else "-"
+    found = first_of_all([part.filter(beyond) for part in parts], (f"{sign}{since}", f"{sign}pk"), most)
+    return found.values_list(since, "pk", *others, named=False)
+
+
+def read_cursor(text: str) -> Cursor | None:
     """What `Entry.cursor` names; None for anything else."""
     time_text, _, rest = text.partition("_")
     kind, _, pk = rest.partition("_")
@@ -216,20 +273,33 @@ _COLUMNS = {
 
 def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
-    approvals: QuerySet[Any] = open_approvals(now)
-    doubts: QuerySet[Any] = calls_in_doubt()
-    stuck_parts: list[QuerySet[Any]] = [part.filter(where or Q()) for part in stuck_sessions(now)]
+    return {
+        APPROVAL: [_approvals(now, where, tool)],
+        DOUBT: [_doubts(where, tool)],
+        STUCK: list(_stuck(now, where)),
+    }
+
+
+def _approvals(now: datetime, where: Q | None, tool: str = "") -> QuerySet[Approval]:
+    rows = open_approvals(now)
     if tool:
-        approvals, doubts = approvals.filter(call__tool=tool), doubts.filter(tool=tool)
-    if where:
-        # A join: where few sessions meet the condition, PostgreSQL begins with these.
-        sessions = Session.objects.filter(where).values("pk")
-        approvals = approvals.filter(session__in=sessions)
-        doubts = doubts.filter(branch__session__in=sessions)
-    return {APPROVAL: [approvals], DOUBT: [doubts], STUCK: stuck_parts}
+        rows = rows.filter(call__tool=tool)
+    # A join: where few sessions meet the condition, PostgreSQL begins with these.
+    return rows.filter(session__in=Session.objects.filter(where).values("pk")) if where else rows
 
 
-def _after(cursor: tuple[datetime, int, Key] | None, kind: str, since: str, *, oldest_first: bool) -> Q:
+def _doubts(where: Q | None, tool: str = "") -> QuerySet[ToolCall]:
+    rows = calls_in_doubt()
+    if tool:
+        rows = rows.filter(tool=tool)
+    return rows.filter(branch__session__in=Session.objects.filter(where).values("pk")) if where else rows
+
+
+def _stuck(now: datetime, where: Q | None) -> list[QuerySet[Session]]:
+    return [part.filter(where) if where else part for part in stuck_sessions(now)]
+
+
+def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) -> Q:
     if cursor is None:
         return Q()
     at, rank, pk = cursor

@@ -74,7 +74,7 @@ def decide_batch(request: Request) -> HttpResponse:
 
 def _number_of_mine(request: Request, context: PageContext, where: Q, kind: str, tool: str) -> Count:
     """How many of the lines that the filter and the kind leave are assigned to this person. One query."""
-    numbers = inbox.counts(context.now, where & Q(assignee=request.user), tool)
+    numbers = inbox.counts(context.now, where, tool, assignee=request.user.pk)
     return numbers[kind] if kind else inbox.total(numbers.values())
 
 

@@ -79,6 +79,11 @@ class Picture:
     nodes: list[Node]
     edges: list[Edge]
 
+    @property
+    def lines(self) -> tuple[tuple[str, bool], ...]:
+        """The path of each edge, and whether it was taken."""
+        return tuple((edge.path, edge.count > 0) for edge in self.edges)
+
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
