@@ -11,6 +11,7 @@ from django.utils.formats import date_format
 
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
+from sessions_app.desk.pages.workers import no_worker_for_due_sessions
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
 from sessions_app.templatetags.desk import since_when
@@ -411,6 +412,16 @@ def test_every_page_warns_when_sessions_are_due_and_no_worker_is_online(desk):
     assert "No worker is running." not in desk.get("/inbox/").content.decode()
     Worker.objects.update(stopped_at=timezone.now())
     assert "No worker is running." in desk.get("/inbox/").content.decode()
+
+
+def test_whether_sessions_are_due_and_workers_are_online_is_read_in_no_order(django_assert_num_queries):
+    """In an order of time, all that are due would be read and sorted, on every page."""
+    builders.queued()
+    with django_assert_num_queries(2) as captured:
+        assert no_worker_for_due_sessions(timezone.now() + timedelta(hours=1))
+    for query in captured.captured_queries:
+        assert "ORDER BY" not in query["sql"]
+        assert "LIMIT 1" in query["sql"]
 
 
 @pytest.mark.slow

@@ -32,12 +32,15 @@ def no_worker_for_due_sessions(now: datetime) -> bool:
 
 @compiled
 def _late(now: datetime) -> QuerySet[Session, UUID]:
-    return Session.objects.due(now - LATE).values_list("pk", flat=True)[:1]
+    # Any of them: in an order of time, all would be read and sorted.
+    return Session.objects.due(now - LATE).order_by().values_list("pk", flat=True)[:1]
 
 
 @compiled
 def _online(since: datetime) -> QuerySet[Worker, int]:
-    return Worker.objects.filter(stopped_at=None, beat_at__gte=since).values_list("pk", flat=True)[:1]
+    return (
+        Worker.objects.filter(stopped_at=None, beat_at__gte=since).order_by().values_list("pk", flat=True)[:1]
+    )
 
 
 @dataclass(frozen=True, slots=True)
