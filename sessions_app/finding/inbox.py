@@ -69,15 +69,20 @@ class Entries:
 def open_approvals(now: datetime) -> QuerySet[Approval]:
     """Requests that a person can still decide: on the present branch of a session that waits or is paused."""
     branch = ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")
-    rows = Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
-    return rows.filter(_is_shown_by_a_stopped_session(Subquery(branch[:1])))
+    return _undecided(now).filter(_is_shown_by_a_stopped_session(Subquery(branch[:1])))
+
+
+def _undecided(now: datetime) -> QuerySet[Approval]:
+    return Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
 
 
 def calls_in_doubt() -> QuerySet[ToolCall]:
     """The calls in doubt that a person can decide."""
-    return ToolCall.objects.filter(
-        _is_shown_by_a_stopped_session(OuterRef("branch")), status=CallStatus.DOUBT
-    )
+    return _in_doubt().filter(_is_shown_by_a_stopped_session(OuterRef("branch")))
+
+
+def _in_doubt() -> QuerySet[ToolCall]:
+    return ToolCall.objects.filter(status=CallStatus.DOUBT)
 
 
 def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef) -> Subquery:
@@ -281,18 +286,21 @@ def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[Quer
 
 
 def _approvals(now: datetime, where: Q | None, tool: str = "") -> QuerySet[Approval]:
-    rows = open_approvals(now)
-    if tool:
-        rows = rows.filter(call__tool=tool)
-    # A join: where few sessions meet the condition, PostgreSQL begins with these.
-    return rows.filter(session__in=Session.objects.filter(where).values("pk")) if where else rows
+    rows = _undecided(now).filter(call__branch__in=_shown(where)) if where else open_approvals(now)
+    return rows.filter(call__tool=tool) if tool else rows
 
 
 def _doubts(where: Q | None, tool: str = "") -> QuerySet[ToolCall]:
-    rows = calls_in_doubt()
-    if tool:
-        rows = rows.filter(tool=tool)
-    return rows.filter(branch__session__in=Session.objects.filter(where).values("pk")) if where else rows
+    rows = _in_doubt().filter(branch__in=_shown(where)) if where else calls_in_doubt()
+    return rows.filter(tool=tool) if tool else rows
+
+
+def _shown(where: Q) -> QuerySet[Session, Any]:
+    """The branches that sessions show which wait or are paused, and meet the condition.
+
+    A join, unlike `_is_shown_by_a_stopped_session`: where few sessions meet it, PostgreSQL begins with these.
+    """
+    return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
 
 
 def _stuck(now: datetime, where: Q | None) -> list[QuerySet[Session]]:
