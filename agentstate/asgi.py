@@ -6,29 +6,35 @@ go, as by a WSGI server, by a thread that keeps its connection to the database.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from inspect import iscoroutinefunction
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from typing import IO, Any
 
 import django
+from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.signals import request_started
+from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
+logger = logging.getLogger("django.request")
+
+# So many requests can wait for a lock of the database before others wait for them.
+THREADS = 32
+
 
 class Handler(ASGIHandler):
-    """Django's handler, which answers requests for views that are no coroutines in its threads.
+    """Django's handler, which answers requests for views that are no coroutines in its threads."""
 
-    :param threads: How many; None for four more than there are processors, as many as Python's pools have.
-    """
-
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, *, threads: int = THREADS) -> None:
         super().__init__()
         self._synchronous = BaseHandler()
         self._synchronous.load_middleware()
@@ -42,34 +48,58 @@ class Handler(ASGIHandler):
             body = await self.read_body(receive)  # here, so that no thread waits for a slow client
         except RequestAborted:
             return
-        loop = asyncio.get_running_loop()
-        response = await loop.run_in_executor(self._threads, self._answer, scope, body)
+        # What is set around the application counts in the thread, and nothing that is set there outlasts the request.
+        job = self._threads.submit(copy_context().run, self._answer, scope, body)
+        response = await self._unless_gone(job, receive)
+        if response is None:
+            if job.cancel():
+                body.close()
+            else:
+                job.add_done_callback(_close)
+            return
         try:
             await self.send_response(response, send)
         finally:
             if response.streaming:
-                await loop.run_in_executor(self._threads, response.close)
+                await asyncio.get_running_loop().run_in_executor(self._threads, response.close)
+
+    async def _unless_gone(self, job: "Future[Any]", receive: Any) -> Any:
+        """The answer; None if the client goes away before there is one."""
+        answering = asyncio.wrap_future(job)
+        listening = asyncio.create_task(self.listen_for_disconnect(receive))
+        await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            with suppress(RequestAborted):
+                listening.result()
+            return None
+        listening.cancel()
+        with suppress(RequestAborted, asyncio.CancelledError):
+            await listening
+        return answering.result()
 
     def _answer(self, scope: Any, body: IO[bytes]) -> Any:
-        """The answer, closed unless it is a file, which is sent in parts."""
+        """The answer, which is closed unless its parts are still to be read."""
         set_script_prefix(get_script_prefix(scope))
         request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
-        response: Any = refusal
-        if request is not None:
-            response = self._synchronous.get_response(request)
-        else:
-            body.close()
-        if response.streaming:
+        response: Any = refusal if request is None else self._synchronous.get_response(request)
+        response._handler_class = type(self)
+        response._resource_closers.append(body.close)
+        if not response.streaming:
+            try:
+                response.close()
+            except Exception:  # what was done is done, and answered
+                logger.exception("A request was answered, and could not be closed: %s", scope["path"])
+        elif not response.is_async:
+            if isinstance(response, FileResponse):
+                response.block_size = self.chunk_size
             response.streaming_content = self._read(iter(response.streaming_content))
-        else:
-            response.close()
         return response
 
     async def _read(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:
         """The parts of a file, none of which is read on the event loop."""
         loop = asyncio.get_running_loop()
-        while part := await loop.run_in_executor(self._threads, next, parts, b""):
+        while (part := await loop.run_in_executor(self._threads, next, parts, None)) is not None:
             yield part
 
 
@@ -78,6 +108,12 @@ def _is_for_coroutine(scope: Any) -> bool:
         return iscoroutinefunction(resolve(scope["path"].removeprefix(get_script_prefix(scope))).func)
     except Resolver404:
         return False
+
+
+def _close(job: "Future[Any]") -> None:
+    """Close an answer that nobody waits for any more."""
+    if job.exception() is None and job.result().streaming:
+        job.result().close()
 
 
 django.setup(set_prefix=False)

@@ -2,21 +2,26 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.core.signals import request_finished, request_started
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpResponse, StreamingHttpResponse
 from django.test import Client
 
-from agentstate.asgi import Handler
+from agentstate.asgi import Handler, _is_for_coroutine
 from tests import builders
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
-def get(application: Handler, path: str, **scope: Any) -> ApplicationCommunicator:
+def get(application: Any, path: str, **scope: Any) -> ApplicationCommunicator:
     headers = [(b"host", b"testserver"), *scope.pop("headers", [])]
     request = {"type": "http", "http_version": "1.1", "method": "GET", "path": path, "query_string": b""}
     return ApplicationCommunicator(application, request | {"headers": headers} | scope)
@@ -97,6 +102,196 @@ def test_who_sends_a_body_slowly_keeps_nobody_waiting():
             await request.wait(30)
 
     asyncio.run(scenario())
+
+
+def answering(application: Handler, monkeypatch: Any, answer: Callable[[Any], Any]) -> None:
+    """Let this be what the middleware and the views answer."""
+    monkeypatch.setattr(application._synchronous, "get_response", answer)
+
+
+def test_a_thread_keeps_its_connection_to_the_database_for_the_next_request(monkeypatch):
+    monkeypatch.setitem(connections["default"].settings_dict, "CONN_MAX_AGE", 60)
+    opened = []
+    connect = BaseDatabaseWrapper.connect
+
+    def noted(wrapper: BaseDatabaseWrapper) -> None:
+        opened.append(wrapper)
+        connect(wrapper)
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "connect", noted)
+    client = Client()
+    client.force_login(builders.user())
+    opened.clear()
+    application = Handler(threads=1)
+
+    async def scenario() -> None:
+        for _ in range(3):
+            assert (await answer(get(application, "/workers/", headers=[cookie_of(client)])))[0] == 200
+
+    asyncio.run(scenario())
+    application._threads.submit(connections.close_all).result()
+    assert len(opened) == 1
+
+
+def test_requests_are_answered_at_the_same_time(monkeypatch):
+    application = Handler()
+    both = threading.Barrier(2)
+
+    def meet(request: Any) -> HttpResponse:
+        both.wait(30)
+        return HttpResponse(b"met")
+
+    answering(application, monkeypatch, meet)
+
+    async def scenario() -> None:
+        requests = [answer(get(application, "/")) for _ in range(2)]
+        assert await asyncio.gather(*requests) == [(200, b"met")] * 2
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_away_while_others_are_answered_is_not_answered_at_all(monkeypatch):
+    application = Handler(threads=1)
+    began, may_end = threading.Event(), threading.Event()
+    asked = []
+
+    def slowly(request: Any) -> HttpResponse:
+        asked.append(request.path)
+        began.set()
+        may_end.wait(30)
+        return HttpResponse()
+
+    answering(application, monkeypatch, slowly)
+
+    async def scenario() -> None:
+        first = asyncio.create_task(answer(get(application, "/first/")))
+        await asyncio.to_thread(began.wait, 30)
+        gone = get(application, "/gone/")
+        await gone.send_input({"type": "http.request"})
+        await gone.send_input({"type": "http.disconnect"})
+        await gone.wait(30)
+        may_end.set()
+        assert (await first)[0] == 200
+        assert (await answer(get(application, "/next/")))[0] == 200
+
+    asyncio.run(scenario())
+    assert asked == ["/first/", "/next/"]
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_closed(monkeypatch):
+    application = Handler(threads=1)
+    began, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def slowly(request: Any) -> StreamingHttpResponse:
+        began.set()
+        may_end.wait(30)
+        response = StreamingHttpResponse(iter([b"never sent"]))
+        response._resource_closers.append(closed.set)  # type: ignore[attr-defined]
+        return response
+
+    answering(application, monkeypatch, slowly)
+
+    async def scenario() -> None:
+        gone = get(application, "/")
+        await gone.send_input({"type": "http.request"})
+        await asyncio.to_thread(began.wait, 30)
+        await gone.send_input({"type": "http.disconnect"})
+        await gone.wait(30)
+        may_end.set()
+        assert await asyncio.to_thread(closed.wait, 30)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_set_around_the_application_counts_and_nothing_outlasts_a_request(monkeypatch):
+    around: ContextVar[str] = ContextVar("around", default="")
+    within: ContextVar[str] = ContextVar("within", default="")
+    application = Handler(threads=1)
+
+    def tell(request: Any) -> HttpResponse:
+        text = f"{around.get()} {within.get()}".strip()
+        within.set("of another request")
+        return HttpResponse(text)
+
+    answering(application, monkeypatch, tell)
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        around.set("R1")
+        await application(scope, receive, send)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            assert await answer(get(outer, "/")) == (200, b"R1")
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_is_read_part_by_part_and_not_on_the_event_loop(monkeypatch):
+    application = Handler()
+    read: list[str] = []
+
+    def parts() -> Iterator[bytes]:
+        for part in (b"a,b\n", b"", b"c,d\n"):
+            read.append(threading.current_thread().name)
+            yield part
+
+    answering(application, monkeypatch, lambda request: StreamingHttpResponse(parts()))
+
+    async def scenario() -> None:
+        request = get(application, "/")
+        await request.send_input({"type": "http.request"})
+        await request.receive_output(30)
+        assert (await request.receive_output(30))["body"] == b"a,b\n"
+        text = b""
+        while (part := await request.receive_output(30)).get("more_body"):
+            text += part["body"]
+        assert text == b"c,d\n"
+        await request.wait(30)
+
+    asyncio.run(scenario())
+    assert len(read) == 3
+    assert all(name.startswith("agentstate-web") for name in read)
+
+
+def test_a_stream_for_the_event_loop_is_read_there(monkeypatch):
+    application = Handler()
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield threading.current_thread().name.encode()
+
+    answering(application, monkeypatch, lambda request: StreamingHttpResponse(parts()))
+
+    async def scenario() -> None:
+        assert await answer(get(application, "/")) == (200, threading.current_thread().name.encode())
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_counts_where_its_request_cannot_be_closed(monkeypatch, caplog):
+    application = Handler()
+
+    def fail(**_: Any) -> None:
+        raise ConnectionError("The database went away.")
+
+    answering(application, monkeypatch, lambda request: HttpResponse(b"paid"))
+
+    async def scenario() -> None:
+        assert await answer(get(application, "/pay/")) == (200, b"paid")
+
+    request_finished.connect(fail)
+    try:
+        asyncio.run(scenario())
+    finally:
+        request_finished.disconnect(fail)
+    assert "could not be closed: /pay/" in caplog.text
+
+
+def test_only_streams_of_news_are_for_the_event_loop_also_under_a_prefix():
+    news = f"/sessions/{uuid4()}/news/"
+    assert _is_for_coroutine({"path": news})
+    assert _is_for_coroutine({"path": f"/desk{news}", "root_path": "/desk"})
+    assert not _is_for_coroutine({"path": f"/desk{news}"})
+    assert not _is_for_coroutine({"path": "/inbox/"})
 
 
 def test_who_goes_away_before_the_body_is_sent_gets_no_answer(threads):

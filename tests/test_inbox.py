@@ -214,6 +214,18 @@ def test_an_address_that_names_no_page_is_refused(desk, after):
     assert desk.get("/inbox/", {"after": after}).status_code == 400
 
 
+def test_mine_are_those_of_the_lines_that_the_filter_leaves(desk):
+    mine, other = (builders.waiting_for_approval(customer="Anna Lindqvist") for _ in range(2))
+    builders.in_doubt(customer="Anna Lindqvist")
+    builders.waiting_for_approval(customer="Bo Ek")
+    Session.objects.filter(pk=mine.pk).update(assignee=User.objects.get())
+    Session.objects.filter(pk=other.pk).update(assignee=builders.user("operator", "other"))
+    assert "All 3 Approvals 2 In doubt 1 Failed 0 Stuck 0 Mine 1" in text_of(
+        desk, "/inbox/?customer=lindqvist"
+    )
+    assert "All 4 Approvals 3 In doubt 1 Failed 0 Stuck 0 Mine 1" in text_of(desk)
+
+
 @pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-# Each takes less than a kilobyte.
+# Each takes about a kilobyte.
 MOST_PARTS = 4096
 
 
