@@ -79,6 +79,21 @@ def test_pause_many_and_watch(browser, live_server, javascript):
 
 
 @both
+def test_take_one_of_many(browser, live_server, javascript):
+    roofs()
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    page = log_in(context)
+    page.goto("/?queue=all&order=oldest")
+    page.get_by_role("button", name="Take Roof 1", exact=True).click()
+    expect(page.get_by_role("row").filter(has_text="Roof 1")).to_contain_text("operator")
+    assert "/?queue=all&order=oldest" in page.url
+    expect(page.get_by_role("button", name="Take Roof 0")).to_be_visible()
+    assert Session.objects.get(title="Roof 1").assignee == User.objects.get(username="operator")
+    assert Session.objects.filter(assignee=None).count() == 2
+    context.close()
+
+
+@both
 def test_keep_a_view(browser, live_server, javascript):
     roofs(1)
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)

@@ -493,6 +493,8 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     session = builders.done(title="Free")
     text = desk.get("/?queue=all").content.decode()
     assert 'aria-label="Take Free"' in text
+    assert f'form="take"\n        formaction="/sessions/{session.pk}/assign/' in text
+    assert '<form id="take" method="post">' in text
     text = desk.get("/?queue=done&q=Free").content.decode()
     assert '<input type="hidden" name="back" value="desk?queue=done&amp;q=Free">' in text
     sent = {"version": session.version, "assignee": "anna", "back": "desk?queue=done&q=Free"}
@@ -502,6 +504,15 @@ def test_a_session_that_nobody_has_is_taken_from_the_list(desk):
     assert session.assignee is not None
     assert session.assignee.username == "anna"
     assert 'aria-label="Take Free"' not in desk.get("/?queue=all").content.decode()
+
+
+def test_who_may_not_assign_is_offered_nothing_to_take(client):
+    builders.done(title="Free")
+    client.force_login(builders.user("viewer"))
+    text = client.get("/?queue=all").content.decode()
+    assert "Free" in text
+    assert 'id="take"' not in text
+    assert "Take Free" not in text
 
 
 @pytest.mark.slow
