@@ -74,17 +74,27 @@ def sharing_one_wait() -> Iterator[None]:
 
 
 @contextmanager
+def writes_of_a_request() -> Iterator[None]:
+    """Let what is written in this block without `transaction_that_waits` wait as long as a person's request may.
+
+    On SQLite, where it waits for every other writer. On PostgreSQL only the rows of sessions are locked for long.
+    """
+    if connection.vendor == "sqlite":
+        with _sqlite_wait(round(wait_seconds() * 1000)):
+            yield
+    else:
+        yield
+
+
+@contextmanager
 def _sqlite_wait(milliseconds: int) -> Iterator[None]:
     """SQLite takes its one lock when the transaction begins, so the wait is set before."""
-    usual = round(connection.settings_dict["OPTIONS"].get("timeout", 5.0) * 1000)
-    _set_busy_timeout(milliseconds)
+    connection.ensure_connection()
+    waited = connection.connection
+    [before] = waited.execute("PRAGMA busy_timeout").fetchone()
+    waited.execute(f"PRAGMA busy_timeout = {milliseconds}")
     try:
         yield
     finally:
-        if connection.connection is not None:  # A new connection has the usual one.
-            _set_busy_timeout(usual)
-
-
-def _set_busy_timeout(milliseconds: int) -> None:
-    connection.ensure_connection()
-    connection.connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+        if connection.connection is waited:  # A new connection has the usual one.
+            waited.execute(f"PRAGMA busy_timeout = {before}")

@@ -206,16 +206,14 @@ def test_the_command_line_says_it_in_one_line() -> None:
 
 
 @on_sqlite
-def test_what_is_no_action_is_refused_too_where_the_whole_database_is_locked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_no_action_is_refused_as_soon_where_the_whole_database_is_locked() -> None:
     user = builders.user("operator")
-    connection.close()
-    with monkeypatch.context() as patch:
-        patch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
-        with locked_elsewhere():
-            answer = Client().post("/login/", {"username": user.username, "password": "correct horse"})
-        connection.close()
+    with locked_elsewhere():
+        began = time.monotonic()
+        answer = Client().post("/login/", {"username": user.username, "password": "correct horse"})
+    assert time.monotonic() - began < 15  # a connection waits for 20 seconds
+    with connection.cursor() as cursor:
+        assert cursor.execute("PRAGMA busy_timeout").fetchone() == (20_000,)
     assert (answer.status_code, answer["Retry-After"]) == (503, "7")
     assert "The database is locked by another process" in answer.content.decode()
 

@@ -1,10 +1,12 @@
 """What the web server answers where another process has locked the database for too long: 503, and when to try again.
 
-Actions answer by themselves, with what was typed (`Locked`). This middleware answers for all other writes, such as a
-sign-in, and adds the header ``Retry-After`` to both.
+No write of a request waits longer than a person's action does. Actions answer by themselves, with what was typed
+(`Locked`). This middleware answers for all other writes, such as a sign-in. It adds the header ``Retry-After`` to
+both.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from django.http import HttpRequest, HttpResponse
 
@@ -18,7 +20,8 @@ class LockedDatabaseMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self._get_response(request)
+        with locks.writes_of_a_request() if request.method == "POST" else nullcontext():
+            response = self._get_response(request)
         if response.status_code == Locked.status:
             response.headers.setdefault("Retry-After", str(locks.retry_seconds()))
         return response
