@@ -67,15 +67,13 @@ class Handler(ASGIHandler):
         """The answer; None if the client goes away before there is one."""
         answering = asyncio.wrap_future(job)
         listening = asyncio.create_task(self.listen_for_disconnect(receive))
-        await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            with suppress(RequestAborted):
-                listening.result()
-            return None
-        listening.cancel()
-        with suppress(RequestAborted, asyncio.CancelledError):
-            await listening
-        return answering.result()
+        try:
+            await asyncio.wait([answering, listening], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            listening.cancel()
+            with suppress(RequestAborted, asyncio.CancelledError):
+                await listening
+        return answering.result() if answering.done() else None
 
     def _answer(self, scope: Any, body: IO[bytes]) -> Any:
         """The answer, which is closed unless its parts are still to be read."""
