@@ -1,12 +1,16 @@
-"""The desk under a real ASGI server, in a thread of the tests."""
+"""The desk under ASGI: in a real server, in a thread of the tests, and asked directly."""
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.cookies import SimpleCookie
+from typing import Any
 
 import uvicorn
+from asgiref.testing import ApplicationCommunicator
 from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
+from django.test import Client
 
 from agentstate.asgi import Handler
 from tools.services import free_port, wait_for
@@ -47,3 +51,22 @@ def asgi_server() -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+def cookie_of(client: Client) -> tuple[bytes, bytes]:
+    """The header by which a request is one of the client's."""
+    cookie = SimpleCookie({name: morsel.value for name, morsel in client.cookies.items()})
+    return b"cookie", cookie.output(header="", sep=";").strip().encode()
+
+
+async def whole_answer(request: ApplicationCommunicator, body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+    """What an answer begins with, and all of its text, once the application has the body."""
+    await request.send_input({"type": "http.request", "body": body})
+    start = await request.receive_output(30)
+    text = b""
+    while True:
+        part = await request.receive_output(30)
+        text += part.get("body", b"")
+        if not part.get("more_body"):
+            await request.wait(30)
+            return start, text

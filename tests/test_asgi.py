@@ -17,6 +17,7 @@ from django.test import Client
 
 from agentstate.asgi import Handler, _is_for_coroutine
 from tests import builders
+from tests.asgi import cookie_of, whole_answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -28,20 +29,8 @@ def get(application: Any, path: str, **scope: Any) -> ApplicationCommunicator:
 
 
 async def answer(request: ApplicationCommunicator, body: bytes = b"") -> tuple[int, bytes]:
-    """Status and text of what the application answers once it has the body."""
-    await request.send_input({"type": "http.request", "body": body})
-    start = await request.receive_output(30)
-    text = b""
-    while True:
-        part = await request.receive_output(30)
-        text += part.get("body", b"")
-        if not part.get("more_body"):
-            await request.wait(30)
-            return start["status"], text
-
-
-def cookie_of(client: Client) -> tuple[bytes, bytes]:
-    return b"cookie", "; ".join(f"{key}={morsel.value}" for key, morsel in client.cookies.items()).encode()
+    start, text = await whole_answer(request, body)
+    return start["status"], text
 
 
 @pytest.fixture

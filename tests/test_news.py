@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -27,6 +26,7 @@ from sessions_app.watching import news, streams
 from sessions_app.watching.news import NewsThread
 from sessions_app.watching.streams import BEAT, MOST_OF_LOGIN, NEWS, OPEN, Do, Pace, Streams
 from tests import builders
+from tests.asgi import cookie_of, whole_answer
 from tests.driving import Desk
 from tests.slow_models import SlowModel, talking
 from tools import services
@@ -317,17 +317,13 @@ class Browser:
 
     def get(self, address: str, method: str = "GET") -> ApplicationCommunicator:
         parts = urlsplit(address)
-        cookie = SimpleCookie({name: morsel.value for name, morsel in self.client.cookies.items()})
         scope = {
             "type": "http",
             "http_version": "1.1",
             "method": method,
             "path": parts.path,
             "query_string": parts.query.encode(),
-            "headers": [
-                (b"host", b"testserver"),
-                (b"cookie", cookie.output(header="", sep=";").strip().encode()),
-            ],
+            "headers": [(b"host", b"testserver"), cookie_of(self.client)],
             "client": ["127.0.0.1", 1],
             "server": ["testserver", 80],
         }
@@ -335,16 +331,8 @@ class Browser:
 
     async def whole(self, address: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
         """Status, headers and text of an answer that ends."""
-        request = self.get(address, method)
-        await request.send_input({"type": "http.request"})
-        start = await request.receive_output(30)
-        text = b""
-        while True:
-            part = await request.receive_output(30)
-            text += part.get("body", b"")
-            if not part.get("more_body"):
-                await request.wait()
-                return start["status"], _headers(start), text.decode()
+        start, text = await whole_answer(self.get(address, method))
+        return start["status"], _headers(start), text.decode()
 
     async def listener(self, session: Session) -> str:
         """The address at which the session's page listens."""

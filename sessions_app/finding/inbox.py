@@ -109,27 +109,21 @@ def counts(
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param assignee: Only sessions that are assigned to this user.
     """
-    if assignee is not None and (where or tool):
-        where, assignee = (where or Q()) & Q(assignee=assignee), None
     if tool:
-        rows = _rows(now, where, tool)
+        rows = _rows(now, _assigned(where, assignee), tool)
         selects = [to_count(*rows[kind]) for kind in OF_TOOLS]
         return dict(zip(OF_TOOLS, count_each(selects), strict=True))
     return dict(zip(KINDS, count_each(counted_lines(now, where, assignee)), strict=True))
 
 
 def counted_lines(now: datetime, where: Q | None = None, assignee: int | None = None) -> list[Sql]:
-    """For each of the `KINDS` the lines to be counted with `counting.count_each`.
-
-    :param assignee: Instead of a condition: only sessions that are assigned to this user.
-    """
-    if where:
-        selects = [to_count(*parts) for parts in _rows(now, where).values()]
-    else:
-        selects = _all_lines(now, assignee)
-        where = _assigned_to(assignee)
+    """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
+    condition = _assigned(where, assignee)
+    selects = (
+        [to_count(*parts) for parts in _rows(now, condition).values()] if where else _all_lines(now, assignee)
+    )
     for kind in BY_CAUSE:
-        selects.insert(KINDS.index(kind), causes_sql("1", where, MOST + 1, changed=kind == CHANGED))
+        selects.insert(KINDS.index(kind), causes_sql("1", condition, MOST + 1, changed=kind == CHANGED))
     return selects
 
 
@@ -150,23 +144,24 @@ _PARTS_OF_STUCK = 4
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(_approvals(now, _assigned_to(assignee)))
+    return up_to_most(_approvals(now, _assigned(None, assignee)))
 
 
 @compiled
 def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(_doubts(_assigned_to(assignee)))
+    return up_to_most(_doubts(_assigned(None, assignee)))
 
 
 @compiled
 def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
-    parts = _stuck(now, _assigned_to(assignee))
+    parts = _stuck(now, _assigned(None, assignee))
     assert len(parts) == _PARTS_OF_STUCK
     return up_to_most(parts[part])
 
 
-def _assigned_to(assignee: int | None) -> Q | None:
-    return None if assignee is None else Q(assignee=assignee)
+def _assigned(where: Q | None, assignee: int | None) -> Q | None:
+    """The condition, and that the session is assigned to this user, if there is one."""
+    return where if assignee is None else (where or Q()) & Q(assignee=assignee)
 
 
 def total(numbers: Iterable[Count]) -> Count:
@@ -281,7 +276,7 @@ def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[Quer
     return {
         APPROVAL: [_approvals(now, where, tool)],
         DOUBT: [_doubts(where, tool)],
-        STUCK: list(_stuck(now, where)),
+        STUCK: _stuck(now, where),
     }
 
 
