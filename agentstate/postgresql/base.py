@@ -7,21 +7,25 @@ process. Here a connection that was used a moment ago counts as alive, and a pro
 ``OPTIONS["connections"]`` is the limit; 0 or nothing is Django's way to connect. A thread that finds no connection
 free waits for one, and gets an OperationalError after WAIT_SECONDS, also where the server is not to be reached.
 
-`prepared_cursor` is for the few statements that are executed again and again: the server parses and plans each of them
-once for a connection. All others are sent with their values in the text, as Django does.
+`prepared_cursor` is for the statements that are executed again and again: the server parses and plans each of them once
+for a connection. All others are sent with their values in the text, as Django does. `compiler` and the compiled queries
+of `sessions_app.models` use it.
 """
 
 import atexit
 import os
 import threading
 import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
-from django.db.backends.postgresql import base
+from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper
+from psycopg.adapt import Dumper
 from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool
 
@@ -51,7 +55,8 @@ class PooledConnection(psycopg.Connection[Any]):
 
 
 class PreparedCursor(psycopg.RawCursor[Any]):
-    """Takes statements with ``%s`` as Django does, which hold no other percent sign, and sends their values separately.
+    """Sends the values of a statement separately. Takes texts with ``%s`` as Django does, which hold no other percent
+    sign, and the bytes that `DatabaseWrapper.numbered` returns.
 
     It is a raw cursor because psycopg's other cursors parse a long statement again each time it is executed.
     """
@@ -62,7 +67,7 @@ class PreparedCursor(psycopg.RawCursor[Any]):
         self.adapters.register_dumper(int, Int8Dumper)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        return super().execute(_numbered(query), params, **options)
+        return super().execute(query if isinstance(query, bytes) else _numbered(query), params, **options)
 
 
 @lru_cache(maxsize=1024)
@@ -72,8 +77,42 @@ def _numbered(statement: str) -> bytes:
     return (first + "".join(f"${number}{part}" for number, part in enumerate(rest, start=1))).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Stands in a statement for a value that is sent with it."""
+
+    number: int
+
+
+class _PlaceDumper(Dumper):
+    def dump(self, obj: _Place) -> bytes:
+        return b"$%d" % obj.number
+
+    quote = dump
+
+
+class Prepared:
+    """A connection of which every cursor is a `prepared_cursor`."""
+
+    def __init__(self, connection: "DatabaseWrapper") -> None:
+        self._connection = connection
+        self.cursor, self.features, self.ops = connection.prepared_cursor, connection.features, connection.ops
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def prepared(self) -> "Prepared":
+        return self
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    compiler_module = "agentstate.postgresql.compiler"
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """One thread's connection, or none."""
+
+    ops_class = DatabaseOperations
 
     @property
     def pool(self) -> "ConnectionPool[PooledConnection] | None":
@@ -107,6 +146,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.wrap_database_errors:
             cursor: CursorWrapper = self._prepare_cursor(PreparedCursor(self.connection))  # type: ignore[attr-defined]
         return cursor
+
+    def prepared(self) -> Prepared:
+        """This connection, for a compiler whose statements are to be prepared."""
+        return Prepared(self)
+
+    def numbered(self, statement: str, values: Sequence[Any], places: Collection[int]) -> bytes:
+        """The statement for a `prepared_cursor`, as the server takes it.
+
+        :param places: The indexes of the values that are sent with each execution, in this order. All others are part
+            of the statement: the server has to know them to see which index with a condition it may use.
+        """
+        self.ensure_connection()
+        numbers = {index: _Place(number) for number, index in enumerate(places, start=1)}
+        with psycopg.ClientCursor(self.connection) as cursor:
+            cursor.adapters.register_dumper(_Place, _PlaceDumper)
+            text = cursor.mogrify(statement, [numbers.get(index, value) for index, value in enumerate(values)])
+        return text.encode()
 
     def _close(self) -> None:
         if isinstance(self.connection, PooledConnection):

@@ -132,6 +132,7 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
         raise NotFound(f"There is no session {session_id}.")
     if expected_version is not None and session.version != expected_version:
         raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
+    session.keep_stored()
     return session
 
 
@@ -192,7 +193,7 @@ def commit(
         _mark_done(actor.bulk, session)
     session.outdate_pages(timezone.now())
     _record(session, kind, actor, reason, data)
-    session.save()
+    session.save_changes()
     return session
 
 

@@ -183,7 +183,7 @@ def fork(
         line=source.line,
         created_at=now,
     )
-    fork.save(force_insert=True)
+    # Its row is inserted by `commit`: what refers to it is checked at the end of the transaction.
     fork.branch = Branch.objects.create(
         session=fork,
         number=1,
@@ -194,8 +194,7 @@ def fork(
         created_by=actor.user,
         reason=reason,
     )
-    tags = source.tags.values_list("name", flat=True)
-    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in tags)
+    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in _tags(source.pk))
     if replace is not None:
         _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
     elif message:
@@ -283,6 +282,11 @@ def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
 @compiled
 def _checkpoints(checkpoint_id: int) -> QuerySet[Checkpoint]:
     return Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id)
+
+
+@compiled
+def _tags(session_id: UUID) -> QuerySet[SessionTag, str]:
+    return SessionTag.objects.filter(session=session_id).values_list("name", flat=True)
 
 
 def leave(session: Session) -> Branch:

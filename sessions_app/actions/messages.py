@@ -113,7 +113,6 @@ def start(
     )
     enter_planning(session, now)
     queue(session, now)
-    session.save(force_insert=True)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
     SessionTag.objects.bulk_create(SessionTag(session=session, name=name) for name in names)
     rows = [

@@ -56,12 +56,17 @@ def count_each(selects: Sequence[Sql]) -> list[Count]:
 
     One query for all of them.
     """
+    return [Count.of(number) for number in numbers_of(selects)]
+
+
+def numbers_of(selects: Sequence[Sql]) -> list[int]:
+    """How many rows each SELECT gives. One query for all of them."""
     if not selects:
         return []
     parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608 - selects of our own
     with connection.cursor() as cursor:
         cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
-        return [Count.of(number) for number in cursor.fetchone()]
+        return list(cursor.fetchone())
 
 
 class CountUpTo(Subquery):

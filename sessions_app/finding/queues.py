@@ -15,8 +15,9 @@ from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
-from sessions_app.finding.counting import Count, count_each, to_count, up_to_most
-from sessions_app.finding.parts import Sql, first_of_all, union
+from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
+from sessions_app.finding.keys import are
+from sessions_app.finding.parts import Sql, as_sql, first_of_all, union
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
 
@@ -25,6 +26,10 @@ PAGE = 50
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 # Beyond so many neighbours on either side, the exact number is of no use.
 COUNTED = 500
+# Of a filter that more sessions match than `FEW`, this many sessions of each queue are looked at: to count the few of a
+# large queue that match, all of it would be read.
+LOOKED_AT = 500
+FEW = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def _conditions(key: str, now: datetime | None) -> list[Q]:
         case "attention":
             return [Q(status=Status.WAITING), Q(has_failed=True), *_not_moving(now)]
         case "running":
-            return [Q(status__in=(Status.RUNNING, Status.QUEUED))]
+            return [Q(status=Status.RUNNING), Q(status=Status.QUEUED)]
         case "waiting":
             return [Q(status=Status.WAITING)]
         case "failed":
@@ -77,7 +82,7 @@ def _conditions(key: str, now: datetime | None) -> list[Q]:
         case "paused":
             return [Q(status=Status.PAUSED)]
         case "done":
-            return [Q(status=Status.CANCELLED) | Q(status=Status.IDLE, phase=Phase.DONE)]
+            return [Q(status=Status.CANCELLED), Q(status=Status.IDLE, phase=Phase.DONE)]
         case _:
             return [Q()]
 
@@ -96,30 +101,52 @@ class QueueCount:
 def counts(
     now: datetime, where: Q | None = None, *, few: bool = False, cut: bool = False
 ) -> list[QueueCount]:
-    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query.
+    """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
 
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
     :param cut: It does not match all that it should: there may be more in each queue.
     """
-    if few:
-        in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
-        numbers = select("all", now, where).aggregate(**in_queue)
-        counted = [Count.of(numbers[queue.key]) for queue in QUEUES]
+    if not where:
+        counted = count_each([_to_count(queue.key, now) for queue in QUEUES])
+    elif few:
+        counted = _count_few(now, where)
     else:
-        counted = count_each([_to_count(queue.key, now, where) for queue in QUEUES])
+        keys = list(select("all", now, where).order_by().values_list("pk", flat=True)[: FEW + 1])
+        counted = _count_few(now, are(keys)) if len(keys) <= FEW else _count_many(now, where)
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
     ]
 
 
-def _to_count(key: str, now: datetime, where: Q | None) -> Sql:
-    if where:
-        return to_count(*parts(key, now, where))
+def _to_count(key: str, now: datetime) -> Sql:
     at = now if key in _BY_TIME else None
     return union(
         [_part_to_count.sql_with_params(at, key=key, part=part) for part in range(len(_conditions(key, now)))]
     )
+
+
+def _count_few(now: datetime, where: Q) -> list[Count]:
+    in_queue = {queue.key: models.Count("pk", filter=queue_filter(queue.key, now)) for queue in QUEUES}
+    numbers = select("all", now, where).aggregate(**in_queue)
+    return [Count.of(numbers[queue.key]) for queue in QUEUES]
+
+
+def _count_many(now: datetime, where: Q) -> list[Count]:
+    """The counts of a filter that more than `FEW` sessions match."""
+    counted = [queue for queue in QUEUES if queue.key != "all"]
+    looked_at = [[rows.order_by(*_order(False)) for rows in parts(queue.key, now, None)] for queue in counted]
+    matching = [
+        to_count(*(Session.objects.filter(where, pk__in=rows.values("pk")[:LOOKED_AT]) for rows in each))
+        for each in looked_at
+    ]
+    beyond = [union([as_sql(rows.values("pk")[LOOKED_AT : LOOKED_AT + 1]) for rows in each]) for each in looked_at]
+    numbers = numbers_of([*matching, *beyond])
+    found = [
+        replace(Count.of(number), more=number > MOST or bool(more))
+        for number, more in zip(numbers[: len(counted)], numbers[len(counted) :], strict=True)
+    ]
+    return [*found, Count(MOST, more=True)]
 
 
 @compiled

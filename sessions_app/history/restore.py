@@ -199,11 +199,7 @@ def state_of(branch: Branch, checkpoint: Checkpoint, *, only: str | None = None)
         keys = {only: keys[only]} if only in keys else {}
     if not keys:
         return {}
-    values = Q(pk__in=[])
-    for key, since in keys.items():
-        values |= Q(key=key, position__gte=since)
-    visible = StateValue.objects.visible_on(branch, upto=checkpoint.position).filter(values)
-    rows = list(visible.order_by("position").values_list("key", "extends", "value", "call_at"))
+    rows = _state_rows(visible(branch, upto=checkpoint.position), tuple(keys.items()))
     results = value_rows.results_at(branch, {call_at for *_, call_at in rows if call_at is not None})
     state: dict[str, Json] = {}
     for key, extends, stored, call_at in rows:
@@ -214,6 +210,17 @@ def state_of(branch: Branch, checkpoint: Checkpoint, *, only: str | None = None)
             # What is added to a list is not added to that of the result.
             state[key] = [*value] if isinstance(value, list) else value
     return state
+
+
+@compiled
+def _state_rows(
+    where: Ranges, keys: value_rows.Places
+) -> QuerySet[StateValue, tuple[str, bool, Json, int | None]]:
+    values = Q(pk__in=[])
+    for key, since in keys:
+        values |= Q(key=key, position__gte=since)
+    rows = StateValue.objects.within(where).filter(values).order_by("position")
+    return rows.values_list("key", "extends", "value", "call_at")
 
 
 def tools_of(branch: Branch, checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -10,13 +10,17 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from django.db.models import Case, Q, TextField, When
+from django.db.models import Case, Q, QuerySet, TextField, When
 from django.db.models.functions import Cast, Substr
 
 from sessions_app.history.message_rows import AnsweredCall, values_of
 from sessions_app.models import Branch, Checkpoint, StateValue, ToolCall
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 
 Json = Any
+# State keys, each with a position.
+Places = tuple[tuple[str, int], ...]
 # In characters of JSON text. A shorter value is stored with its row: the place of it would take as much room.
 LEAST = 100
 # Of a longer result none is taken: whoever reads the state would read the whole result.
@@ -54,8 +58,14 @@ def results_at(branch: Branch, positions: Collection[int]) -> dict[int, Json]:
     """The results of the calls that `call_at` names, by their positions: one query, or none."""
     if not positions:
         return {}
-    calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
-    return dict(calls.filter(position__in=positions).values_list("position", "result"))
+    where = visible(branch, after=min(positions) - 1, upto=max(positions))
+    return dict(_results(where, tuple(positions)))
+
+
+@compiled
+def _results(where: Ranges, positions: tuple[int, ...]) -> QuerySet[ToolCall, tuple[int, Json]]:
+    calls = ToolCall.objects.within(where).filter(position__in=positions)
+    return calls.values_list("position", "result")
 
 
 def part_of(result: Json, name: str | None) -> Json:
@@ -73,16 +83,11 @@ def beginnings(
     :param keys: At most so many values, and so many additions.
     :param characters: Of each, so many.
     """
-    whole_values = later = Q(pk__in=[])
-    for key, position in list(checkpoint.keys.items())[:keys]:
-        whole_values |= Q(key=key, position=position)
-        later |= Q(key=key, position__gt=position)
-    written = Cast("value", TextField())
-    own = When(call_at__isnull=True, then=Substr(written, 1, characters))
-    text = Case(own, default=written, output_field=TextField())
-    values = StateValue.objects.visible_on(branch, upto=checkpoint.position)
-    columns = values.annotate(text=text).values_list("key", "text", "call_at")
-    rows = [*columns.filter(whole_values), *columns.filter(later).order_by("-position")[:keys]]
+    where, places = visible(branch, upto=checkpoint.position), tuple(list(checkpoint.keys.items())[:keys])
+    rows = [
+        *_whole_beginnings(where, places, characters=characters),
+        *_last_additions(where, places, characters=characters, most=keys),
+    ]
     results = results_at(branch, {call_at for *_, call_at in rows if call_at is not None})
     found = []
     for key, text_or_name, call_at in rows:
@@ -91,3 +96,34 @@ def beginnings(
             shown = _text(part_of(results[call_at], json.loads(text_or_name or "null")))[:characters]
         found.append((key, shown))
     return found
+
+
+@compiled
+def _whole_beginnings(
+    where: Ranges, places: Places, *, characters: int
+) -> QuerySet[StateValue, tuple[str, str, int | None]]:
+    chosen = Q(pk__in=[])
+    for key, position in places:
+        chosen |= Q(key=key, position=position)
+    return _beginnings(StateValue.objects.within(where).filter(chosen), characters)
+
+
+@compiled
+def _last_additions(
+    where: Ranges, places: Places, *, characters: int, most: int
+) -> QuerySet[StateValue, tuple[str, str, int | None]]:
+    chosen = Q(pk__in=[])
+    for key, position in places:
+        chosen |= Q(key=key, position__gt=position)
+    added = StateValue.objects.within(where).filter(chosen).order_by("-position")
+    return _beginnings(added, characters)[:most]
+
+
+def _beginnings(
+    rows: QuerySet[StateValue], characters: int
+) -> QuerySet[StateValue, tuple[str, str, int | None]]:
+    """The key, the beginning of the value or the name that it has in the result of a call, and that call's position."""
+    written = Cast("value", TextField())
+    own = When(call_at__isnull=True, then=Substr(written, 1, characters))
+    text = Case(own, default=written, output_field=TextField())
+    return rows.annotate(text=text).values_list("key", "text", "call_at")

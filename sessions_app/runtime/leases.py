@@ -112,7 +112,7 @@ def _take(session_id: UUID, worker: str, now: datetime) -> Claim | None:
     """Claim a session that is due, by one statement of PostgreSQL; None if it is not, or if it is locked."""
     lease_end = _lease_end(now)
     given: list[Any] = [Status.RUNNING.value, worker, lease_end, now, session_id, Status.QUEUED.value, now]
-    with connection.cursor() as cursor:
+    with connection.prepared_cursor() as cursor:  # type: ignore[attr-defined]
         cursor.execute(_TAKE, given)
         taken = cursor.fetchone()
     if taken is None:

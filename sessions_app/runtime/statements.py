@@ -34,6 +34,11 @@ _collected: ContextVar["Writes | None"] = ContextVar("agentstate_collected_write
 ROWS_AT_ONCE = 100
 
 
+def prepared_cursor(database: Any) -> Any:
+    """A cursor whose statements the database parses once for a connection. SQLite does so for all that it knows."""
+    return database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
+
+
 @dataclass(frozen=True, slots=True)
 class Fence:
     """What the session row holds: the last position given out, a stop request, the number of unread messages, the line
@@ -82,7 +87,7 @@ def fence(session_id: UUID, epoch: int, positions: int, values: Values) -> Fence
     database = connections[DEFAULT_DB_ALIAS]
     sql, converters = fence_sql(database.vendor, tuple(values))
     parameters = (positions, *values.values(), session_id, epoch)
-    with database.cursor() as cursor:
+    with prepared_cursor(database) as cursor:
         cursor.execute(sql, converted(converters, parameters, database))
         row = cursor.fetchone()
     return None if row is None else fence_of(row)
@@ -150,7 +155,7 @@ def together() -> Iterator[None]:
 
 def _write(writes: Writes) -> None:
     database = connections[DEFAULT_DB_ALIAS]
-    with database.cursor() as cursor:
+    with prepared_cursor(database) as cursor:
         write(cursor, database, writes)
 
 
