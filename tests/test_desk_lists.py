@@ -104,6 +104,39 @@ def test_the_counts_are_those_of_the_lists(desk):
         assert numbers[queue.title] == len(listed(desk, f"queue={queue.key}")), queue.title
 
 
+def numbers_beside(where: Q) -> dict[str, str]:
+    return {count.queue.key: str(count.number) for count in queues.counts(timezone.now(), where)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [Q(), Q(title__contains="e"), Q(status="paused"), Q(tags__name="vip")])
+def test_counts_beside_a_filter_of_many_sessions_are_exact_where_the_queues_are_small(where):
+    for number, (state, build) in enumerate(builders.STATES.items()):
+        session = build(title=state)
+        if number % 2:
+            session.tags.create(name="vip")
+    now = timezone.now()
+    expected = [str(queues.select(queue.key, now, where).count()) for queue in queues.QUEUES[:-1]]
+    assert sum(map(int, expected)) >= 3
+    counted = queues._count_many(now, where or Q(pk__isnull=False))
+    assert [*map(str, counted)] == [*expected, "99+"]
+
+
+def test_counts_beside_a_filter_of_many_sessions_say_where_a_queue_was_not_looked_through(desk, monkeypatch):
+    monkeypatch.setattr(queues, "MOST", 3)
+    monkeypatch.setattr(queues, "LOOKED_AT", 2)
+    minutes_ago = [timezone.now() - timedelta(minutes=minutes) for minutes in range(6)]
+    for at, title in zip(minutes_ago, ["A", "B", "A", "A"], strict=False):
+        builders.paused(title=title, created_at=at)
+    for at in minutes_ago[:2]:
+        builders.failed(title="A", created_at=at)
+    # Of the paused sessions the newest two are looked at, of which one matches; all of those that failed.
+    numbers = numbers_beside(Q(title="A"))
+    assert (numbers["paused"], numbers["failed"], numbers["done"], numbers["all"]) == ("1+", "2", "0", "3+")
+    assert numbers_beside(Q(title="B"))["paused"] == "1"
+    assert len(queues.read_page("paused", now=timezone.now(), where=Q(title="A")).sessions) == 3
+
+
 def test_a_queued_session_that_no_worker_takes_needs_attention(desk):
     session = builders.queued(title="Forgotten")
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))

@@ -161,7 +161,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         numbers = {index: _Place(number) for number, index in enumerate(places, start=1)}
         with psycopg.ClientCursor(self.connection) as cursor:
             cursor.adapters.register_dumper(_Place, _PlaceDumper)
-            text = cursor.mogrify(statement, [numbers.get(index, value) for index, value in enumerate(values)])
+            text = cursor.mogrify(
+                statement, [numbers.get(index, value) for index, value in enumerate(values)]
+            )
         return text.encode()
 
     def _close(self) -> None:

@@ -21,14 +21,14 @@ __all__ = [
 
 
 class SQLInsertCompiler(compiler.SQLInsertCompiler):
-    def execute_sql(self, returning_fields: Any = None) -> Any:
+    def execute_sql(self, returning_fields: Any = None) -> Any:  # type: ignore[override]
         if len(self.query.objs) == 1:
-            self.connection = self.connection.prepared()
+            self.connection = self.connection.prepared()  # type: ignore[attr-defined]
         return super().execute_sql(returning_fields)
 
 
 class SQLUpdateCompiler(BaseUpdateCompiler):
-    def execute_sql(self, result_type: Any) -> Any:
+    def execute_sql(self, result_type: Any) -> Any:  # type: ignore[override]
         if _is_of_one_row(self.query.where.children):
             self.connection = self.connection.prepared()  # type: ignore[attr-defined]
         return super().execute_sql(result_type)

@@ -21,7 +21,7 @@ AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=
 # A page of the list has no more.
 MOST_PICKED = 50
 # So many sessions are found by their title, customer, agent or id: those that changed last.
-MOST_NAMED = 250
+MOST_NAMED = 150
 
 
 class Picked(forms.Field):

@@ -26,8 +26,9 @@ APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed"
 BY_CAUSE = (FAILED, CHANGED)
 # The kinds whose lines are calls, and so of one tool each.
 OF_TOOLS = (APPROVAL, DOUBT)
-# An approval is a whole form, so a page costs more than that of another list.
 PAGE = 25
+# Of requests for approval alone: each is a card with a form, which costs more than the line of another list.
+PAGE_OF_APPROVALS = 12
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
 # Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
@@ -179,7 +180,7 @@ def read_page(
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
-    limit: int = PAGE,
+    limit: int | None = None,
 ) -> Entries:
     """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
@@ -187,6 +188,7 @@ def read_page(
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
     """
     cursor = read_cursor(after)
+    limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]

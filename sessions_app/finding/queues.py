@@ -12,12 +12,13 @@ from operator import or_
 
 from django.db import models
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import Sql, as_sql, first_of_all, union
+from sessions_app.finding.parts import Sql, first_of_all, union
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
 
@@ -26,10 +27,9 @@ PAGE = 50
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 # Beyond so many neighbours on either side, the exact number is of no use.
 COUNTED = 500
-# Of a filter that more sessions match than `FEW`, this many sessions of each queue are looked at: to count the few of a
-# large queue that match, all of it would be read.
-LOOKED_AT = 500
-FEW = 200
+# Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
+# few of a large queue that match, all of it would be read.
+LOOKED_AT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,9 @@ def counts(
 ) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
 
+    With a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the
+    queue, or of each of its conditions, and there may be more if these are not all.
+
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
     :param cut: It does not match all that it should: there may be more in each queue.
     """
@@ -111,8 +114,8 @@ def counts(
     elif few:
         counted = _count_few(now, where)
     else:
-        keys = list(select("all", now, where).order_by().values_list("pk", flat=True)[: FEW + 1])
-        counted = _count_few(now, are(keys)) if len(keys) <= FEW else _count_many(now, where)
+        keys = list(select("all", now, where).order_by().values_list("pk", flat=True)[: MOST + 1])
+        counted = _count_few(now, are(keys)) if len(keys) <= MOST else _count_many(now, where)
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
@@ -133,20 +136,34 @@ def _count_few(now: datetime, where: Q) -> list[Count]:
 
 
 def _count_many(now: datetime, where: Q) -> list[Count]:
-    """The counts of a filter that more than `FEW` sessions match."""
-    counted = [queue for queue in QUEUES if queue.key != "all"]
-    looked_at = [[rows.order_by(*_order(False)) for rows in parts(queue.key, now, None)] for queue in counted]
-    matching = [
-        to_count(*(Session.objects.filter(where, pk__in=rows.values("pk")[:LOOKED_AT]) for rows in each))
-        for each in looked_at
-    ]
-    beyond = [union([as_sql(rows.values("pk")[LOOKED_AT : LOOKED_AT + 1]) for rows in each]) for each in looked_at]
+    """The counts of a filter that more than `counting.MOST` sessions match."""
+    counted = [queue.key for queue in QUEUES if queue.key != "all"]
+    matching, beyond = [], []
+    for key in counted:
+        at = now if key in _BY_TIME else None
+        numbered = range(len(_conditions(key, now)))
+        looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
+        found = [Session.objects.filter(where, pk__in=RawSQL(*keys)) for keys in looked_at]  # noqa: S611 - our own SQL
+        matching.append(to_count(*found))
+        further = [
+            _newest.sql_with_params(at, key=key, part=part, most=1, behind=LOOKED_AT) for part in numbered
+        ]
+        beyond.append(union(further))
     numbers = numbers_of([*matching, *beyond])
-    found = [
-        replace(Count.of(number), more=number > MOST or bool(more))
+    few = [
+        Count(min(number, MOST), more=number > MOST or bool(more))
         for number, more in zip(numbers[: len(counted)], numbers[len(counted) :], strict=True)
     ]
-    return [*found, Count(MOST, more=True)]
+    return [*few, Count(MOST, more=True)]
+
+
+@compiled
+def _newest(
+    now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
+) -> QuerySet[Session, uuid.UUID]:
+    """The keys of so many sessions of a part of the queue, behind those that changed last."""
+    rows = Session.objects.filter(_conditions(key, now)[part]).order_by(*_order(False))
+    return rows.values_list("pk", flat=True)[behind : behind + most]
 
 
 @compiled

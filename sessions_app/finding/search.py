@@ -12,7 +12,7 @@ from sessions_app.finding.search_words import MESSAGES, Words, call_tables, phra
 from sessions_app.models import Branch, Message, Session, ToolCall
 
 # So many messages, and so many calls, a search looks at: the newest that match.
-NEWEST = 500
+NEWEST = 300
 # A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
 NEWEST_IN_QUEUE = 5_000
 

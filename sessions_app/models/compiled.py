@@ -143,7 +143,7 @@ class _Kept:
 
     def compiler_of(self, connection: BaseDatabaseWrapper, values: Sequence[Any]) -> SQLCompiler:
         """A compiler that has made the SQL for these values."""
-        made: tuple[Any, tuple[Any, ...]]
+        made: Any
         compiler = copy(self.compiler)
         if self.numbered is None:
             compiler.connection, made = connection, (self.sql, self.parameters_of(values))

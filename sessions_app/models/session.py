@@ -309,7 +309,10 @@ class Session(models.Model):
         self._stored = {name: self.__dict__[name] for name in _compared_fields()}
 
     def save_changes(self) -> None:
-        """Write what has changed since `keep_stored`, and JSON, which may have changed in place; all of a new session."""
+        """Write what has changed since `keep_stored`, and JSON, which may have changed in place.
+
+        All of a new session is written.
+        """
         if self._state.adding:
             self.save()
         else:

@@ -4,6 +4,7 @@ What a person corrected is shown as it was corrected. What an agent writes into 
 At most seven queries for any number of calls. Of each history only the rows directly before the call are read.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,20 +120,19 @@ def _before(
             end = call.position if last is None else min(last, call.position)
             if end >= call.position - within:
                 ranges |= Q(branch_id=pk, position__range=(call.position - within, end))
-    near = [
-        (
-            row["branch_id"],
-            _Row(row["pk"], row["position"], row.get("tool", ""), _values_of(row.get("ran", ""))),
-        )
-        for row in (rows.filter(ranges).order_by("-position") if places else ())
-    ]
+    near = defaultdict[int, list[_Row]](list)
+    for row in rows.filter(ranges).order_by("-position") if places else ():
+        values = _values_of(row.get("ran", ""))
+        near[row["branch_id"]].append(_Row(row["pk"], row["position"], row.get("tool", ""), values))
     for branch, call in places:
         yield (
             (branch, call),
             [
                 row
-                for at, row in near
-                if call.position - within <= row.position < call.position and branch.sees(at, row.position)
+                for pk, last in reversed(branch.segments())
+                for row in near[pk]
+                if call.position - within <= row.position < call.position
+                and (last is None or row.position <= last)
             ],
         )
 
