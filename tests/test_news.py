@@ -335,7 +335,8 @@ class Browser:
         return start["status"], _headers(start), text.decode()
 
     async def listener(self, session: Session) -> str:
-        """The address at which the session's page listens."""
+        """The address at which the session's page listens. What has changed until now has been told."""
+        await asyncio.to_thread(news._thread().send)
         _, _, text = await self.whole(f"/sessions/{session.pk}/")
         found = re.search(r'data-news="([^"]+)"', text)
         assert found is not None

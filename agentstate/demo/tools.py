@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from haystack import Document
 
 # A letter takes milliseconds; one that is not confirmed within the limit may or may not have been posted.
-LETTER_SECONDS = 2.0
+LETTER_SECONDS = 1.0
 PRINTER_HANGS_SECONDS = 20.0
 
 PolicyNumber = Annotated[str, "The policy's number, such as POL-8801"]

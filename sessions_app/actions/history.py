@@ -171,8 +171,7 @@ def fork(
     checkpoint, parent = _find(source, checkpoint_id)
     check(source, FORK, checkpoint=checkpoint)
     now = timezone.now()
-    if source.line is None:
-        source.line = source.pk
+    source.line = source.line or source.pk
     fork = Session(
         agent=source.agent,
         title=title or f"{in_one_line(source.title, 190)} (fork)".strip(),
@@ -183,7 +182,7 @@ def fork(
         line=source.line,
         created_at=now,
     )
-    # Its row is inserted by `commit`: what refers to it is checked at the end of the transaction.
+    # `commit` inserts its row: what refers to that is checked at the end of the transaction.
     fork.branch = Branch.objects.create(
         session=fork,
         number=1,

@@ -9,7 +9,7 @@ import secrets
 import time
 import uuid
 from datetime import datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -21,6 +21,7 @@ from agentstate.domain.phases import TRANSITIONS, AgentPhase
 from agentstate.durable.run_end import requested_end
 from agentstate.names import Need, SessionStatus
 from sessions_app.models.agent import RegisteredAgent, registered_agents
+from sessions_app.models.changes import WritesChanges
 from sessions_app.models.enums import EventKind, StaffPermission
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ _BY_CAUSE = ["failure", "updated_at", "id"]
 _FAILED = ExpressionWrapper(Q(status=Status.IDLE, phase=Phase.ERROR), models.BooleanField())
 
 
-class Session(models.Model):
+class Session(WritesChanges):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     agent = models.CharField(max_length=100)
     title = models.CharField(max_length=200, blank=True)
@@ -304,22 +305,6 @@ class Session(models.Model):
         if status == Status.QUEUED and not keep_attempts:
             self.attempt = 0
 
-    def keep_stored(self) -> None:
-        """Note what the row holds, for `save_changes`: called when it has been read and locked."""
-        self._stored = {name: self.__dict__[name] for name in _compared_fields()}
-
-    def save_changes(self) -> None:
-        """Write what has changed since `keep_stored`, and JSON, which may have changed in place.
-
-        All of a new session is written.
-        """
-        if self._state.adding:
-            self.save()
-        else:
-            changed = [name for name, value in self._stored.items() if self.__dict__[name] != value]
-            self.save(update_fields=[*changed, *_json_fields()])
-        self.keep_stored()
-
     def outdate_pages(self, now: datetime) -> None:
         """Make pages that were drawn before out of date: an action sent from one of them is refused as `Moved`."""
         self.version += 1
@@ -349,21 +334,6 @@ class Session(models.Model):
         if self.lease_expires_at is None:
             return None
         return max(0.0, lease_seconds - (self.lease_expires_at - now).total_seconds())
-
-
-@cache
-def _json_fields() -> list[str]:
-    return [field.attname for field in Session._meta.concrete_fields if isinstance(field, models.JSONField)]
-
-
-@cache
-def _compared_fields() -> list[str]:
-    """Those that an UPDATE may set, without `_json_fields`."""
-    return [
-        field.attname
-        for field in Session._meta.concrete_fields
-        if not (field.primary_key or field.generated or isinstance(field, models.JSONField))
-    ]
 
 
 class SessionTag(models.Model):

@@ -1,0 +1,40 @@
+"""Rows that are locked, changed and written again: only what has changed is written."""
+
+from functools import cache
+
+from django.db import models
+
+
+class WritesChanges(models.Model):
+    """A model whose rows an action locks: see `sessions_app.actions.base`."""
+
+    class Meta:
+        abstract = True
+
+    def keep_stored(self) -> None:
+        """Note what the row holds, for `save_changes`: called when it has been read and locked."""
+        self._stored = {name: self.__dict__[name] for name in _compared(type(self))}
+
+    def save_changes(self) -> None:
+        """Write what has changed since `keep_stored`, and JSON, which may have changed in place. Inserts a new row."""
+        if self._state.adding:
+            self.save()
+        else:
+            changed = [name for name, value in self._stored.items() if self.__dict__[name] != value]
+            self.save(update_fields=[*changed, *_json(type(self))])
+        self.keep_stored()
+
+
+@cache
+def _json(model: type[models.Model]) -> list[str]:
+    return [field.attname for field in model._meta.concrete_fields if isinstance(field, models.JSONField)]
+
+
+@cache
+def _compared(model: type[models.Model]) -> list[str]:
+    """The columns that an UPDATE may set, without those of `_json`."""
+    return [
+        field.attname
+        for field in model._meta.concrete_fields
+        if not (field.primary_key or field.generated or isinstance(field, models.JSONField))
+    ]
