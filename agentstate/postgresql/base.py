@@ -38,6 +38,8 @@ IDLE_SECONDS = 60.0
 RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
 PREPARED_AFTER = 3
+# More than the desk and the runs have: so many are counted and kept. The plan of one takes some 70 KB of the server.
+MOST_PREPARED = 300
 
 # Else the server plans a prepared statement again for each of its first five executions.
 PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
@@ -139,6 +141,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # The last one counts where an option is given twice.
         parameters["options"] = f"{PLANNED_ONCE} {NO_JIT_NO_HELPERS} {parameters.get('options', '')}".strip()
         return parameters
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        connection = super().get_new_connection(conn_params)
+        connection.prepared_max = MOST_PREPARED
+        return connection
 
     def prepared_cursor(self) -> CursorWrapper:
         """A cursor for statements that the server parses and plans once for a connection."""

@@ -22,6 +22,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
+from sessions_app.models.compiled import prepared_cursor
 
 SECONDS = 3600
 # The answer to who else has the session open brings a new key.
@@ -74,7 +75,7 @@ def _watched(
         request.session.session_key,
         expires.get_db_prep_value(now, connection),
     )
-    with connection.cursor() as cursor:
+    with prepared_cursor(connection) as cursor:
         cursor.execute(_WATCHED, values)
         row = cursor.fetchone()
     if row is None or not constant_time_compare(_digest(row[1]), digest):

@@ -112,6 +112,14 @@ class CompiledQuery(Generic[P, Row]):
         return kept
 
 
+def prepared_cursor(connection: Any) -> Any:
+    """A cursor for a statement that is written out, and that the database is to parse and plan once for a connection.
+
+    SQLite does so with every statement.
+    """
+    return connection.prepared_cursor() if connection.vendor == "postgresql" else connection.cursor()
+
+
 def compiled(query: Callable[P, QuerySet[Any, Row]]) -> CompiledQuery[P, Row]:
     """The query that the function returns, compiled once."""
     return CompiledQuery(query)

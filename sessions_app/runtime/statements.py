@@ -20,6 +20,7 @@ from django.db.models import Model
 from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
+from sessions_app.models.compiled import prepared_cursor
 from sessions_app.runtime.columns import Converter, column, converted, converters_of, quoted
 
 Values = dict[str, Any]
@@ -32,11 +33,6 @@ Insert = tuple[type[Model], tuple[str, ...], int]  # the model, the columns and 
 _collected: ContextVar["Writes | None"] = ContextVar("agentstate_collected_writes", default=None)
 # Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
 ROWS_AT_ONCE = 100
-
-
-def prepared_cursor(database: Any) -> Any:
-    """A cursor whose statements the database parses once for a connection. SQLite does so for all that it knows."""
-    return database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
 
 
 @dataclass(frozen=True, slots=True)

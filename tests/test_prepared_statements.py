@@ -1,0 +1,131 @@
+"""What the desk and the runs ask again and again PostgreSQL parses and plans once for a connection."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from agentstate.postgresql.base import PREPARED_AFTER
+from sessions_app.models import Event, Session, SessionTag
+from sessions_app.models.compiled import compiled
+from tests import builders
+from tests.chaos import database
+from tests.databases import connected
+
+ENOUGH = PREPARED_AFTER + 2
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def migrated_url(postgres_server: Any, django_db_blocker: Any) -> str:
+    url: str = postgres_server.new_database()
+    with django_db_blocker.unblock(), database(url):
+        return url
+
+
+@pytest.fixture(autouse=True)
+def on_postgresql(migrated_url: str, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock(), connected(migrated_url):
+        yield
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE sessions_app_session CASCADE")
+
+
+def prepared(beginning: str) -> list[tuple[str, int, int]]:
+    """The prepared statements of this connection that begin so: the text, and how often each was executed by the plan
+    for all values, and by one for its own.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements"
+            " WHERE starts_with(statement, %s)",
+            [beginning],
+        )
+        return list(cursor.fetchall())
+
+
+def test_a_compiled_query_is_planned_once_for_all_values() -> None:
+    @compiled
+    def titled(title: str, since: datetime, pks: tuple[UUID, ...]) -> QuerySet[Session]:
+        return Session.objects.filter(title=title, created_at__gte=since, pk__in=pks)
+
+    sessions = [builders.paused(title=f"100 % {number} ''") for number in range(ENOUGH)]
+    others = (UUID(int=0), UUID(int=1))
+    for session in sessions:
+        assert titled(session.title, session.created_at, (session.pk, *others)) == [session]
+        assert titled("another", session.created_at, (session.pk, *others)) == []
+    [(text, by_one_plan, by_own_plan)] = [row for row in prepared("SELECT") if "IN ($2, $3, $4)" in row[0]]
+    assert by_one_plan > 0
+    assert by_own_plan == 0
+    assert "%s" not in text
+
+
+def test_a_constant_is_part_of_the_statement_so_that_an_index_with_a_condition_is_used() -> None:
+    @compiled
+    def failed(since: datetime) -> QuerySet[Session, UUID]:
+        rows = Session.objects.filter(has_failed=True, updated_at__gte=since, title__contains="100 % sure")
+        return rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[:3]
+
+    session = builders.failed(title="I am 100 % sure'")
+    for _ in range(ENOUGH):
+        assert failed(datetime(2000, 1, 1, tzinfo=UTC)) == [session.pk]
+    [(text, *_)] = [row for row in prepared("SELECT") if "sure%" in row[0]]
+    assert "$1" in text
+    assert "$2" not in text
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        cursor.execute("SET enable_sort = off")
+        try:
+            cursor.execute(f"PREPARE failed AS {text.replace('%', '%%')}", [])
+            cursor.execute("EXPLAIN EXECUTE failed('2000-01-01')")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            cursor.execute("DEALLOCATE failed")
+        finally:
+            cursor.execute("RESET enable_seqscan")
+            cursor.execute("RESET enable_sort")
+    assert "session_failed" in plan
+
+
+def test_a_row_is_inserted_and_updated_by_its_key_by_statements_that_are_prepared() -> None:
+    session = builders.paused(title="First")
+    for number in range(ENOUGH):
+        SessionTag.objects.create(session=session, name=f"tag {number} %s")
+        session.title = f"100 % of {number}"
+        session.save(update_fields=["title"])
+    assert sorted(session.tags.values_list("name", flat=True)) == [f"tag {n} %s" for n in range(ENOUGH)]
+    assert Session.objects.get(pk=session.pk).title == f"100 % of {ENOUGH - 1}"
+    [(_, inserted, again)] = prepared('INSERT INTO "sessions_app_sessiontag"')
+    assert (inserted > 0, again) == (True, 0)
+    [(_, updated, again)] = prepared('UPDATE "sessions_app_session" SET "title"')
+    assert (updated > 0, again) == (True, 0)
+
+
+def test_what_depends_on_more_than_the_key_is_planned_for_its_values() -> None:
+    builders.paused(title="A")
+    for number in range(ENOUGH):
+        Session.objects.filter(title__in=["A", f"{number}"]).update(customer="B")
+        assert Session.objects.filter(title="A", customer="B").exists()
+    assert not prepared('UPDATE "sessions_app_session" SET "customer"')
+    assert not prepared("SELECT 1")
+
+
+@pytest.mark.parametrize("number", [0, 2**15, 2**31 - 1, 2**40])
+def test_numbers_of_any_size_find_the_same_plan(number: int) -> None:
+    @compiled
+    def at(session_id: UUID, position: int) -> QuerySet[Event]:
+        return Event.objects.filter(session=session_id, position=position)
+
+    session = builders.paused()
+    event = Event.objects.create(
+        session=session, position=number + 10_000, kind="note", created_at=timezone.now()
+    )
+    for _ in range(ENOUGH):
+        assert at(session.pk, number + 10_000) == [event]
+        assert at(session.pk, 5) == list(Event.objects.filter(session=session, position=5))
