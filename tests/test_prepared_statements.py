@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentstate.postgresql.base import PREPARED_AFTER
@@ -114,6 +115,24 @@ def test_what_depends_on_more_than_the_key_is_planned_for_its_values() -> None:
         assert Session.objects.filter(title="A", customer="B").exists()
     assert not prepared('UPDATE "sessions_app_session" SET "customer"')
     assert not prepared("SELECT 1")
+
+
+def test_a_log_of_queries_has_what_was_executed_also_where_it_was_prepared() -> None:
+    @compiled
+    def titled(title: str) -> QuerySet[Session]:
+        return Session.objects.filter(title=title)
+
+    with CaptureQueriesContext(connection) as queries:
+        session = builders.paused(title="A")
+        for _ in range(ENOUGH):
+            assert titled("A") == [session]
+            session.tags.all().delete()
+            session.tags.create(name="100 % vip")
+    texts = [query["sql"] for query in queries]
+    assert [text.endswith("-- 'A'") for text in texts if '"title" = $1' in text] == [True] * ENOUGH
+    assert [
+        "'100 % vip'" in text for text in texts if text.startswith('INSERT INTO "sessions_app_sessiontag')
+    ] == [True] * ENOUGH
 
 
 @pytest.mark.parametrize("number", [0, 2**15, 2**31 - 1, 2**40])

@@ -29,7 +29,7 @@ VALUES: dict[str, Any] = {
 
 
 def row_of(session: Session) -> dict[str, Any]:
-    return Session.objects.filter(pk=session.pk).values().get()
+    return dict(Session.objects.filter(pk=session.pk).values().get())
 
 
 @pytest.mark.parametrize("name", VALUES)

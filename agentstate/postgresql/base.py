@@ -110,6 +110,14 @@ class Prepared:
 class DatabaseOperations(operations.DatabaseOperations):
     compiler_module = "agentstate.postgresql.compiler"
 
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> Any:
+        """For logs. psycopg does not remember what it has executed as a prepared statement."""
+        if isinstance(sql, bytes):
+            return f"{sql.decode()} -- {', '.join(map(repr, params))}"
+        if isinstance(cursor, PreparedCursor):
+            return self.compose_sql(sql, params)
+        return super().last_executed_query(cursor, sql, params)
+
 
 class DatabaseWrapper(base.DatabaseWrapper):
     """One thread's connection, or none."""
