@@ -137,6 +137,33 @@ def test_counts_beside_a_filter_of_many_sessions_say_where_a_queue_was_not_looke
     assert len(queues.read_page("paused", now=timezone.now(), where=Q(title="A")).sessions) == 3
 
 
+def test_a_queue_whose_sessions_cannot_match_a_filter_has_none(monkeypatch):
+    monkeypatch.setattr(queues, "MOST", 2)
+    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    for _ in range(3):
+        builders.paused()
+        builders.failed()
+        builders.done()
+    numbers = numbers_beside(Q(status="paused"))
+    assert numbers == {queue.key: "0" for queue in queues.QUEUES} | {"paused": "1+", "all": "2+"}
+    numbers = numbers_beside(Q(Q(phase="done"), agent__gt=""))
+    assert (numbers["failed"], numbers["done"]) == ("0", "1+")
+
+
+def test_the_number_of_the_queue_on_a_page_is_no_smaller_than_what_the_page_lists(desk, monkeypatch):
+    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    monkeypatch.setattr(queues, "MOST", 3)
+    for title in "AAAB":
+        builders.paused(title=title)
+    builders.done(title="A")
+    text = " ".join(desk.get("/?queue=paused&status=paused").content.decode().split())
+    assert (
+        '<a href="/?queue=paused&amp;status=paused" aria-current="page" > Paused <span class="count">3+</span>'
+        in text
+    )
+    assert "3+ results" in text
+
+
 def test_a_queued_session_that_no_worker_takes_needs_attention(desk):
     session = builders.queued(title="Forgotten")
     Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(minutes=5))

@@ -6,12 +6,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
-from django.db.models import QuerySet
+from django.db import NotSupportedError, connection, transaction
+from django.db.models import F, QuerySet
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentstate.postgresql.base import PREPARED_AFTER
+from sessions_app.actions.base import lock
 from sessions_app.models import Event, Session, SessionTag
 from sessions_app.models.compiled import compiled
 from tests import builders
@@ -50,6 +51,16 @@ def prepared(beginning: str) -> list[tuple[str, int, int]]:
             [beginning],
         )
         return list(cursor.fetchall())
+
+
+def change_title(length: int) -> None:
+    """As a migration does it, on another connection."""
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE sessions_app_session ALTER COLUMN title TYPE varchar({length})")
+    finally:
+        other.close()
 
 
 def test_a_compiled_query_is_planned_once_for_all_values() -> None:
@@ -115,6 +126,44 @@ def test_what_depends_on_more_than_the_key_is_planned_for_its_values() -> None:
         assert Session.objects.filter(title="A", customer="B").exists()
     assert not prepared('UPDATE "sessions_app_session" SET "customer"')
     assert not prepared("SELECT 1")
+
+
+def test_an_update_may_calculate_with_a_percent_sign() -> None:
+    session = builders.paused(title="50 %s of it")
+    for _ in range(ENOUGH):
+        Session.objects.filter(pk=session.pk).update(attempt=17)
+        Session.objects.filter(pk=session.pk).update(attempt=F("attempt") % 5, title="50 %s of it")
+    assert Session.objects.values_list("attempt", "title").get(pk=session.pk) == (2, "50 %s of it")
+
+
+def test_a_column_that_an_upgrade_changes_makes_the_server_plan_again() -> None:
+    @compiled
+    def titled(title: str) -> QuerySet[Session]:
+        return Session.objects.filter(title=title)
+
+    session = builders.paused(title="A")
+    lengths = [210, 220, 200]
+    for length in lengths:
+        for _ in range(ENOUGH):
+            assert titled("A") == [session]
+            session.save(update_fields=["title"])
+        change_title(length)
+        assert titled("A") == [session]
+        session.save(update_fields=["title"])
+    assert [row for row in prepared("SELECT") if '"title" = $1' in row[0]] == []
+
+
+def test_a_transaction_in_which_a_column_has_changed_fails_and_the_next_one_does_not() -> None:
+    session = builders.paused(title="A")
+    for _ in range(ENOUGH):
+        with transaction.atomic():
+            assert lock(session.pk) == session
+    change_title(210)
+    with pytest.raises(NotSupportedError), transaction.atomic():
+        lock(session.pk)
+    with transaction.atomic():
+        assert lock(session.pk) == session
+    change_title(200)
 
 
 def test_a_log_of_queries_has_what_was_executed_also_where_it_was_prepared() -> None:

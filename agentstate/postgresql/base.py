@@ -14,11 +14,13 @@ of `sessions_app.models` use it.
 
 import atexit
 import os
+import re
 import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -26,6 +28,8 @@ from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper
 from psycopg.adapt import Dumper
+from psycopg.errors import FeatureNotSupported
+from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool
 
@@ -47,7 +51,7 @@ PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
 # than the statement: the lists of the desk may read far more than they do, since they end at a page or a count.
 NO_JIT_NO_HELPERS = "-c jit=off -c max_parallel_workers_per_gather=0"
 
-Key = tuple[str, ...]
+Key = tuple[Any, ...]
 
 
 class PooledConnection(psycopg.Connection[Any]):
@@ -57,26 +61,30 @@ class PooledConnection(psycopg.Connection[Any]):
 
 
 class PreparedCursor(psycopg.RawCursor[Any]):
-    """Sends the values of a statement separately. Takes texts with ``%s`` as Django does, which hold no other percent
-    sign, and the bytes that `DatabaseWrapper.numbered` returns.
+    """Sends the values of a statement separately. Takes texts with ``%s`` as Django does, and the bytes that
+    `DatabaseWrapper.numbered` returns.
 
     It is a raw cursor because psycopg's other cursors parse a long statement again each time it is executed.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        super().__init__(connection)
-        # Else a number of another size would be another statement to the server.
-        self.adapters.register_dumper(int, Int8Dumper)
-
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        return super().execute(query if isinstance(query, bytes) else _numbered(query), params, **options)
+        statement = query if isinstance(query, bytes) else _numbered(query)
+        try:
+            return super().execute(statement, params, **options)
+        except FeatureNotSupported:
+            # A migration has changed the type of a column: "cached plan must not change result type". In a transaction
+            # the error has to be told; psycopg forgets all statements when that is rolled back.
+            if self.connection.info.transaction_status != TransactionStatus.IDLE:
+                raise
+            self.connection.execute("DEALLOCATE ALL")
+            return super().execute(statement, params, **options)
 
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str) -> bytes:
     """The statement with ``$1``, ``$2`` and so on, as the server takes it."""
-    first, *rest = statement.split("%s")
-    return (first + "".join(f"${number}{part}" for number, part in enumerate(rest, start=1))).encode()
+    numbers = count(1)
+    return re.sub("%[%s]", lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", statement).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """One thread's connection, or none."""
 
     ops_class = DatabaseOperations
+    _parameters: tuple[Key, dict[str, Any]] | None = None
 
     @property
     def pool(self) -> "ConnectionPool[PooledConnection] | None":
@@ -142,7 +151,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
             pool.close()
 
     def get_connection_params(self) -> dict[str, Any]:
-        parameters = super().get_connection_params()
+        # Django asks for them with each connection, also where the pool has one.
+        if self._parameters is None or self._parameters[0] != self._key:
+            self._parameters = self._key, self._new_parameters()
+        return {**self._parameters[1]}
+
+    def _new_parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = super().get_connection_params()
         parameters.pop("connections", None)
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
@@ -152,7 +167,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
-        connection.prepared_max = MOST_PREPARED
+        if connection.prepared_max != MOST_PREPARED:  # it is new, also to the pool
+            connection.prepared_max = MOST_PREPARED
+            # Else a number of another size would be another statement to the server.
+            connection.adapters.register_dumper(int, Int8Dumper)
         return connection
 
     def prepared_cursor(self) -> CursorWrapper:
@@ -189,7 +207,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     @property
     def _key(self) -> Key:
         """Tests change the name of the database."""
-        return (self.alias, *(str(self.settings_dict[name]) for name in ("HOST", "PORT", "NAME")))
+        settings = self.settings_dict
+        return self.alias, settings["HOST"], settings["PORT"], settings["NAME"]
 
     def _new_pool(self, size: int) -> "ConnectionPool[PooledConnection]":
         return ConnectionPool(

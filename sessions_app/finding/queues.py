@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from operator import or_
+from typing import Self
 
 from django.db import models
 from django.db.models import Q, QuerySet
@@ -97,6 +98,16 @@ class QueueCount:
     queue: Queue
     number: Count
 
+    def at_least(self, number: int) -> Self:
+        """The same where so many sessions of the queue are known."""
+        more = min(number, MOST)
+        known = (
+            replace(self.number, number=more)
+            if self.number.more and self.number.number < more
+            else self.number
+        )
+        return replace(self, number=known)
+
 
 def counts(
     now: datetime, where: Q | None = None, *, few: bool = False, cut: bool = False
@@ -141,7 +152,9 @@ def _count_many(now: datetime, where: Q) -> list[Count]:
     matching, beyond = [], []
     for key in counted:
         at = now if key in _BY_TIME else None
-        numbered = range(len(_conditions(key, now)))
+        numbered = [
+            part for part, condition in enumerate(_conditions(key, now)) if not _contradict(where, condition)
+        ]
         looked_at = [_newest.sql_with_params(at, key=key, part=part, most=LOOKED_AT) for part in numbered]
         found = [Session.objects.filter(where, pk__in=RawSQL(*keys)) for keys in looked_at]  # noqa: S611 - our own SQL
         matching.append(to_count(*found))
@@ -155,6 +168,27 @@ def _count_many(now: datetime, where: Q) -> list[Count]:
         for number, more in zip(numbers[: len(counted)], numbers[len(counted) :], strict=True)
     ]
     return [*few, Count(MOST, more=True)]
+
+
+def _contradict(one: Q, other: Q) -> bool:
+    """Whether both ask for another status or phase, so that no session meets them."""
+    wanted, found = _wanted(one), _wanted(other)
+    return any(wanted[name] != found[name] for name in wanted.keys() & found.keys())
+
+
+def _wanted(condition: Q) -> dict[str, str]:
+    """The status and the phase that each session which meets the condition has, where these are known."""
+    wanted: dict[str, str] = {}
+    if condition.negated or (condition.connector != Q.AND and len(condition.children) > 1):
+        return wanted
+    for child in condition.children:
+        if isinstance(child, Q):
+            wanted |= _wanted(child)
+        elif child == ("has_failed", True):
+            wanted |= {"status": Status.IDLE, "phase": Phase.ERROR}
+        elif isinstance(child, tuple) and child[0] in ("status", "phase"):
+            wanted[child[0]] = child[1]
+    return wanted
 
 
 @compiled

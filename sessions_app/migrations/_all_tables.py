@@ -1,7 +1,7 @@
 """Creates all tables of a new database at once.
 
 Each operation of a migration has Django draw up the models anew around it, also those that refer to the one that it is
-about. Of 35 operations on tables that refer to each other that is most of the time.
+about. Of 34 operations on tables that refer to each other that is most of the time.
 """
 
 from collections.abc import Sequence

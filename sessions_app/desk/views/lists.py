@@ -82,6 +82,8 @@ def sessions_page(request: Request) -> HttpResponse:
     page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
     found = session_filter.found
     counts = queues.counts(now, where, few=found.few, cut=found.cut)
+    # A number that is "at least" is no smaller than what the page itself shows.
+    counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     mark = digest(
         [
             *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
