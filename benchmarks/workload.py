@@ -7,6 +7,7 @@ bytes of state that change. Needs only the standard library: the rivals' environ
 import argparse
 import json
 import sqlite3
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +28,17 @@ def result(number: int) -> str:
 
 def state(number: int) -> str:
     return f"{number:08d} {TEXT}"[:500]
+
+
+# As often an operation is run to be warm, and to be timed; once each where it takes longer than `LONG_SECONDS`.
+WARM = 5
+LONG_SECONDS = 0.1
+
+
+def _milliseconds(run: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    run()
+    return (time.perf_counter() - begun) * 1000
 
 
 @dataclass
@@ -51,11 +63,13 @@ class Report:
         self._cpu.append(time.process_time())
 
     def operation(self, name: str, run: Callable[[], Any]) -> Any:
-        """Run and time it once, after one time that does not count."""
-        run()
+        """Time it warm: the median of five runs after five that do not count, or one after one where they are long."""
         begun = time.perf_counter()
         value = run()
-        self.milliseconds[name] = (time.perf_counter() - begun) * 1000
+        times = WARM if time.perf_counter() - begun < LONG_SECONDS else 1
+        for _ in range(times - 1):
+            run()
+        self.milliseconds[name] = statistics.median(_milliseconds(run) for _ in range(times))
         return value
 
     def print(self) -> None:
