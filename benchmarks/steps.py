@@ -111,6 +111,7 @@ def agentstate(options: Any) -> None:
     session = Session.objects.get(pk=session.pk)
     assert (session.final_answer, len(report.begun)) == ("Done.", options.steps + 1)
     if options.operations:
+        workload.gather_statistics(options.url)
         Stub.report = workload.Report()
         operations(report, session, drive_it)
         Stub.report = report

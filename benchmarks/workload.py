@@ -112,6 +112,15 @@ def prepare(url: str) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
 
 
+def gather_statistics(url: str) -> None:
+    """On PostgreSQL, as its autovacuum does within a minute: without them it plans for an empty table."""
+    if sqlite_path(url) is None:
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+
+
 def stored(url: str) -> int:
     """The bytes that the whole database takes now."""
     path = sqlite_path(url)

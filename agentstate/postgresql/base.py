@@ -41,7 +41,7 @@ IDLE_SECONDS = 60.0
 # A server that was away is tried again by the next query that needs a connection after this time.
 RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
-PREPARED_AFTER = 3
+PREPARED_AFTER = 1
 # More than the desk and the runs have: so many are counted and kept. The plan of one takes some 70 KB of the server.
 MOST_PREPARED = 300
 

@@ -55,6 +55,7 @@ def main() -> None:
     assert len(report.begun) == options.steps + 1
     report.stored = workload.stored(options.url) - before
     if options.operations:
+        workload.gather_statistics(options.url)
         report.operation(
             "newest 20 checkpoints",
             lambda: DBOS.list_workflow_steps("1", limit=20, offset=max(0, 2 * options.steps - 19)),

@@ -112,6 +112,7 @@ def main() -> None:
         assert len(report.begun) == options.steps + 1
         report.stored = workload.stored(options.url) - before
         if options.operations:
+            workload.gather_statistics(options.url)
             thread: Any = {"configurable": {"thread_id": "1"}}
             newest = report.operation(
                 "newest 20 checkpoints", lambda: list(graph.get_state_history(thread, limit=20))
