@@ -22,6 +22,7 @@ from benchmarks.contenders import database
 from benchmarks.rows import Measured, Row
 from benchmarks.sizes import Sizes
 from benchmarks.steps import start_django
+from benchmarks.workload import gather_statistics
 from tools.processes import environment
 from tools.services import running_postgres
 
@@ -140,6 +141,7 @@ def report(messages: int) -> dict[str, float]:
 
     fill(messages)
     took = seconds(lambda: search_index.update(seconds=3600))
+    gather_statistics(os.environ["DATABASE_URL"])
     measured = {"indexed": (Message.objects.count() + ToolCall.objects.count()) / took}
     for what, text in SOUGHT.items():
         measured[what] = best(partial(_first_page, text))
