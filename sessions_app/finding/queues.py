@@ -100,13 +100,10 @@ class QueueCount:
 
     def at_least(self, number: int) -> Self:
         """The same where so many sessions of the queue are known."""
-        more = min(number, MOST)
-        known = (
-            replace(self.number, number=more)
-            if self.number.more and self.number.number < more
-            else self.number
-        )
-        return replace(self, number=known)
+        if not self.number.more:
+            return self
+        known = max(self.number.number, min(number, MOST))
+        return replace(self, number=replace(self.number, number=known))
 
 
 def counts(
