@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -57,9 +58,8 @@ def transaction_that_waits(seconds: float, *, durable: bool = False) -> Iterator
         with _sqlite_wait(milliseconds), transaction.atomic(durable=durable):
             yield
     else:
-        with transaction.atomic(durable=durable):
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(milliseconds)])
+        wrapper: Any = connection
+        with wrapper.lock_timeout(milliseconds), transaction.atomic(durable=durable):
             yield
 
 

@@ -111,8 +111,8 @@ def test_killed_at_random(url, redis_server, redis_url, folder, tell):
     assert strikes.left == []
 
 
-# Each of these ends the one process that runs everything, or a moment not far from it: calls run in parallel, and what the
-# process has not noted when another session ends it is not noted later.
+# Each of these ends the one process that runs everything, or a moment not far from it: calls run in parallel, and
+# what the process has not noted when another session ends it is not noted later.
 ENDS = (
     ("desk", "inside", "reply"),
     ("long", "after", "start_call"),
@@ -145,5 +145,7 @@ def test_everything_in_one_process_killed_and_started_again(sqlite_url, folder, 
 
 def _in_the_middle(session: UUID, what: str, name: str) -> int:
     """The number of the middle one of these moments: one that the session reaches also if it notes some fewer."""
-    numbers = [line["n"] for line in moments(session) if (line["what"], line["name"]) == (what, name)]
+    numbers: list[int] = [
+        line["n"] for line in moments(session) if (line["what"], line["name"]) == (what, name)
+    ]
     return numbers[len(numbers) // 2]

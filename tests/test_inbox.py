@@ -12,7 +12,7 @@ from django.utils import timezone
 from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
-from sessions_app.finding import causes, inbox
+from sessions_app.finding import causes, counting, inbox, inbox_counts
 from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
 from tests.pages import poll_of, without_ids
@@ -271,11 +271,11 @@ def test_counts_are_exact_up_to_99():
     now = timezone.now()
     for _ in range(100):
         builders.History(created_at=now).rest("queued", next_run_at=now - timedelta(hours=1))
-    numbers = inbox.counts(now)
+    numbers = inbox_counts.counts(now)
     assert str(numbers["stuck"]) == "99+"
-    assert str(inbox.total(numbers.values())) == "99+"
+    assert str(counting.total(numbers.values())) == "99+"
     Session.objects.filter(pk=Session.objects.earliest("pk").pk).delete()
-    assert str(inbox.counts(now)["stuck"]) == "99"
+    assert str(inbox_counts.counts(now)["stuck"]) == "99"
 
 
 @pytest.mark.slow
@@ -670,4 +670,4 @@ def test_pages_of_stuck_lines_have_each_session_once_whatever_it_is_stuck_for(ol
             break
     assert [len(keys) for keys in listed] == [3, 3, 2]
     assert [key for keys in listed for key in keys] == (sessions[::-1] if oldest_first else sessions)
-    assert (inbox.counts(now)["stuck"].number, inbox.counts(now)["approval"].number) == (8, 0)
+    assert (inbox_counts.counts(now)["stuck"].number, inbox_counts.counts(now)["approval"].number) == (8, 0)

@@ -17,7 +17,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -26,7 +27,7 @@ from typing import Any
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
-from django.db.backends.utils import CursorWrapper
+from django.db.backends.utils import CursorWrapper, debug_transaction
 from psycopg.adapt import Dumper
 from psycopg.errors import FeatureNotSupported
 from psycopg.pq import TransactionStatus
@@ -132,6 +133,31 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     ops_class = DatabaseOperations
     _parameters: tuple[Key, dict[str, Any]] | None = None
+    _begin = ""
+
+    @contextmanager
+    def lock_timeout(self, milliseconds: int) -> Iterator[None]:
+        """A transaction begun in this block waits so long at most for each lock; one under way does so from now on."""
+        limit = f"SET LOCAL lock_timeout = {milliseconds}"
+        if self.in_atomic_block:
+            with self.cursor() as cursor:
+                cursor.execute(limit)
+            yield
+            return
+        self._begin = f"BEGIN; {limit}"
+        try:
+            yield
+        finally:
+            self._begin = ""
+
+    def _start_transaction_under_autocommit(self) -> None:
+        """Called by Django to begin a transaction. Two statements in one text need one round trip."""
+        if self._begin:
+            with debug_transaction(self, self._begin), self.wrap_database_errors:
+                self.connection.execute(self._begin)
+        else:
+            with debug_transaction(self, "BEGIN"):
+                self._set_autocommit(False)  # type: ignore[attr-defined]
 
     @property
     def pool(self) -> "ConnectionPool[PooledConnection] | None":

@@ -11,7 +11,8 @@ from sessions_app.actions.breakpoints import change_arguments, remove_breakpoint
 from sessions_app.actions.bulk import bulk_estimate, bulk_fitting, bulk_start, bulk_stop
 from sessions_app.actions.domain_state import write_state
 from sessions_app.actions.doubts import decide, decide_all
-from sessions_app.actions.history import fork, rewind, undo
+from sessions_app.actions.fork import fork
+from sessions_app.actions.history import rewind, undo
 from sessions_app.actions.memory_entries import edit_entry, erase_entry
 from sessions_app.actions.messages import send_message, start
 from sessions_app.actions.notes import note, reveal

@@ -1,22 +1,22 @@
-"""Rewinding a session, undoing that, and forking it.
+"""Rewinding a session, and undoing that.
 
 No row of the history is copied, changed or deleted: a branch is made, and a pointer moves. The cost does not depend on
 how long the history is. A worker that runs the session loses its lease: the epoch is raised.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Exists, QuerySet, Subquery
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from sessions_app.access.availability import agent_cannot_run, shows
-from sessions_app.access.errors import Invalid, NotFound, Refused
+from sessions_app.access.errors import NotFound, Refused
 from sessions_app.access.roles import Actor
-from sessions_app.access.shown import in_one_line
-from sessions_app.action_list import FORK, REWIND, UNDO
+from sessions_app.action_list import REWIND, UNDO
 from sessions_app.actions.base import (
     asks_reason,
     begin_turn_if_over,
@@ -24,7 +24,6 @@ from sessions_app.actions.base import (
     commit,
     in_one_transaction,
     lock,
-    optional_text,
     queue,
     require,
     required_text,
@@ -37,12 +36,11 @@ from sessions_app.models import (
     Checkpoint,
     Event,
     EventKind,
-    InboxMessage,
-    Message,
     Phase,
     Session,
     SessionTag,
     Status,
+    newest_number,
     next_number,
 )
 from sessions_app.models.compiled import compiled
@@ -83,25 +81,34 @@ def rewind(
     require(actor, REWIND.permission)
     reason = required_text("The reason", reason)
     session = lock(session_id, expected_version)
-    checkpoint, parent = _find(session, checkpoint_id)
+    found = find_checkpoint(session, checkpoint_id)
+    checkpoint = found.checkpoint
     check(session, REWIND, checkpoint=checkpoint)
     now = timezone.now()
-    data = go_back(session, checkpoint, parent, actor, reason, now)
+    data = go_back(session, checkpoint, found.parent, actor, reason, now, number=found.next_number)
     set_status_at(session, checkpoint, run=run, why=reason, now=now)
     return commit(session, REWIND.event, actor, reason, data)
 
 
 def go_back(
-    session: Session, checkpoint: Checkpoint, parent: Branch, actor: Actor, reason: str, now: datetime
+    session: Session,
+    checkpoint: Checkpoint,
+    parent: Branch,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+    *,
+    number: int | None = None,
 ) -> dict[str, Any]:
     """Let the locked session continue from the checkpoint, on a new branch that leaves `parent` there.
 
+    :param number: That of the new branch, where it is known: see `next_number`.
     :returns: What the event tells of it.
     """
     left_branch = leave(session)
     session.branch = Branch.objects.create(
         session=session,
-        number=next_number(session),
+        number=number or next_number(session),
         parent=parent,
         undo_to=left_branch,
         left_at=checkpoint.position,
@@ -138,154 +145,47 @@ def made_by_repair(branch: Branch) -> bool:
     return Event.objects.filter(branch=branch, kind=EventKind.REPAIRED).exists()
 
 
-@in_one_transaction
-def fork(
-    *,
-    actor: Actor,
-    session_id: UUID | str,
-    checkpoint_id: int,
-    reason: str,
-    message: str = "",
-    replace: int | None = None,
-    title: str = "",
-    run: bool = False,
-    expected_version: int | None = None,
-) -> Session:
-    """A new session that shares this one's history up to a checkpoint; the source is not affected.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint, and the branch of the session from which a new one may leave there.
 
-    It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it is idle.
-
-    :param message: The next message; or, with `replace`, the one that takes the place of an earlier message.
-    :param replace: The position of the user's message that `message` replaces.
-    :returns: The new session.
-    :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
-        user's message at `replace`.
+    next_number: that of the new branch, if it is one of this session. is_tagged: whether the session has tags.
     """
-    require(actor, FORK.permission)
-    reason = required_text("The reason", reason)
-    message = optional_text("The message", message)
-    title = optional_text("The title", title, 200)
-    if replace is not None and not message:
-        raise Invalid("Write the new message.")
-    source = lock(session_id, expected_version)
-    checkpoint, parent = _find(source, checkpoint_id)
-    check(source, FORK, checkpoint=checkpoint)
-    now = timezone.now()
-    source.line = source.line or source.pk
-    fork = Session(
-        agent=source.agent,
-        title=title or f"{in_one_line(source.title, 190)} (fork)".strip(),
-        customer=source.customer,
-        inputs=source.inputs,
-        position=checkpoint.position,
-        forked_from=checkpoint,
-        line=source.line,
-        created_at=now,
-    )
-    # `commit` inserts its row: what refers to that is checked at the end of the transaction.
-    fork.branch = Branch.objects.create(
-        session=fork,
-        number=1,
-        parent=parent,
-        left_at=checkpoint.position,
-        lineage=parent.lineage_at(checkpoint.position),
-        created_at=now,
-        created_by=actor.user,
-        reason=reason,
-    )
-    SessionTag.objects.bulk_create(SessionTag(session=fork, name=name) for name in _tags(source.pk))
-    if replace is not None:
-        _replace_message(fork, checkpoint, replace, message, actor=actor, reason=reason, now=now)
-    elif message:
-        InboxMessage.objects.create(session=fork, text=message, author=actor.user)
-    move_to(fork, checkpoint, now)
-    set_status_at(fork, checkpoint, run=run or bool(message), why=reason, now=now)
-    point = {"checkpoint": checkpoint.pk, "position": checkpoint.position}
-    commit(source, FORK.event, actor, reason, {**point, "to": str(fork.pk)})
-    return commit(fork, FORK.event, actor, reason, {**point, "from": str(source.pk)})
+
+    checkpoint: Checkpoint
+    parent: Branch
+    next_number: int
+    is_tagged: bool
 
 
-def _replace_message(
-    fork: Session,
-    checkpoint: Checkpoint,
-    position: int,
-    text: str,
-    *,
-    actor: Actor,
-    reason: str,
-    now: datetime,
-) -> None:
-    """Begin the fork with a checkpoint of its own, in whose context another text replaces a user's message."""
-    if checkpoint.kind == Checkpoint.Kind.END:
-        raise Invalid("A turn that is over reads no message again. Fork from the start of a step of it.")
-    branch = fork.current_branch
-    context = restore.context_of(branch, checkpoint)
-    if not any(message.position == position and message.role == Message.Role.USER for message in context):
-        raise NotFound(f"The model sees no user's message {position} at this checkpoint.")
-    place = fork.position + 1
-    Message.objects.create(
-        branch=branch,
-        position=place,
-        role=Message.Role.USER,
-        text=text,
-        body={"content": [{"text": None}]},
-        author=actor.name,
-        created_at=now,
-    )
-    Checkpoint.objects.create(
-        branch=branch,
-        position=place + 1,
-        kind=checkpoint.kind,
-        step=checkpoint.step,
-        phase=checkpoint.phase,
-        context=restore.ranges(
-            place if message.position == position else message.position for message in context
-        ),
-        context_at=place + 1,
-        keys=checkpoint.keys,
-        counters=checkpoint.counters,
-        tools=list(restore.tools_of(branch, checkpoint)),
-        totals=checkpoint.totals,
-        definition=checkpoint.definition,
-        created_at=now,
-    )
-    fork.position = place + 1
-    commit(
-        fork,
-        EventKind.REPAIRED,
-        actor,
-        reason,
-        {"what": "message", "position": position, "by": place, "role": "user"},
-    )
+def find_checkpoint(session: Session, checkpoint_id: int) -> Found:
+    """The branch is the present one if that shows the checkpoint, else the checkpoint's own.
 
-
-def _find(session: Session, checkpoint_id: int) -> tuple[Checkpoint, Branch]:
-    """The checkpoint, and the branch of this session from which a new one may leave there.
-
-    That is the present branch if it shows the checkpoint, else the checkpoint's own. What came from a
-    fork's source belongs to no branch of this session, but the first one shows all of it.
+    What came from a fork's source belongs to no branch of this session, but the first one shows all of it. One query,
+    or two.
     """
-    current = session.current_branch
-    checkpoint = _checkpoints.first(checkpoint_id)
-    if checkpoint is not None:
-        if shows(current, checkpoint):
-            return checkpoint, current
-        if checkpoint.branch.session_id == session.pk:
-            return checkpoint, checkpoint.branch
-        root = Branch.objects.get(session=session, number=1)
-        if shows(root, checkpoint):
-            return checkpoint, root
-    raise NotFound(f"This session has no checkpoint {checkpoint_id}.")
+    checkpoint: Any = _checkpoints.first(checkpoint_id, session.pk)
+    parent = _parent_for(session, checkpoint) if checkpoint is not None else None
+    if parent is None:
+        raise NotFound(f"This session has no checkpoint {checkpoint_id}.")
+    return Found(checkpoint, parent, (checkpoint.newest_number or 0) + 1, checkpoint.is_tagged)
+
+
+def _parent_for(session: Session, checkpoint: Checkpoint) -> Branch | None:
+    if shows(session.current_branch, checkpoint):
+        return session.current_branch
+    if checkpoint.branch.session_id == session.pk:
+        return checkpoint.branch
+    root = Branch.objects.get(session=session, number=1)
+    return root if shows(root, checkpoint) else None
 
 
 @compiled
-def _checkpoints(checkpoint_id: int) -> QuerySet[Checkpoint]:
-    return Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id)
-
-
-@compiled
-def _tags(session_id: UUID) -> QuerySet[SessionTag, str]:
-    return SessionTag.objects.filter(session=session_id).values_list("name", flat=True)
+def _checkpoints(checkpoint_id: int, session_id: UUID) -> QuerySet[Checkpoint]:
+    """With what a new branch or a fork of the session takes besides, so that it is no query of its own."""
+    tagged = Exists(SessionTag.objects.filter(session=session_id))
+    found = Checkpoint.objects.select_related("branch").filter(pk=checkpoint_id)
+    return found.annotate(newest_number=Subquery(newest_number(session_id)), is_tagged=tagged)
 
 
 def leave(session: Session) -> Branch:

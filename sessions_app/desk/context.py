@@ -28,7 +28,7 @@ from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
-from sessions_app.finding import inbox, queues
+from sessions_app.finding import inbox_counts, queues
 from sessions_app.models import Session, StaffPermission
 from sessions_app.models.compiled import compiled
 
@@ -126,7 +126,7 @@ def _bar(request: HttpRequest) -> dict[str, Any]:
         return {}
     now = timezone.now()
     return {
-        "waiting_for_people": SimpleLazyObject(lambda: inbox.total(inbox.counts(now).values())),
+        "waiting_for_people": SimpleLazyObject(lambda: inbox_counts.count_together(now)),
         "no_worker": SimpleLazyObject(lambda: workers.no_worker_for_due_sessions(now)),
     }
 

@@ -8,17 +8,22 @@ costs a few rows for each cause, however many sessions there are.
 # ruff: noqa: S608
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-from django.db.models import Q
+from django.core.exceptions import EmptyResultSet, FullResultSet
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.db.models import Q, QuerySet
+from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200
+# Without an alias, so that a condition of Django's can be put into the SQL.
 _TABLE = Session._meta.db_table
 
 
@@ -32,18 +37,27 @@ class Cause:
     number: Count
 
 
-def read_causes(where: Q | None = None, *, changed: bool = False, limit: int = MOST_CAUSES) -> list[Cause]:
+def read_causes(
+    where: Q | None = None, *, changed: bool = False, limit: int = MOST_CAUSES, few: bool = False
+) -> list[Cause]:
     """The causes for which sessions have failed, or wait since their agent has ``changed`` or cannot run.
 
     One query, which reads a few rows of each.
+
+    :param few: The condition is met by some thousands of sessions at most: these are read instead.
     """
-    session = f"SELECT s.id FROM {_TABLE} s WHERE s.failure = causes.failure AND {{where}} ORDER BY"
+    if where and few:
+        rows = _members(where, changed=changed).order_by("failure", "updated_at", "pk")
+        keys = rows.values_list("failure", "pk", named=False)
+        causes = [(key, [pk for _, pk in members]) for key, members in groupby(keys, itemgetter(0))]
+        return [Cause(key, pks[0], pks[-1], Count.of(len(pks))) for key, pks in causes[:limit]]
+    session = f"SELECT id FROM {_TABLE} WHERE failure = causes.failure AND {{where}} ORDER BY"
     columns = (
-        f"causes.failure, ({session} s.updated_at, s.id LIMIT 1), ({session} s.updated_at DESC, s.id DESC LIMIT 1), "
-        f"(SELECT count(*) FROM (SELECT 1 FROM {_TABLE} s WHERE s.failure = causes.failure AND {{where}} "
+        f"causes.failure, ({session} updated_at, id LIMIT 1), ({session} updated_at DESC, id DESC LIMIT 1), "
+        f"(SELECT count(*) FROM (SELECT 1 FROM {_TABLE} WHERE failure = causes.failure AND {{where}} "
         f"LIMIT {MOST + 1}) AS members)"
     )
-    sql, values = causes_sql(columns, where, limit, changed=changed)
+    sql, values = _causes_sql(columns, where, limit, changed=changed)
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         rows = cursor.fetchall()
@@ -53,30 +67,43 @@ def read_causes(where: Q | None = None, *, changed: bool = False, limit: int = M
     ]
 
 
-def causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:
+def causes_to_count(where: Q | None, *, changed: bool, few: bool = False) -> Sql:
+    """Selects a row for each cause, up to one more than `counting.MOST`. ``few`` is that of `read_causes`."""
+    if where and few:
+        return as_sql(_members(where, changed=changed).order_by().values("failure").distinct()[: MOST + 1])
+    return _causes_sql("1", where, MOST + 1, changed=changed)
+
+
+def _members(where: Q, *, changed: bool) -> QuerySet[Session]:
+    """The sessions of the causes that meet the condition."""
+    if changed:
+        return Session.objects.filter(where, waiting_for=WaitingFor.CHANGED, status=Status.WAITING)
+    failed = Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR)
+    return Session.objects.filter(where, failed, failure__isnull=False).exclude(
+        waiting_for=WaitingFor.CHANGED
+    )
+
+
+def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:
     """Selects the columns for each key of a cause: the index is searched for the next key, members are skipped.
 
     All sessions of one cause have a changed agent, or none: the keys of the others are passed over one by one, and not
     their sessions.
     """
-    failed = f"(s.status = '{Status.WAITING}' OR (s.status = '{Status.IDLE}' AND s.phase = '{Phase.ERROR}'))"
+    failed = f"(status = '{Status.WAITING}' OR (status = '{Status.IDLE}' AND phase = '{Phase.ERROR}'))"
     is_other = ""
     if changed:
-        failed = f"(s.waiting_for = '{WaitingFor.CHANGED}' AND s.status = '{Status.WAITING}')"
+        failed = f"(waiting_for = '{WaitingFor.CHANGED}' AND status = '{Status.WAITING}')"
     values: tuple[Any, ...] = ()
     if where:
-        sessions, values = as_sql(Session.objects.filter(where).order_by().values("pk"))
-        failed = "1 = 0" if sessions == NO_ROWS else f"{failed} AND s.id IN ({sessions})"
+        matches, values = _matches(where)
+        failed = f"{failed} AND {matches}"
     if not changed:
-        any_member = (
-            f"SELECT s.waiting_for FROM {_TABLE} s WHERE s.failure = causes.failure AND {failed} LIMIT 1"
-        )
+        any_member = f"SELECT waiting_for FROM {_TABLE} WHERE failure = causes.failure AND {failed} LIMIT 1"
         is_other = f" AND ({any_member}) <> '{WaitingFor.CHANGED}'"
-    following = (
-        f"SELECT s.failure FROM {_TABLE} s WHERE {{condition}} AND {failed} ORDER BY s.failure LIMIT 1"
-    )
-    first = following.replace("{condition}", "s.failure IS NOT NULL")
-    then = following.replace("{condition}", "s.failure > causes.failure")
+    following = f"SELECT failure FROM {_TABLE} WHERE {{condition}} AND {failed} ORDER BY failure LIMIT 1"
+    first = following.replace("{condition}", "failure IS NOT NULL")
+    then = following.replace("{condition}", "failure > causes.failure")
     columns = columns.replace("{where}", failed)
     sql = (
         f"WITH RECURSIVE causes(failure) AS (SELECT ({first}) UNION ALL SELECT ({then}) FROM causes "
@@ -84,6 +111,26 @@ def causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> S
         f"LIMIT {limit}"
     )
     return sql, values * sql.count(failed)
+
+
+def _matches(where: Q) -> Sql:
+    """The condition on a row of the sessions."""
+    rows = Session.objects.filter(where).order_by()
+    if len(rows.query.alias_map) > 1 or _has_pattern(rows.query.where):
+        # With a column of another table; or PostgreSQL would look up the text again for each cause.
+        sessions, values = as_sql(rows.values("pk"))
+        return ("1 = 0", ()) if sessions == NO_ROWS else (f"id IN ({sessions})", values)
+    try:
+        condition, parameters = rows.query.get_compiler(DEFAULT_DB_ALIAS).compile(rows.query.where)
+    except EmptyResultSet:
+        return "1 = 0", ()
+    except FullResultSet:
+        return "1 = 1", ()
+    return condition, tuple(parameters)
+
+
+def _has_pattern(condition: Any) -> bool:
+    return isinstance(condition, PatternLookup) or any(map(_has_pattern, getattr(condition, "children", ())))
 
 
 def _uuid(value: UUID | str) -> UUID:

@@ -5,6 +5,8 @@ Beyond the limit a page shows "99+". A page that is open asks whether its list i
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Self, TypeVar
 
@@ -12,6 +14,7 @@ from django.db import connection
 from django.db.models import IntegerField, Model, QuerySet, Subquery
 
 from sessions_app.finding.parts import Sql, as_sql, union
+from sessions_app.models.compiled import prepared_cursor
 
 Row = TypeVar("Row", bound=Model)
 MOST = 99
@@ -51,22 +54,65 @@ def up_to_most(rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
     return rows.order_by().values_list("pk", flat=True)[: MOST + 1]
 
 
-def count_each(selects: Sequence[Sql]) -> list[Count]:
+def count_each(selects: Sequence[Sql], *, prepared: bool = False) -> list[Count]:
     """How many rows each SELECT gives, which must end by itself soon after `MOST`, as those of `to_count` do.
 
-    One query for all of them.
+    One query for all of them. ``prepared`` is that of `numbers_of`.
     """
-    return [Count.of(number) for number in numbers_of(selects)]
+    return [Count.of(number) for number in numbers_of(selects, prepared=prepared)]
 
 
-def numbers_of(selects: Sequence[Sql]) -> list[int]:
-    """How many rows each SELECT gives. One query for all of them."""
+def count_of_all(selects: Sequence[Sql], *, prepared: bool = False) -> Count:
+    """How many rows the SELECTs give together. One query, which reads no more of them when it has counted enough."""
+    if not selects:
+        return Count(0, more=False)
+    parts = [f"SELECT 1 FROM ({sql}) AS part{place}" for place, (sql, _) in enumerate(selects)]  # noqa: S608 - selects of our own
+    statement = f"SELECT count(*) FROM ({' UNION ALL '.join(parts)} LIMIT {MOST + 1}) AS counted"  # noqa: S608 - selects of our own
+    return Count.of(*_numbers(statement, selects, prepared))
+
+
+def total(numbers: Iterable[Count]) -> Count:
+    """The sum, which is as exact as its parts."""
+    known = list(numbers)
+    number = sum(count.number for count in known)
+    return Count(min(number, MOST), number > MOST or any(count.more for count in known))
+
+
+def numbers_of(selects: Sequence[Sql], *, prepared: bool = False) -> list[int]:
+    """How many rows each SELECT gives. One query for all of them.
+
+    :param prepared: The selects are always the same ones, but for the numbers and times in them: PostgreSQL plans them
+        once for a connection.
+    """
     if not selects:
         return []
     parts = [f"(SELECT count(*) FROM ({sql}) AS part{place})" for place, (sql, _) in enumerate(selects)]  # noqa: S608 - selects of our own
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts), [value for _, values in selects for value in values])
+    return _numbers("SELECT " + ", ".join(parts), selects, prepared)
+
+
+def _numbers(statement: Any, selects: Sequence[Sql], prepared: bool) -> list[int]:
+    values = [value for _, values in selects for value in values]
+    is_prepared = prepared and connection.vendor == "postgresql"
+    if is_prepared:
+        constants = tuple([None if _is_sent(value) else value for value in values])
+        statement, values = _numbered(statement, constants), [value for value in values if _is_sent(value)]
+    with prepared_cursor(connection) if is_prepared else connection.cursor() as cursor:
+        cursor.execute(statement, values)
         return list(cursor.fetchone())
+
+
+def _is_sent(value: Any) -> bool:
+    """Whether the value is sent with a prepared statement; all others are part of it."""
+    return isinstance(value, int | datetime) and not isinstance(value, bool)
+
+
+@lru_cache(maxsize=100)
+def _numbered(statement: str, constants: tuple[Any, ...]) -> bytes:
+    """The statement that PostgreSQL prepares, with None in place of each value that is sent with it."""
+    wrapper: Any = connection
+    places = [index for index, constant in enumerate(constants) if constant is None]
+    numbered: bytes = wrapper.numbered(statement, constants, places)
+    return numbered
 
 
 class CountUpTo(Subquery):

@@ -5,7 +5,7 @@ Each kind is read by an index of its own, at most one page of it, and the pages 
 however many rows there are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,9 +16,8 @@ from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, Query
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
-from sessions_app.finding.causes import Cause, causes_sql
-from sessions_app.finding.counting import MOST, Count, count_each, to_count, up_to_most
-from sessions_app.finding.parts import Sql, first_of_all, union
+from sessions_app.finding.causes import Cause
+from sessions_app.finding.parts import first_of_all
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 from sessions_app.models.compiled import compiled
 
@@ -28,7 +27,7 @@ BY_CAUSE = (FAILED, CHANGED)
 OF_TOOLS = (APPROVAL, DOUBT)
 PAGE = 25
 # Of requests for approval alone: each is a card with a form, which costs more than the line of another list.
-PAGE_OF_APPROVALS = 12
+PAGE_OF_APPROVALS = 10
 _STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
 # Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
@@ -102,76 +101,6 @@ def stuck_sessions(now: datetime) -> list[QuerySet[Session]]:
     return [Session.objects.filter(condition) for condition in conditions]
 
 
-def counts(
-    now: datetime, where: Q | None = None, tool: str = "", *, assignee: int | None = None
-) -> dict[str, Count]:
-    """How many lines there are of each kind, exact up to `counting.MOST`. One query.
-
-    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
-    :param assignee: Only sessions that are assigned to this user.
-    """
-    if tool:
-        rows = _rows(now, _assigned(where, assignee), tool)
-        selects = [to_count(*rows[kind]) for kind in OF_TOOLS]
-        return dict(zip(OF_TOOLS, count_each(selects), strict=True))
-    return dict(zip(KINDS, count_each(counted_lines(now, where, assignee)), strict=True))
-
-
-def counted_lines(now: datetime, where: Q | None = None, assignee: int | None = None) -> list[Sql]:
-    """For each of the `KINDS` the lines to be counted with `counting.count_each`."""
-    condition = _assigned(where, assignee)
-    selects = (
-        [to_count(*parts) for parts in _rows(now, condition).values()] if where else _all_lines(now, assignee)
-    )
-    for kind in BY_CAUSE:
-        selects.insert(KINDS.index(kind), causes_sql("1", condition, MOST + 1, changed=kind == CHANGED))
-    return selects
-
-
-def _all_lines(now: datetime, assignee: int | None) -> list[Sql]:
-    """As `to_count` of each of `_rows` without another condition."""
-    stuck_parts = [
-        _stuck_to_count.sql_with_params(now, assignee, part=part) for part in range(_PARTS_OF_STUCK)
-    ]
-    return [
-        _approvals_to_count.sql_with_params(now, assignee),
-        _doubts_to_count.sql_with_params(assignee),
-        union(stuck_parts),
-    ]
-
-
-_PARTS_OF_STUCK = 4
-
-
-@compiled
-def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(_approvals(now, _assigned(None, assignee)))
-
-
-@compiled
-def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(_doubts(_assigned(None, assignee)))
-
-
-@compiled
-def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
-    parts = _stuck(now, _assigned(None, assignee))
-    assert len(parts) == _PARTS_OF_STUCK
-    return up_to_most(parts[part])
-
-
-def _assigned(where: Q | None, assignee: int | None) -> Q | None:
-    """The condition, and that the session is assigned to this user, if there is one."""
-    return where if assignee is None else (where or Q()) & Q(assignee=assignee)
-
-
-def total(numbers: Iterable[Count]) -> Count:
-    """The sum, which is as exact as its parts."""
-    known = list(numbers)
-    number = sum(count.number for count in known)
-    return Count(min(number, MOST), number > MOST or any(count.more for count in known))
-
-
 def read_page(
     now: datetime,
     *,
@@ -181,11 +110,13 @@ def read_page(
     after: str = "",
     oldest_first: bool = True,
     limit: int | None = None,
+    few: bool = False,
 ) -> Entries:
     """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
+    :param few: The condition is met by some thousands of sessions at most.
     """
     cursor = read_cursor(after)
     limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
@@ -193,7 +124,7 @@ def read_page(
     causes: dict[UUID, Cause] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = not where and not tool and cursor is None
-    rows = {} if is_whole else _rows(now, where, tool)
+    rows = {} if is_whole else rows_by_kind(now, where, tool)
     for kind in _COLUMNS:
         if kind in kinds:
             columns = (
@@ -204,9 +135,8 @@ def read_page(
             entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
         if kind in kinds:
-            by_oldest = {
-                cause.oldest: cause for cause in failures.read_causes(where, changed=kind == CHANGED)
-            }
+            found = failures.read_causes(where, changed=kind == CHANGED, few=few)
+            by_oldest = {cause.oldest: cause for cause in found}
             entries += [
                 entry
                 for entry in _entries_of(kind, by_oldest)
@@ -228,17 +158,17 @@ def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -
 
 @compiled
 def _first_approvals(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns([_approvals(now, None)], APPROVAL, None, oldest_first=oldest_first, most=most)
+    return _columns([approvals(now, None)], APPROVAL, None, oldest_first=oldest_first, most=most)
 
 
 @compiled
 def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
-    return _columns([_doubts(None)], DOUBT, None, oldest_first=oldest_first, most=most)
+    return _columns([doubts(None)], DOUBT, None, oldest_first=oldest_first, most=most)
 
 
 @compiled
 def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns(_stuck(now, None), STUCK, None, oldest_first=oldest_first, most=most)
+    return _columns(stuck_parts(now, None), STUCK, None, oldest_first=oldest_first, most=most)
 
 
 def _columns(
@@ -273,21 +203,21 @@ _COLUMNS = {
 }
 
 
-def _rows(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
+def rows_by_kind(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     return {
-        APPROVAL: [_approvals(now, where, tool)],
-        DOUBT: [_doubts(where, tool)],
-        STUCK: _stuck(now, where),
+        APPROVAL: [approvals(now, where, tool)],
+        DOUBT: [doubts(where, tool)],
+        STUCK: stuck_parts(now, where),
     }
 
 
-def _approvals(now: datetime, where: Q | None, tool: str = "") -> QuerySet[Approval]:
+def approvals(now: datetime, where: Q | None, tool: str = "") -> QuerySet[Approval]:
     rows = _undecided(now).filter(call__branch__in=_shown(where)) if where else open_approvals(now)
     return rows.filter(call__tool=tool) if tool else rows
 
 
-def _doubts(where: Q | None, tool: str = "") -> QuerySet[ToolCall]:
+def doubts(where: Q | None, tool: str = "") -> QuerySet[ToolCall]:
     rows = _in_doubt().filter(branch__in=_shown(where)) if where else calls_in_doubt()
     return rows.filter(tool=tool) if tool else rows
 
@@ -300,7 +230,7 @@ def _shown(where: Q) -> QuerySet[Session, Any]:
     return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
 
 
-def _stuck(now: datetime, where: Q | None) -> list[QuerySet[Session]]:
+def stuck_parts(now: datetime, where: Q | None) -> list[QuerySet[Session]]:
     return [part.filter(where) if where else part for part in stuck_sessions(now)]
 
 

@@ -30,7 +30,7 @@ _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answe
 COUNTED = 500
 # Of a filter that more than `counting.MOST` sessions match, so many sessions of each queue are looked at: to count the
 # few of a large queue that match, all of it would be read.
-LOOKED_AT = 300
+LOOKED_AT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,7 @@ def _conditions(key: str, now: datetime | None) -> list[Q]:
         case "waiting":
             return [Q(status=Status.WAITING)]
         case "failed":
-            # The phase is implied: a filter by another one then finds nothing without a row being read.
-            return [Q(has_failed=True, phase=Phase.ERROR)]
+            return [Q(has_failed=True)]
         case "stuck":
             return _not_moving(now)
         case "paused":
@@ -91,6 +90,10 @@ def _conditions(key: str, now: datetime | None) -> list[Q]:
 def _not_moving(now: datetime | None) -> list[Q]:
     assert now is not None, "the queue is one of `_BY_TIME`"
     return stuck.not_moving_conditions(now)
+
+
+# By the conditions of `_not_moving`, each in the order of the index that finds its sessions.
+_STUCK_LONGEST = ("lease_expires_at", "updated_at", "next_run_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,14 @@ def counts(
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
 
     With a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the
-    queue, or of each of its conditions, and there may be more if these are not all.
+    queue, or of each of its conditions, and there may be more if these are not all. Of the stuck sessions those are
+    looked at that have been stuck longest.
 
     :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
     :param cut: It does not match all that it should: there may be more in each queue.
     """
     if not where:
-        counted = count_each([_to_count(queue.key, now) for queue in QUEUES])
+        counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)
     elif few:
         counted = _count_few(now, where)
     else:
@@ -192,8 +196,9 @@ def _wanted(condition: Q) -> dict[str, str]:
 def _newest(
     now: datetime | None, *, key: str, part: int, most: int, behind: int = 0
 ) -> QuerySet[Session, uuid.UUID]:
-    """The keys of so many sessions of a part of the queue, behind those that changed last."""
-    rows = Session.objects.filter(_conditions(key, now)[part]).order_by(*_order(False))
+    """The keys of so many sessions of a part of the queue, behind those that changed last, or are stuck longest."""
+    order = _STUCK_LONGEST[part : part + 1] if key in _BY_TIME else _order(False)
+    rows = Session.objects.filter(_conditions(key, now)[part]).order_by(*order)
     return rows.values_list("pk", flat=True)[behind : behind + most]
 
 
@@ -266,13 +271,27 @@ def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = N
 
 def select(key: str, now: datetime, where: Q | None) -> QuerySet[Session]:
     """All sessions of a queue that match the filter ``where``."""
-    rows = Session.objects.filter(queue_filter(key, now))
-    return rows.filter(where) if where is not None else rows
+    conditions = _possible(key, now, where)
+    return (
+        Session.objects.filter(reduce(or_, conditions), where or Q())
+        if conditions
+        else Session.objects.none()
+    )
 
 
 def parts(key: str, now: datetime, where: Q | None) -> list[QuerySet[Session]]:
     """What `select` gives in parts, some of which may have the same sessions: see `finding.parts`."""
-    return [Session.objects.filter(condition).filter(where or Q()) for condition in _conditions(key, now)]
+    conditions = _possible(key, now, where) or [Q(pk__in=[])]
+    return [Session.objects.filter(condition, where or Q()) for condition in conditions]
+
+
+def _possible(key: str, now: datetime, where: Q | None) -> list[Q]:
+    """The conditions of the queue without those that no session meets which matches the filter.
+
+    Else the database would read every session that has failed for those of them that are planning.
+    """
+    conditions = _conditions(key, now)
+    return [condition for condition in conditions if not (where and _contradict(where, condition))]
 
 
 def _order(ascending: bool) -> tuple[str, str]:

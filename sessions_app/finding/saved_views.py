@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.http import QueryDict
 
-from sessions_app.finding import inbox, queues
-from sessions_app.finding.counting import Count, count_each, to_count
+from sessions_app.finding import inbox_counts, queues
+from sessions_app.finding.counting import Count, count_each, to_count, total
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
@@ -40,7 +40,7 @@ def count_views(views: Sequence[SavedView], user: User, now: datetime) -> dict[i
     countable = [(pk, parameters) for pk, parameters in filters if parameters.keys().isdisjoint(NOT_COUNTED)]
     selects = {pk: _counted(parameters, user, now) for pk, parameters in countable[:MOST_COUNTED]}
     numbers = iter(count_each([select for parts in selects.values() for select in parts]))
-    return {pk: inbox.total(islice(numbers, len(parts))) for pk, parts in selects.items()}
+    return {pk: total(islice(numbers, len(parts))) for pk, parts in selects.items()}
 
 
 def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
@@ -48,5 +48,5 @@ def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
     # Without a query the address of the desk opens the inbox.
     queue = parameters.get("queue", "all") if parameters else queues.ATTENTION.key
     if queue == queues.ATTENTION.key:
-        return inbox.counted_lines(now, where or None)
+        return inbox_counts.counted_lines(now, where or None)
     return [to_count(*queues.parts(queue, now, where))]

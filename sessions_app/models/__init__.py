@@ -6,7 +6,7 @@ counter. They are inserted once; only a tool call is updated, while it runs, and
 
 from sessions_app.models.agent import AgentDefinition, LossyResult, RegisteredAgent, policies_of
 from sessions_app.models.approval import Approval
-from sessions_app.models.branch import Branch, next_number
+from sessions_app.models.branch import Branch, newest_number, next_number
 from sessions_app.models.checkpoint import Checkpoint, StateValue
 from sessions_app.models.demo_user import DemoUser
 from sessions_app.models.desk import Allowance, BulkAction, BulkItem, SavedView, allowances_of
@@ -67,6 +67,7 @@ __all__ = [
     "Worker",
     "allowances_of",
     "insert_events",
+    "newest_number",
     "next_number",
     "policies_of",
     "record_event",

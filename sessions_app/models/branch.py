@@ -87,6 +87,9 @@ def next_number(session: Session) -> int:
     return (_newest_number.first(session.pk) or 0) + 1
 
 
-@compiled
-def _newest_number(session_id: UUID) -> models.QuerySet[Branch, int]:
+def newest_number(session_id: UUID) -> models.QuerySet[Branch, int]:
+    """That of the session's newest branch, as a query."""
     return Branch.objects.filter(session=session_id).order_by("-number").values_list("number", flat=True)[:1]
+
+
+_newest_number = compiled(newest_number)

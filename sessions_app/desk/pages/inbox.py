@@ -19,9 +19,9 @@ from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.finding import inbox, stuck
+from sessions_app.finding import inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
-from sessions_app.finding.counting import Count, digest
+from sessions_app.finding.counting import Count, digest, total
 from sessions_app.finding.inbox import APPROVAL, BY_CAUSE, CHANGED, DOUBT, FAILED, KINDS, STUCK, Entries
 from sessions_app.models import Event, EventKind, Session, WaitingFor
 from sessions_app.wording import time_left
@@ -162,15 +162,17 @@ def list_page(
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
+    few: bool = False,
 ) -> Listing:
     """The lines of one page. At most eight queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
+    :param few: The condition is met by some thousands of sessions at most.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
-    numbers = inbox.counts(context.now, where, tool)
+    numbers = inbox_counts.counts(context.now, where, tool, few=few)
     found = inbox.read_page(
-        context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first
+        context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first, few=few
     )
     # The time that is left to decide is shown, too.
     left = [
@@ -205,9 +207,9 @@ def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = N
         for name, number in numbers.items()
         if number or name == listing.kind or name not in _RARE
     ]
-    total = inbox.total(numbers.values())
-    number = numbers.get(listing.kind, total)
-    return InboxPage(lines, [Chip("", "All", total), *chips], number, found.next, listing.mark)
+    number_of_all = total(numbers.values())
+    number = numbers.get(listing.kind, number_of_all)
+    return InboxPage(lines, [Chip("", "All", number_of_all), *chips], number, found.next, listing.mark)
 
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:

@@ -1,6 +1,5 @@
 """The inbox: what waits for a person, decided where it stands; and deciding several approvals at once."""
 
-from django.db.models import Q
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_POST
@@ -18,8 +17,7 @@ from sessions_app.desk.pages.approvals import Batch
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import inbox, queues
-from sessions_app.finding.counting import Count
+from sessions_app.finding import inbox, inbox_counts, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import RegisteredAgent
 
@@ -72,12 +70,6 @@ def decide_batch(request: Request) -> HttpResponse:
     return render_page(request, "inbox/batch_outcome.html", values, status=409)
 
 
-def _number_of_mine(request: Request, context: PageContext, where: Q, kind: str, tool: str) -> Count:
-    """How many of the lines that the filter and the kind leave are assigned to this person. One query."""
-    numbers = inbox.counts(context.now, where, tool, assignee=request.user.pk)
-    return numbers[kind] if kind else inbox.total(numbers.values())
-
-
 def _render(
     request: Request,
     context: PageContext,
@@ -89,13 +81,15 @@ def _render(
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
     # What is found is a condition on each kind of lines, and so should be few sessions.
-    where = session_filter.where(thorough=False)
+    where, few = session_filter.where(thorough=False), session_filter.found.few
+    if session_filter.takes_long and (narrowed := inbox_counts.narrowed(where)) is not None:
+        where, few = narrowed, True
     tool = query.get("tool", "")
     kind = query.get("kind", "")
     kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
     oldest_first = query.get("order") != "newest"
     listing = inbox_pages.list_page(
-        context, kind=kind, where=where or None, tool=tool, after=after, oldest_first=oldest_first
+        context, kind=kind, where=where or None, tool=tool, after=after, oldest_first=oldest_first, few=few
     )
     if request.GET.get("seen") == listing.mark:
         return HttpResponse(status=204)
@@ -127,7 +121,15 @@ def _render(
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
         "offers_batch": in_batch and (form is not None or page.has_ticks),
         "mine": query.get("assignee") == "me",
-        "number_of_mine": _number_of_mine(request, context, where, kind, tool),
+        # Of the lines that the filter and the kind leave.
+        "number_of_mine": inbox_counts.count_together(
+            context.now,
+            where,
+            tool,
+            kinds=(kind,) if kind else inbox.KINDS,
+            assignee=request.user.pk,
+            few=few,
+        ),
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)

@@ -76,7 +76,8 @@ def messages_of_people(where: Ranges) -> BranchRowQuerySet[Message]:
 def count_of_people(branch: Branch) -> Count:
     """How many events and messages the filter by people shows. One query."""
     where = visible(branch)
-    counts = count_each([_events_to_count.sql_with_params(where), _messages_to_count.sql_with_params(where)])
+    selects = [_events_to_count.sql_with_params(where), _messages_to_count.sql_with_params(where)]
+    counts = count_each(selects, prepared=True)
     return Count.of(sum(count.number + count.more for count in counts))
 
 

@@ -1,0 +1,117 @@
+"""How many lines the inbox has, of each kind or together, exact up to `counting.MOST`. Each is one query."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from sessions_app.finding import causes as failures
+from sessions_app.finding import inbox
+from sessions_app.finding.counting import Count, count_each, count_of_all, to_count, up_to_most
+from sessions_app.finding.inbox import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
+from sessions_app.finding.keys import are
+from sessions_app.finding.parts import Sql, union
+from sessions_app.models import Approval, Session, ToolCall
+from sessions_app.models.compiled import compiled
+
+# So many keys of sessions are looked up faster than what is found in another table, or by a part of a text.
+MOST_KEYS = 500
+
+
+def narrowed(where: Q) -> Q | None:
+    """The condition as keys of the sessions that meet it; None if more than `MOST_KEYS` do. One query.
+
+    A page asks ten times which sessions meet its condition.
+    """
+    keys = list(Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS + 1])
+    return are(keys) if len(keys) <= MOST_KEYS else None
+
+
+def counts(now: datetime, where: Q | None = None, tool: str = "", *, few: bool = False) -> dict[str, Count]:
+    """How many lines there are of each kind, exact up to `counting.MOST`. One query.
+
+    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
+    :param few: The condition is met by some thousands of sessions at most.
+    """
+    kinds = OF_TOOLS if tool else KINDS
+    selects = counted_lines(now, where, tool, kinds=kinds, few=few)
+    return dict(zip(kinds, count_each(selects, prepared=not where and not tool), strict=True))
+
+
+def count_together(
+    now: datetime,
+    where: Q | None = None,
+    tool: str = "",
+    *,
+    kinds: Sequence[str] = KINDS,
+    assignee: int | None = None,
+    few: bool = False,
+) -> Count:
+    """How many lines of these kinds there are. One query, which stops beyond `counting.MOST`.
+
+    :param assignee: Only those of sessions that are assigned to this user. The others are those of `counts`.
+    """
+    kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
+    selects = counted_lines(now, where, tool, kinds=kinds, assignee=assignee, few=few)
+    return count_of_all(selects, prepared=not where and not tool)
+
+
+def counted_lines(
+    now: datetime,
+    where: Q | None = None,
+    tool: str = "",
+    *,
+    kinds: Sequence[str] = KINDS,
+    assignee: int | None = None,
+    few: bool = False,
+) -> list[Sql]:
+    """For each of the kinds the lines to be counted with `counting.count_each`."""
+    condition = _assigned(where, assignee)
+    rows = inbox.rows_by_kind(now, condition, tool) if where or tool else {}
+    selects = []
+    for kind in kinds:
+        if kind in BY_CAUSE:
+            changed = kind == CHANGED
+            select = failures.causes_to_count(condition, changed=changed, few=few and bool(where))
+        else:
+            select = to_count(*rows[kind]) if rows else _all_to_count(kind, now, assignee)
+        selects.append(select)
+    return selects
+
+
+def _all_to_count(kind: str, now: datetime, assignee: int | None) -> Sql:
+    """As `to_count` of `inbox.rows_by_kind` without another condition."""
+    match kind:
+        case "approval":
+            return _approvals_to_count.sql_with_params(now, assignee)
+        case "doubt":
+            return _doubts_to_count.sql_with_params(assignee)
+        case _:
+            numbers = range(_PARTS_OF_STUCK)
+            return union([_stuck_to_count.sql_with_params(now, assignee, part=part) for part in numbers])
+
+
+_PARTS_OF_STUCK = 4
+
+
+@compiled
+def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
+    return up_to_most(inbox.approvals(now, _assigned(None, assignee)))
+
+
+@compiled
+def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
+    return up_to_most(inbox.doubts(_assigned(None, assignee)))
+
+
+@compiled
+def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
+    parts = inbox.stuck_parts(now, _assigned(None, assignee))
+    assert len(parts) == _PARTS_OF_STUCK
+    return up_to_most(parts[part])
+
+
+def _assigned(where: Q | None, assignee: int | None) -> Q | None:
+    """The condition, and that the session is assigned to this user, if there is one."""
+    return where if assignee is None else (where or Q()) & Q(assignee=assignee)

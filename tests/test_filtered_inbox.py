@@ -1,0 +1,168 @@
+"""A filtered inbox: how its sessions are found depends on how many match, and what it shows does not."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models import Q
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from sessions_app.finding import causes, inbox_counts, queues
+from sessions_app.models import Session, SessionTag
+from tests import builders
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(client: Client) -> Client:
+    client.force_login(builders.user("supervisor", "anna"))
+    return client
+
+
+@pytest.fixture
+def sessions() -> list[Session]:
+    """Of each kind of line four, every second one tagged, with two customers, and an agent that has changed."""
+    made = []
+    kinds: list[Callable[..., Session]] = [
+        builders.waiting_for_approval,
+        builders.in_doubt,
+        builders.failed,
+        builders.retries_used_up,
+        builders.lost,
+        builders.done,
+    ]
+    for number in range(4):
+        for place, build in enumerate(kinds):
+            minutes = 100 - 10 * number - place
+            session = build(
+                title=f"{build.__name__} {number}",
+                customer=("Greta Lindqvist", "Ada Byron")[number // 2],
+                created_at=timezone.now() - timedelta(minutes=minutes),
+            )
+            if number % 2:
+                SessionTag.objects.create(session=session, name="vip")
+            made.append(session)
+    builders.changed(title="changed", customer="Ada Byron")
+    return made
+
+
+FILTERS = {
+    "agent": Q(agent="claims"),
+    "either": Q(title__endswith="1") | Q(customer="Ada Byron", title__gt="f"),
+    "tag": Q(pk__in=SessionTag.objects.filter(name="vip").values("session")),
+    "tag by a join": Q(tags__name="vip"),
+    "part of a customer": Q(customer__icontains="lind"),
+    "one of another table and one of its own": Q(tags__name="vip", customer="Ada Byron"),
+    "nobody": Q(assignee=None),
+    "assignee": Q(assignee__username="anna"),
+    "none": Q(pk__in=[]),
+    "all": ~Q(pk__in=[]),
+    "since": Q(updated_at__gte=timezone.now() - timedelta(days=1)),
+}
+
+
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("where", FILTERS.values(), ids=FILTERS)
+def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) -> None:
+    matching = Session.objects.filter(where, failure__isnull=False).order_by("updated_at", "pk")
+    members: dict[object, list[Session]] = {}
+    for session in matching:
+        failed = session.status == "waiting" or (session.status, session.phase) == ("idle", "error")
+        if failed and (session.waiting_for == "changed") is changed:
+            members.setdefault(session.failure, []).append(session)
+    expected = {key: (found[0].pk, found[-1].pk, str(len(found))) for key, found in members.items()}
+    for few in (False, True):
+        read = causes.read_causes(where, changed=changed, few=few)
+        assert {cause.key: (cause.oldest, cause.newest, str(cause.number)) for cause in read} == expected
+        numbers = inbox_counts.counts(timezone.now(), where, few=few)
+        assert numbers["changed" if changed else "failed"].number == len(expected)
+
+
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize(
+    "query, lines",
+    [("tag=vip", 8), ("customer=lind", 8), ("customer=lind&tag=vip", 5), ("tag=nosuch", 0), ("q=Byron", 9)],
+)
+def test_the_lines_are_the_same_for_a_filter_of_few_sessions_and_of_many(
+    desk: Client, monkeypatch: pytest.MonkeyPatch, query: str, lines: int
+) -> None:
+    few = desk.get(f"/inbox/?{query}").context["page"]
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", 0)
+    many = desk.get(f"/inbox/?{query}").context["page"]
+    assert [(line.id, line.since) for line in few.lines] == [(line.id, line.since) for line in many.lines]
+    assert (few.chips, few.number, len(few.lines)) == (many.chips, many.number, lines)
+
+
+@pytest.mark.usefixtures("sessions")
+def test_a_filter_of_few_sessions_is_asked_of_the_database_once(desk: Client) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        desk.get("/inbox/?customer=lind")
+    asked = [query["sql"] for query in queries if "lind" in query["sql"].lower() and "LIKE" in query["sql"]]
+    assert len(asked) == 1
+
+
+def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        builders.paused(customer="Ada")
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", 3)
+    narrowed = inbox_counts.narrowed(Q(customer="Ada"))
+    assert narrowed is not None
+    assert Session.objects.filter(narrowed).count() == 3
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", 2)
+    assert inbox_counts.narrowed(Q(customer="Ada")) is None
+
+
+def test_sessions_of_a_person_are_found_by_their_name_and_of_nobody_by_a_name_that_nobody_has(
+    desk: Client,
+) -> None:
+    owner = builders.user("operator", "olga")
+    builders.failed(title="Hers", assignee=owner)
+    builders.failed(title="Nobody's")
+    assert "Hers" in (text := desk.get("/?queue=all&assignee=olga").content.decode())
+    assert "Nobody&#x27;s" not in text
+    assert not desk.get("/?queue=all&assignee=nemo").context["rows"]
+    assert len(desk.get("/inbox/?assignee=olga").context["page"].lines) == 1
+    assert not desk.get("/inbox/?assignee=nemo").context["page"].lines
+
+
+def test_failed_sessions_are_counted_by_the_condition_of_their_index_alone() -> None:
+    """Of a second condition PostgreSQL would expect that it holds for few of them, and read the whole index."""
+    sql, _ = queues._part_to_count.sql_with_params(None, key="failed", part=0)
+    assert "phase" not in sql.partition("WHERE")[2]
+
+
+def test_a_list_of_failed_sessions_that_are_in_another_phase_is_empty_without_a_row_being_read(
+    desk: Client,
+) -> None:
+    builders.failed()
+    assert len(desk.get("/?queue=failed&phase=error").context["rows"]) == 1
+    assert not desk.get("/?queue=failed&phase=planning").context["rows"]
+    rows = queues.select("failed", timezone.now(), Q(phase="planning"))
+    with CaptureQueriesContext(connection) as queries:
+        assert list(rows) == []
+    assert not queries
+
+
+def test_of_stuck_sessions_beside_a_broad_filter_those_are_looked_at_that_have_been_stuck_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "MOST", 2)
+    monkeypatch.setattr(queues, "LOOKED_AT", 1)
+    now = timezone.now()
+    for minutes, title in ((30, "A"), (20, "B"), (10, "A")):
+        session = builders.queued(title=title)
+        Session.objects.filter(pk=session.pk).update(next_run_at=now - timedelta(minutes=minutes))
+    builders.paused(title="B")
+    builders.paused(title="B")
+
+    def stuck(title: str) -> str:
+        [number] = [c.number for c in queues.counts(now, Q(title=title)) if c.queue.key == "stuck"]
+        return str(number)
+
+    # Those with "A" are few, and counted each; of those with "B" only the first in line is looked at.
+    assert (stuck("A"), stuck("B")) == ("2", "0+")
