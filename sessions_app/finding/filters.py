@@ -123,10 +123,17 @@ class SessionFilter(forms.Form):
         return self.narrows or bool(self.cleaned_data.get("q"))
 
     @property
-    def takes_long(self) -> bool:
-        """Whether the database looks up the sessions that match in another table, or by a part of a text."""
+    def has_index(self) -> bool:
+        """Whether an index finds the sessions that match: then it takes little to see whether these are few."""
         self.is_valid()
-        return bool(self.cleaned_data.get("tag") or self.cleaned_data.get("customer"))
+        return any(self.cleaned_data.get(name) for name in ("agent", "tag", "customer"))
+
+    @property
+    def finds_few(self) -> bool:
+        """Whether some thousands of sessions can be expected to match at most."""
+        self.is_valid()
+        is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
+        return self.found.few or is_of_one or bool(self.cleaned_data.get("customer"))
 
     @property
     def narrows(self) -> bool:

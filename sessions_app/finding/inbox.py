@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery, Value
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
@@ -66,31 +66,37 @@ class Entries:
     next: str
 
 
-def open_approvals(now: datetime) -> QuerySet[Approval]:
-    """Requests that a person can still decide: on the present branch of a session that waits or is paused."""
+def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
+    """Requests that a person can still decide: on the present branch of a session that waits or is paused.
+
+    :param where: Another condition on that session.
+    """
     branch = ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")
-    return _undecided(now).filter(_is_shown_by_a_stopped_session(Subquery(branch[:1])))
+    return _undecided(now).filter(_is_shown_by_a_stopped_session(Subquery(branch[:1]), where))
 
 
 def _undecided(now: datetime) -> QuerySet[Approval]:
     return Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
 
 
-def calls_in_doubt() -> QuerySet[ToolCall]:
-    """The calls in doubt that a person can decide."""
-    return _in_doubt().filter(_is_shown_by_a_stopped_session(OuterRef("branch")))
+def calls_in_doubt(where: Q | None = None) -> QuerySet[ToolCall]:
+    """The calls in doubt that a person can decide. ``where`` is that of `open_approvals`."""
+    return _in_doubt().filter(_is_shown_by_a_stopped_session(OuterRef("branch"), where))
 
 
 def _in_doubt() -> QuerySet[ToolCall]:
     return ToolCall.objects.filter(status=CallStatus.DOUBT)
 
 
-def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef) -> Subquery:
-    """Whether a session that waits or is paused is on this branch.
+def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef, where: Q | None) -> Subquery:
+    """Whether a session that waits or is paused, and meets the condition, is on this branch.
 
     PostgreSQL asks this of each line while an index gives the lines in their order. Of a join it would expect that next
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
+    if where:
+        found = Session.objects.filter(where, branch=branch, status__in=_STOPPED).order_by()
+        return Subquery(found.values(is_there=Value(True))[:1])
     is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
@@ -116,7 +122,7 @@ def read_page(
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
-    :param few: The condition is met by some thousands of sessions at most.
+    :param few: The condition is met by some thousands of sessions at most: they are read first.
     """
     cursor = read_cursor(after)
     limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
@@ -124,7 +130,7 @@ def read_page(
     causes: dict[UUID, Cause] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = not where and not tool and cursor is None
-    rows = {} if is_whole else rows_by_kind(now, where, tool)
+    rows = {} if is_whole else rows_by_kind(now, where, tool, few=few)
     for kind in _COLUMNS:
         if kind in kinds:
             columns = (
@@ -203,29 +209,34 @@ _COLUMNS = {
 }
 
 
-def rows_by_kind(now: datetime, where: Q | None, tool: str = "") -> dict[str, list[QuerySet[Any]]]:
+def rows_by_kind(
+    now: datetime, where: Q | None, tool: str = "", *, few: bool = False
+) -> dict[str, list[QuerySet[Any]]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     return {
-        APPROVAL: [approvals(now, where, tool)],
-        DOUBT: [doubts(where, tool)],
+        APPROVAL: [approvals(now, where, tool, few=few)],
+        DOUBT: [doubts(where, tool, few=few)],
         STUCK: stuck_parts(now, where),
     }
 
 
-def approvals(now: datetime, where: Q | None, tool: str = "") -> QuerySet[Approval]:
-    rows = _undecided(now).filter(call__branch__in=_shown(where)) if where else open_approvals(now)
+def approvals(now: datetime, where: Q | None, tool: str = "", *, few: bool = False) -> QuerySet[Approval]:
+    if where and few:
+        rows = _undecided(now).filter(call__branch__in=_shown(where))
+    else:
+        rows = open_approvals(now, where)
     return rows.filter(call__tool=tool) if tool else rows
 
 
-def doubts(where: Q | None, tool: str = "") -> QuerySet[ToolCall]:
-    rows = _in_doubt().filter(branch__in=_shown(where)) if where else calls_in_doubt()
+def doubts(where: Q | None, tool: str = "", *, few: bool = False) -> QuerySet[ToolCall]:
+    rows = _in_doubt().filter(branch__in=_shown(where)) if where and few else calls_in_doubt(where)
     return rows.filter(tool=tool) if tool else rows
 
 
 def _shown(where: Q) -> QuerySet[Session, Any]:
     """The branches that sessions show which wait or are paused, and meet the condition.
 
-    A join, unlike `_is_shown_by_a_stopped_session`: where few sessions meet it, PostgreSQL begins with these.
+    A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the few sessions that meet it.
     """
     return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
 

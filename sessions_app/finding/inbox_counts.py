@@ -32,7 +32,7 @@ def counts(now: datetime, where: Q | None = None, tool: str = "", *, few: bool =
     """How many lines there are of each kind, exact up to `counting.MOST`. One query.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
-    :param few: The condition is met by some thousands of sessions at most.
+    :param few: The condition is met by some thousands of sessions at most: they are read first.
     """
     kinds = OF_TOOLS if tool else KINDS
     selects = counted_lines(now, where, tool, kinds=kinds, few=few)
@@ -68,12 +68,13 @@ def counted_lines(
 ) -> list[Sql]:
     """For each of the kinds the lines to be counted with `counting.count_each`."""
     condition = _assigned(where, assignee)
-    rows = inbox.rows_by_kind(now, condition, tool) if where or tool else {}
+    is_few = few or assignee is not None
+    rows = inbox.rows_by_kind(now, condition, tool, few=is_few) if where or tool else {}
     selects = []
     for kind in kinds:
         if kind in BY_CAUSE:
             changed = kind == CHANGED
-            select = failures.causes_to_count(condition, changed=changed, few=few and bool(where))
+            select = failures.causes_to_count(condition, changed=changed, few=is_few)
         else:
             select = to_count(*rows[kind]) if rows else _all_to_count(kind, now, assignee)
         selects.append(select)
@@ -97,12 +98,12 @@ _PARTS_OF_STUCK = 4
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(inbox.approvals(now, _assigned(None, assignee)))
+    return up_to_most(inbox.approvals(now, _assigned(None, assignee), few=True))
 
 
 @compiled
 def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(inbox.doubts(_assigned(None, assignee)))
+    return up_to_most(inbox.doubts(_assigned(None, assignee), few=True))
 
 
 @compiled

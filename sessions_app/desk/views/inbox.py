@@ -81,8 +81,9 @@ def _render(
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
     # What is found is a condition on each kind of lines, and so should be few sessions.
-    where, few = session_filter.where(thorough=False), session_filter.found.few
-    if session_filter.takes_long and (narrowed := inbox_counts.narrowed(where)) is not None:
+    where = session_filter.where(thorough=False)
+    few = session_filter.finds_few
+    if session_filter.has_index and (narrowed := inbox_counts.narrowed(where)) is not None:
         where, few = narrowed, True
     tool = query.get("tool", "")
     kind = query.get("kind", "")
