@@ -59,7 +59,7 @@ def transaction_that_waits(seconds: float, *, durable: bool = False) -> Iterator
             yield
     else:
         wrapper: Any = connection
-        with wrapper.lock_timeout(milliseconds), transaction.atomic(durable=durable):
+        with wrapper.atomic_with_lock_timeout(milliseconds, durable=durable):
             yield
 
 

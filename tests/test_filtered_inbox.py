@@ -11,6 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sessions_app.finding import causes, inbox_counts, queues
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.inbox import Matches
 from sessions_app.models import Session, SessionTag
 from tests import builders
 
@@ -76,17 +78,23 @@ def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) ->
         if failed and (session.waiting_for == "changed") is changed:
             members.setdefault(session.failure, []).append(session)
     expected = {key: (found[0].pk, found[-1].pk, str(len(found))) for key, found in members.items()}
-    for few in (False, True):
-        read = causes.read_causes(where, changed=changed, few=few)
+    for matches in Matches:
+        read = causes.read_causes(where, changed=changed, few=matches is Matches.FEW)
         assert {cause.key: (cause.oldest, cause.newest, str(cause.number)) for cause in read} == expected
-        numbers = inbox_counts.counts(timezone.now(), where, few=few)
+        numbers = inbox_counts.counts(timezone.now(), where, matches=matches)
         assert numbers["changed" if changed else "failed"].number == len(expected)
 
 
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize(
     "query, lines",
-    [("tag=vip", 8), ("customer=lind", 8), ("customer=lind&tag=vip", 5), ("tag=nosuch", 0), ("q=Byron", 9)],
+    [
+        ("tag=vip", 8),
+        ("customer=lind", 8),
+        ("customer=lind&tag=vip", 5),
+        ("tag=nosuch", 0),
+        ("agent=claims", 15),
+    ],
 )
 def test_the_lines_are_the_same_for_a_filter_of_few_sessions_and_of_many(
     desk: Client, monkeypatch: pytest.MonkeyPatch, query: str, lines: int
@@ -107,14 +115,23 @@ def test_a_filter_of_few_sessions_is_asked_of_the_database_once(desk: Client) ->
 
 
 def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
-        builders.paused(customer="Ada")
+    for number in range(3):
+        builders.paused(customer="Ada").tags.create(name="vip")
+        builders.paused(customer="Bob", title=str(number))
+    user = builders.user("supervisor", "anna")
+
+    def prepared(**values: str) -> tuple[int, Matches]:
+        where, matches = inbox_counts.prepare(SessionFilter(values, user=user))
+        return Session.objects.filter(where).count(), matches
+
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 3)
-    narrowed = inbox_counts.narrowed(Q(customer="Ada"))
-    assert narrowed is not None
-    assert Session.objects.filter(narrowed).count() == 3
+    assert prepared(customer="Ada") == prepared(tag="vip") == (3, Matches.FEW)
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 2)
-    assert inbox_counts.narrowed(Q(customer="Ada")) is None
+    assert prepared(customer="Ada") == (3, Matches.SOME)
+    assert prepared(tag="vip") == (3, Matches.MANY)
+    assert prepared(assignee="nobody") == (6, Matches.MANY)
+    assert prepared(assignee="me") == (0, Matches.FEW)
+    assert prepared(q="Bob") == (3, Matches.FEW)
 
 
 def test_sessions_of_a_person_are_found_by_their_name_and_of_nobody_by_a_name_that_nobody_has(

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -102,6 +103,85 @@ def test_what_an_action_waits_no_other_transaction_of_its_connection_does() -> N
     with locked_elsewhere(session), pytest.raises(Locked):
         actions.note(actor=builders.SYSTEM, session_id=session.pk, text="He is patient")
     assert limit() == usual
+
+
+def elsewhere(sql: str, *values: Any) -> Any:
+    """The first value that the statement gives on another connection."""
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute(sql, values)
+            return cursor.fetchone()[0]
+    finally:
+        other.close()
+
+
+def lock_timeout() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        return str(cursor.fetchone()[0])
+
+
+@on_postgres
+def test_a_transaction_on_a_connection_that_has_ended_fails_once() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    elsewhere("SELECT pg_terminate_backend(%s, 5000)", pid)
+    with pytest.raises(OperationalError), locks.transaction_that_waits(1):
+        raise AssertionError("It has not begun.")
+    with locks.transaction_that_waits(1):
+        assert Session.objects.count() >= 0
+
+
+@on_postgres
+def test_a_transaction_that_was_interrupted_while_it_began_is_rolled_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def begin_and_fail(self: Any, *args: Any, **options: Any) -> None:
+        execute(self, *args, **options)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    connection.ensure_connection()
+    execute = psycopg.Connection.execute
+    monkeypatch.setattr(psycopg.Connection, "execute", begin_and_fail)
+    with pytest.raises(KeyboardInterrupt), locks.transaction_that_waits(1):
+        raise AssertionError("It has not begun.")
+    assert lock_timeout() == "12s"
+    session = builders.queued()
+    assert elsewhere("SELECT count(*) FROM sessions_app_session WHERE id = %s", session.pk) == 1
+
+
+@on_postgres
+def test_a_limit_ends_with_its_transaction_also_for_what_follows_its_commit_and_within_another() -> None:
+    followed: list[str] = []
+
+    def follow() -> None:
+        with transaction.atomic():
+            followed.append(lock_timeout())
+
+    with locks.transaction_that_waits(1):
+        transaction.on_commit(follow)
+        assert lock_timeout() == "1s"
+    assert followed == ["12s"]
+    with transaction.atomic():
+        with locks.transaction_that_waits(1):
+            assert lock_timeout() == "1s"
+            transaction.set_rollback(True)
+        assert lock_timeout() == "12s"
+    with locks.transaction_that_waits(1):
+        builders.queued(title="Never there")
+        transaction.set_rollback(True)
+    assert not Session.objects.filter(title="Never there").exists()
+    assert lock_timeout() == "12s"
+
+
+@on_postgres
+def test_rows_can_be_locked_and_read_in_parts_within_it() -> None:
+    builders.queued()
+    with locks.transaction_that_waits(1):
+        assert len(list(Session.objects.select_for_update().iterator(chunk_size=1))) >= 1
 
 
 def test_another_error_of_the_database_is_not_taken_for_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:

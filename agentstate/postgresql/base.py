@@ -25,6 +25,7 @@ from itertools import count
 from typing import Any
 
 import psycopg
+from django.db import transaction
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper, debug_transaction
@@ -136,28 +137,43 @@ class DatabaseWrapper(base.DatabaseWrapper):
     _begin = ""
 
     @contextmanager
-    def lock_timeout(self, milliseconds: int) -> Iterator[None]:
-        """A transaction begun in this block waits so long at most for each lock; one under way does so from now on."""
+    def atomic_with_lock_timeout(self, milliseconds: int, *, durable: bool = False) -> Iterator[None]:
+        """Like `atomic` of Django; the transaction waits so long at most for each lock."""
         limit = f"SET LOCAL lock_timeout = {milliseconds}"
         if self.in_atomic_block:
-            with self.cursor() as cursor:
-                cursor.execute(limit)
-            yield
+            with transaction.atomic(self.alias, durable=durable):
+                with self.cursor() as cursor:
+                    cursor.execute(limit)
+                yield
             return
         self._begin = f"BEGIN; {limit}"
         try:
-            yield
+            with transaction.atomic(self.alias, durable=durable):
+                yield
         finally:
             self._begin = ""
 
     def _start_transaction_under_autocommit(self) -> None:
         """Called by Django to begin a transaction. Two statements in one text need one round trip."""
-        if self._begin:
-            with debug_transaction(self, self._begin), self.wrap_database_errors:
-                self.connection.execute(self._begin)
-        else:
+        begin, self._begin = self._begin, ""  # not that of a transaction which a hook of this one begins
+        if not begin:
             with debug_transaction(self, "BEGIN"):
                 self._set_autocommit(False)  # type: ignore[attr-defined]
+            return
+        try:
+            with debug_transaction(self, begin), self.wrap_database_errors:
+                self.connection.execute(begin)
+        except BaseException:
+            # To Django no transaction has begun yet: it would neither roll back nor see that the connection is dead.
+            self.close()
+            raise
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        if name is None or self.autocommit:
+            return super().create_cursor(name)
+        # To psycopg, a transaction with a lock timeout is in autocommit mode, in which such a cursor would outlive it.
+        cursor_class: Any = base.ServerSideCursor
+        return cursor_class(self.connection, name=name, scrollable=False, withhold=False)
 
     @property
     def pool(self) -> "ConnectionPool[PooledConnection] | None":

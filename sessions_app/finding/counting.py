@@ -18,6 +18,7 @@ from sessions_app.models.compiled import prepared_cursor
 
 Row = TypeVar("Row", bound=Model)
 MOST = 99
+_SENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _numbers(statement: Any, selects: Sequence[Sql], prepared: bool) -> list[int
     values = [value for _, values in selects for value in values]
     is_prepared = prepared and connection.vendor == "postgresql"
     if is_prepared:
-        constants = tuple([None if _is_sent(value) else value for value in values])
+        constants = tuple([_SENT if _is_sent(value) else value for value in values])
         statement, values = _numbered(statement, constants), [value for value in values if _is_sent(value)]
     with prepared_cursor(connection) if is_prepared else connection.cursor() as cursor:
         cursor.execute(statement, values)
@@ -108,9 +109,9 @@ def _is_sent(value: Any) -> bool:
 
 @lru_cache(maxsize=100)
 def _numbered(statement: str, constants: tuple[Any, ...]) -> bytes:
-    """The statement that PostgreSQL prepares, with None in place of each value that is sent with it."""
+    """The statement that PostgreSQL prepares, with `_SENT` in place of each value that is sent with it."""
     wrapper: Any = connection
-    places = [index for index, constant in enumerate(constants) if constant is None]
+    places = [index for index, constant in enumerate(constants) if constant is _SENT]
     numbered: bytes = wrapper.numbered(statement, constants, places)
     return numbered
 

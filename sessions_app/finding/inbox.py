@@ -8,6 +8,7 @@ however many rows there are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,18 @@ Key = int | UUID
 # Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
 Cursor = tuple[datetime, int, Key]
 Columns = QuerySet[Any, tuple[Any, ...]]
+
+
+class Matches(Enum):
+    """How many sessions meet a condition.
+
+    FEW: some hundreds, which are read first for every kind of lines. SOME: a small part of all, with which the search
+    for approvals and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order.
+    """
+
+    FEW = auto()
+    SOME = auto()
+    MANY = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +129,13 @@ def read_page(
     after: str = "",
     oldest_first: bool = True,
     limit: int | None = None,
-    few: bool = False,
+    matches: Matches = Matches.MANY,
 ) -> Entries:
     """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
-    :param few: The condition is met by some thousands of sessions at most: they are read first.
+    :param matches: How many sessions meet the condition.
     """
     cursor = read_cursor(after)
     limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
@@ -130,7 +143,7 @@ def read_page(
     causes: dict[UUID, Cause] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = not where and not tool and cursor is None
-    rows = {} if is_whole else rows_by_kind(now, where, tool, few=few)
+    rows = {} if is_whole else rows_by_kind(now, where, tool, matches)
     for kind in _COLUMNS:
         if kind in kinds:
             columns = (
@@ -141,7 +154,7 @@ def read_page(
             entries += [Entry(kind, *values) for values in columns]
     for kind in BY_CAUSE:
         if kind in kinds:
-            found = failures.read_causes(where, changed=kind == CHANGED, few=few)
+            found = failures.read_causes(where, changed=kind == CHANGED, few=matches is Matches.FEW)
             by_oldest = {cause.oldest: cause for cause in found}
             entries += [
                 entry
@@ -210,33 +223,38 @@ _COLUMNS = {
 
 
 def rows_by_kind(
-    now: datetime, where: Q | None, tool: str = "", *, few: bool = False
+    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
 ) -> dict[str, list[QuerySet[Any]]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     return {
-        APPROVAL: [approvals(now, where, tool, few=few)],
-        DOUBT: [doubts(where, tool, few=few)],
+        APPROVAL: [approvals(now, where, tool, matches)],
+        DOUBT: [doubts(where, tool, matches)],
         STUCK: stuck_parts(now, where),
     }
 
 
-def approvals(now: datetime, where: Q | None, tool: str = "", *, few: bool = False) -> QuerySet[Approval]:
-    if where and few:
+def approvals(
+    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
+) -> QuerySet[Approval]:
+    if where and matches is not Matches.MANY:
         rows = _undecided(now).filter(call__branch__in=_shown(where))
     else:
         rows = open_approvals(now, where)
     return rows.filter(call__tool=tool) if tool else rows
 
 
-def doubts(where: Q | None, tool: str = "", *, few: bool = False) -> QuerySet[ToolCall]:
-    rows = _in_doubt().filter(branch__in=_shown(where)) if where and few else calls_in_doubt(where)
+def doubts(where: Q | None, tool: str = "", matches: Matches = Matches.MANY) -> QuerySet[ToolCall]:
+    if where and matches is not Matches.MANY:
+        rows = _in_doubt().filter(branch__in=_shown(where))
+    else:
+        rows = calls_in_doubt(where)
     return rows.filter(tool=tool) if tool else rows
 
 
 def _shown(where: Q) -> QuerySet[Session, Any]:
     """The branches that sessions show which wait or are paused, and meet the condition.
 
-    A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the few sessions that meet it.
+    A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet it.
     """
     return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
 

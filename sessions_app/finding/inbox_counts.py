@@ -9,7 +9,8 @@ from django.db.models import Q, QuerySet
 from sessions_app.finding import causes as failures
 from sessions_app.finding import inbox
 from sessions_app.finding.counting import Count, count_each, count_of_all, to_count, up_to_most
-from sessions_app.finding.inbox import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.inbox import BY_CAUSE, CHANGED, KINDS, OF_TOOLS, Matches
 from sessions_app.finding.keys import are
 from sessions_app.finding.parts import Sql, union
 from sessions_app.models import Approval, Session, ToolCall
@@ -19,23 +20,32 @@ from sessions_app.models.compiled import compiled
 MOST_KEYS = 500
 
 
-def narrowed(where: Q) -> Q | None:
-    """The condition as keys of the sessions that meet it; None if more than `MOST_KEYS` do. One query.
+def prepare(session_filter: SessionFilter) -> tuple[Q, Matches]:
+    """The condition of a filter, and how many sessions meet it. One query besides those of the filter.
 
-    A page asks ten times which sessions meet its condition.
+    A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
-    keys = list(Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS + 1])
-    return are(keys) if len(keys) <= MOST_KEYS else None
+    # What a search finds is a condition on each kind of lines, and so should be few sessions.
+    where = session_filter.where(thorough=False)
+    if session_filter.found.few:
+        return where, Matches.FEW
+    if session_filter.has_index:
+        keys = list(Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS + 1])
+        if len(keys) <= MOST_KEYS:
+            return are(keys), Matches.FEW
+    return where, Matches.SOME if session_filter.is_selective else Matches.MANY
 
 
-def counts(now: datetime, where: Q | None = None, tool: str = "", *, few: bool = False) -> dict[str, Count]:
+def counts(
+    now: datetime, where: Q | None = None, tool: str = "", *, matches: Matches = Matches.MANY
+) -> dict[str, Count]:
     """How many lines there are of each kind, exact up to `counting.MOST`. One query.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
-    :param few: The condition is met by some thousands of sessions at most: they are read first.
+    :param matches: How many sessions meet the condition.
     """
     kinds = OF_TOOLS if tool else KINDS
-    selects = counted_lines(now, where, tool, kinds=kinds, few=few)
+    selects = counted_lines(now, where, tool, kinds=kinds, matches=matches)
     return dict(zip(kinds, count_each(selects, prepared=not where and not tool), strict=True))
 
 
@@ -46,14 +56,14 @@ def count_together(
     *,
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
-    few: bool = False,
+    matches: Matches = Matches.MANY,
 ) -> Count:
     """How many lines of these kinds there are. One query, which stops beyond `counting.MOST`.
 
     :param assignee: Only those of sessions that are assigned to this user. The others are those of `counts`.
     """
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
-    selects = counted_lines(now, where, tool, kinds=kinds, assignee=assignee, few=few)
+    selects = counted_lines(now, where, tool, kinds=kinds, assignee=assignee, matches=matches)
     return count_of_all(selects, prepared=not where and not tool)
 
 
@@ -64,17 +74,18 @@ def counted_lines(
     *,
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
-    few: bool = False,
+    matches: Matches = Matches.MANY,
 ) -> list[Sql]:
     """For each of the kinds the lines to be counted with `counting.count_each`."""
     condition = _assigned(where, assignee)
-    is_few = few or assignee is not None
-    rows = inbox.rows_by_kind(now, condition, tool, few=is_few) if where or tool else {}
+    if assignee is not None and matches is Matches.MANY:
+        matches = Matches.SOME
+    rows = inbox.rows_by_kind(now, condition, tool, matches) if where or tool else {}
     selects = []
     for kind in kinds:
         if kind in BY_CAUSE:
             changed = kind == CHANGED
-            select = failures.causes_to_count(condition, changed=changed, few=is_few)
+            select = failures.causes_to_count(condition, changed=changed, few=matches is Matches.FEW)
         else:
             select = to_count(*rows[kind]) if rows else _all_to_count(kind, now, assignee)
         selects.append(select)
@@ -98,12 +109,12 @@ _PARTS_OF_STUCK = 4
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(inbox.approvals(now, _assigned(None, assignee), few=True))
+    return up_to_most(inbox.approvals(now, _assigned(None, assignee), matches=Matches.SOME))
 
 
 @compiled
 def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(inbox.doubts(_assigned(None, assignee), few=True))
+    return up_to_most(inbox.doubts(_assigned(None, assignee), matches=Matches.SOME))
 
 
 @compiled

@@ -22,7 +22,17 @@ from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.finding import inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest, total
-from sessions_app.finding.inbox import APPROVAL, BY_CAUSE, CHANGED, DOUBT, FAILED, KINDS, STUCK, Entries
+from sessions_app.finding.inbox import (
+    APPROVAL,
+    BY_CAUSE,
+    CHANGED,
+    DOUBT,
+    FAILED,
+    KINDS,
+    STUCK,
+    Entries,
+    Matches,
+)
 from sessions_app.models import Event, EventKind, Session, WaitingFor
 from sessions_app.wording import time_left
 
@@ -162,17 +172,23 @@ def list_page(
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
-    few: bool = False,
+    matches: Matches = Matches.MANY,
 ) -> Listing:
     """The lines of one page. At most eight queries, however many lines there are.
 
     :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
-    :param few: The condition is met by some thousands of sessions at most.
+    :param matches: How many sessions meet the condition.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
-    numbers = inbox_counts.counts(context.now, where, tool, few=few)
+    numbers = inbox_counts.counts(context.now, where, tool, matches=matches)
     found = inbox.read_page(
-        context.now, kinds=kinds, where=where, tool=tool, after=after, oldest_first=oldest_first, few=few
+        context.now,
+        kinds=kinds,
+        where=where,
+        tool=tool,
+        after=after,
+        oldest_first=oldest_first,
+        matches=matches,
     )
     # The time that is left to decide is shown, too.
     left = [

@@ -81,16 +81,19 @@ def _render(
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
     # What is found is a condition on each kind of lines, and so should be few sessions.
-    where = session_filter.where(thorough=False)
-    few = session_filter.finds_few
-    if session_filter.has_index and (narrowed := inbox_counts.narrowed(where)) is not None:
-        where, few = narrowed, True
+    where, matches = inbox_counts.prepare(session_filter)
     tool = query.get("tool", "")
     kind = query.get("kind", "")
     kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
     oldest_first = query.get("order") != "newest"
     listing = inbox_pages.list_page(
-        context, kind=kind, where=where or None, tool=tool, after=after, oldest_first=oldest_first, few=few
+        context,
+        kind=kind,
+        where=where or None,
+        tool=tool,
+        after=after,
+        oldest_first=oldest_first,
+        matches=matches,
     )
     if request.GET.get("seen") == listing.mark:
         return HttpResponse(status=204)
@@ -129,7 +132,7 @@ def _render(
             tool,
             kinds=(kind,) if kind else inbox.KINDS,
             assignee=request.user.pk,
-            few=few,
+            matches=matches,
         ),
     }
     if wants_part(request):
