@@ -178,6 +178,18 @@ def test_a_limit_ends_with_its_transaction_also_for_what_follows_its_commit_and_
 
 
 @on_postgres
+def test_a_limit_holds_where_transactions_begin_by_themselves() -> None:
+    transaction.set_autocommit(False)
+    try:
+        with locks.transaction_that_waits(1):
+            assert lock_timeout() == "1s"
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert lock_timeout() == "12s"
+
+
+@on_postgres
 def test_rows_can_be_locked_and_read_in_parts_within_it() -> None:
     builders.queued()
     with locks.transaction_that_waits(1):

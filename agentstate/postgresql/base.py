@@ -140,7 +140,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def atomic_with_lock_timeout(self, milliseconds: int, *, durable: bool = False) -> Iterator[None]:
         """Like `atomic` of Django; the transaction waits so long at most for each lock."""
         limit = f"SET LOCAL lock_timeout = {milliseconds}"
-        if self.in_atomic_block:
+        if self.in_atomic_block or not self.get_autocommit():
             with transaction.atomic(self.alias, durable=durable):
                 with self.cursor() as cursor:
                     cursor.execute(limit)
