@@ -130,6 +130,7 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(customer="Ada") == (3, Matches.SOME)
     assert prepared(tag="vip") == (3, Matches.MANY)
     assert prepared(assignee="nobody") == (6, Matches.MANY)
+    assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)
     assert prepared(q="Bob") == (3, Matches.FEW)
 

@@ -134,7 +134,7 @@ class SessionFilter(forms.Form):
         """Whether a small part of the sessions can be expected to match, so that it is best to begin with these."""
         self.is_valid()
         is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
-        return is_of_one or bool(self.cleaned_data.get("customer"))
+        return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
     @property
     def narrows(self) -> bool:
