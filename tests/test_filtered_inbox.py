@@ -85,6 +85,17 @@ def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) ->
         assert numbers["changed" if changed else "failed"].number == len(expected)
 
 
+@pytest.mark.parametrize("few", [False, True])
+def test_a_session_without_a_cause_is_no_line_by_cause(few: bool) -> None:
+    session = builders.changed()
+    where = Q(pk=session.pk)
+    assert len(causes.read_causes(where, changed=True, few=few)) == 1
+    Session.objects.filter(pk=session.pk).update(failure=None)
+    assert causes.read_causes(where, changed=True, few=few) == []
+    matches = Matches.FEW if few else Matches.MANY
+    assert inbox_counts.counts(timezone.now(), where, matches=matches)["changed"].number == 0
+
+
 @pytest.mark.usefixtures("sessions")
 @pytest.mark.parametrize(
     "query, lines",

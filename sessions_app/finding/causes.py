@@ -44,7 +44,7 @@ def read_causes(
 
     One query, which reads a few rows of each.
 
-    :param few: The condition is met by some thousands of sessions at most: these are read instead.
+    :param few: The condition is met by some hundreds of sessions: these are read instead.
     """
     if where and few:
         rows = _members(where, changed=changed).order_by("failure", "updated_at", "pk")
@@ -76,12 +76,11 @@ def causes_to_count(where: Q | None, *, changed: bool, few: bool = False) -> Sql
 
 def _members(where: Q, *, changed: bool) -> QuerySet[Session]:
     """The sessions of the causes that meet the condition."""
+    rows = Session.objects.filter(where, failure__isnull=False)
     if changed:
-        return Session.objects.filter(where, waiting_for=WaitingFor.CHANGED, status=Status.WAITING)
+        return rows.filter(waiting_for=WaitingFor.CHANGED, status=Status.WAITING)
     failed = Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR)
-    return Session.objects.filter(where, failed, failure__isnull=False).exclude(
-        waiting_for=WaitingFor.CHANGED
-    )
+    return rows.filter(failed).exclude(waiting_for=WaitingFor.CHANGED)
 
 
 def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:
