@@ -1,12 +1,15 @@
-"""Compares what is kept of a compiled query with what Django makes of its query set."""
+"""Compares what is kept of compiled queries and writes with what Django makes of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import sql as django_sql
 
+from sessions_app.models import later
+from sessions_app.models.columns import column, field_named
 from sessions_app.models.compiled import CompiledQuery
 
 
@@ -32,8 +35,54 @@ def checked() -> Iterator[None]:
         assert made == expected, f"{made} is not {expected}"
         return kept
 
+    values_of = later._values
+
+    def compared_values(row: models.Model, statement: later.Statement) -> list[Any]:
+        values = values_of(row, statement)
+        sql, names, _ = statement
+        if row._state.adding:
+            made, expected = (sql, values), _insert_of_django(row, names)
+        else:
+            made, expected = _without_null(row, statement, values), _update_of_django(row, names[:-1])
+        # As above.
+        assert repr(made) == repr(expected), f"{made} is not {expected}"
+        return values
+
     CompiledQuery._kept_for = compared  # type: ignore[method-assign]
+    later._values = compared_values
     try:
         yield
     finally:
         CompiledQuery._kept_for = kept_for  # type: ignore[method-assign]
+        later._values = values_of
+
+
+def _insert_of_django(row: models.Model, names: tuple[str, ...]) -> tuple[str, list[Any]]:
+    query = django_sql.InsertQuery(type(row))
+    query.insert_values([field for field in row._meta.concrete_fields if field.attname in names], [row])
+    [(sql, parameters)] = query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
+    return sql, _without_sizes(parameters)
+
+
+def _update_of_django(row: models.Model, names: tuple[str, ...]) -> tuple[str, list[Any]]:
+    query: Any = type(row)._base_manager.filter(pk=row.pk).query.chain(django_sql.UpdateQuery)
+    query.add_update_fields([(field_named(type(row), name), None, getattr(row, name)) for name in names])
+    sql, parameters = query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
+    return sql, _without_sizes(parameters)
+
+
+def _without_null(row: models.Model, statement: later.Statement, values: list[Any]) -> tuple[str, list[Any]]:
+    """The UPDATE as Django makes it, which has NULL in its text."""
+    sql, names, _ = statement
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            place = column(type(row), name)
+            sql = sql.replace(f"{place} = %s", f"{place} = NULL", 1)
+    return sql, [value for value in values if value is not None]
+
+
+def _without_sizes(parameters: Sequence[Any]) -> list[Any]:
+    """Django tells psycopg how large the column of an integer is. Here every integer is as large as the largest."""
+    return [
+        int(value) if isinstance(value, int) and type(value) is not bool else value for value in parameters
+    ]

@@ -54,12 +54,11 @@ def test_json_that_was_changed_in_place_is_written() -> None:
 
 def test_what_has_not_changed_is_not_written() -> None:
     session = builders.paused(title="A", customer="B")
-    with transaction.atomic():
+    with CaptureQueriesContext(connection) as queries, transaction.atomic():
         locked = lock(session.pk)
         Session.objects.filter(pk=session.pk).update(customer="C")
         locked.title = "D"
-        with CaptureQueriesContext(connection) as queries:
-            locked.save_changes()
+        locked.save_changes()
         locked.error = "E"
         locked.save_changes()
     assert (row_of(session)["title"], row_of(session)["customer"], row_of(session)["error"]) == (
@@ -67,8 +66,7 @@ def test_what_has_not_changed_is_not_written() -> None:
         "C",
         "E",
     )
-    [update] = [query["sql"] for query in queries if "UPDATE" in query["sql"]]
-    assert '"title"' in update
+    [update] = [query["sql"] for query in queries if '"title" = ' in query["sql"]]
     assert '"customer"' not in update
 
 

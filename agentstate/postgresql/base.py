@@ -14,14 +14,10 @@ of `sessions_app.models` use it.
 
 import atexit
 import os
-import re
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import count
 from typing import Any
 
 import psycopg
@@ -29,11 +25,11 @@ from django.db import transaction
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper, debug_transaction
-from psycopg.adapt import Dumper
-from psycopg.errors import FeatureNotSupported
-from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 from psycopg_pool import ConnectionPool
+
+from agentstate.postgresql.later import LaterWrites
+from agentstate.postgresql.prepared import Prepared, PreparedCursor, numbered
 
 WAIT_SECONDS = 10.0
 # A connection that was returned no longer ago is handed out without asking the server.
@@ -62,61 +58,6 @@ class PooledConnection(psycopg.Connection[Any]):
     returned_at = float("-inf")
 
 
-class PreparedCursor(psycopg.RawCursor[Any]):
-    """Sends the values of a statement separately. Takes texts with ``%s`` as Django does, and the bytes that
-    `DatabaseWrapper.numbered` returns.
-
-    It is a raw cursor because psycopg's other cursors parse a long statement again each time it is executed.
-    """
-
-    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        statement = query if isinstance(query, bytes) else _numbered(query)
-        try:
-            return super().execute(statement, params, **options)
-        except FeatureNotSupported:
-            # A migration has changed the type of a column: "cached plan must not change result type". In a transaction
-            # the error has to be told; psycopg forgets all statements when that is rolled back.
-            if self.connection.info.transaction_status != TransactionStatus.IDLE:
-                raise
-            self.connection.execute("DEALLOCATE ALL")
-            return super().execute(statement, params, **options)
-
-
-@lru_cache(maxsize=1024)
-def _numbered(statement: str) -> bytes:
-    """The statement with ``$1``, ``$2`` and so on, as the server takes it."""
-    numbers = count(1)
-    return re.sub("%[%s]", lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", statement).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Stands in a statement for a value that is sent with it."""
-
-    number: int
-
-
-class _PlaceDumper(Dumper):
-    def dump(self, obj: _Place) -> bytes:
-        return b"$%d" % obj.number
-
-    quote = dump
-
-
-class Prepared:
-    """A connection of which every cursor is a `prepared_cursor`."""
-
-    def __init__(self, connection: "DatabaseWrapper") -> None:
-        self._connection = connection
-        self.cursor, self.features, self.ops = connection.prepared_cursor, connection.features, connection.ops
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def prepared(self) -> "Prepared":
-        return self
-
-
 class DatabaseOperations(operations.DatabaseOperations):
     compiler_module = "agentstate.postgresql.compiler"
 
@@ -129,7 +70,7 @@ class DatabaseOperations(operations.DatabaseOperations):
         return super().last_executed_query(cursor, sql, params)
 
 
-class DatabaseWrapper(base.DatabaseWrapper):
+class DatabaseWrapper(LaterWrites):
     """One thread's connection, or none."""
 
     ops_class = DatabaseOperations
@@ -217,34 +158,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def prepared_cursor(self) -> CursorWrapper:
         """A cursor for statements that the server parses and plans once for a connection."""
+        self.execute_later_writes()
         self.ensure_connection()
-        with self.wrap_database_errors:
-            cursor: CursorWrapper = self._prepare_cursor(PreparedCursor(self.connection))  # type: ignore[attr-defined]
-        return cursor
+        return self.new_prepared_cursor()
 
     def prepared(self) -> Prepared:
         """This connection, for a compiler whose statements are to be prepared."""
         return Prepared(self)
 
     def numbered(self, statement: str, values: Sequence[Any], places: Collection[int]) -> bytes:
-        """The statement for a `prepared_cursor`, as the server takes it.
-
-        :param places: The indexes of the values that are sent with each execution, in this order. All others are part
-            of the statement: the server has to know them to see which index with a condition it may use.
-        """
+        """The statement for a `prepared_cursor`: see `prepared.numbered`."""
         self.ensure_connection()
-        numbers = {index: _Place(number) for number, index in enumerate(places, start=1)}
-        with psycopg.ClientCursor(self.connection) as cursor:
-            cursor.adapters.register_dumper(_Place, _PlaceDumper)
-            text = cursor.mogrify(
-                statement, [numbers.get(index, value) for index, value in enumerate(values)]
-            )
-        return text.encode()
+        return numbered(self.connection, statement, values, places)
 
     def _close(self) -> None:
         if isinstance(self.connection, PooledConnection):
             self.connection.returned_at = time.monotonic()
-        super()._close()  # type: ignore[misc]
+        super()._close()
 
     @property
     def _key(self) -> Key:

@@ -5,6 +5,7 @@ is executed, which for the few statements of a step takes longer than SQLite nee
 """
 
 import sqlite3
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def create_cursor(self, name: Any = None) -> Cursor:
         cursor: Cursor = self.connection.cursor(factory=Cursor)
         return cursor
+
+    def write_later(self, statement: str, values: Sequence[Any]) -> None:
+        """Execute the statement at once: it takes no round trip that it could share (see `agentstate.postgresql`)."""
+        with self.cursor() as cursor:
+            cursor.execute(statement, values)
 
 
 @lru_cache(maxsize=MOST_STATEMENTS)

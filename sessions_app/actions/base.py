@@ -34,6 +34,7 @@ from sessions_app.models import (
     record_next_event,
 )
 from sessions_app.models.compiled import compiled
+from sessions_app.models.later import update_later
 from sessions_app.wake import wake
 
 P = ParamSpec("P")
@@ -202,7 +203,7 @@ def commit_beside(
 ) -> Session:
     """Write only the audit event of something that changes nothing about the session: drawn pages stay valid."""
     _record(session, kind, actor, reason, data)
-    session.save(update_fields=["position", "change"])
+    update_later(session, ("position", "change"))
     return session
 
 

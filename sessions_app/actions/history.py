@@ -44,6 +44,7 @@ from sessions_app.models import (
     next_number,
 )
 from sessions_app.models.compiled import compiled
+from sessions_app.models.later import update_later
 
 # What a session is doing on a branch: stored when it leaves the branch, restored when it returns.
 LEFT_FIELDS = (
@@ -105,8 +106,8 @@ def go_back(
     :param number: That of the new branch, where it is known: see `next_number`.
     :returns: What the event tells of it.
     """
-    left_branch = leave(session)
-    session.branch = Branch.objects.create(
+    left_branch = session.current_branch
+    branch = Branch.objects.create(
         session=session,
         number=number or next_number(session),
         parent=parent,
@@ -117,12 +118,14 @@ def go_back(
         created_by=actor.user,
         reason=reason,
     )
+    leave(session)
+    session.branch = branch
     move_to(session, checkpoint, now)
     return {
         "checkpoint": checkpoint.pk,
         "position": checkpoint.position,
         "from_branch": left_branch.number,
-        "to_branch": session.branch.number,
+        "to_branch": branch.number,
     }
 
 
@@ -194,7 +197,7 @@ def leave(session: Session) -> Branch:
     branch.left_state = {name: getattr(session, name) for name in LEFT_FIELDS} | {
         "phase_since": session.phase_since.isoformat()
     }
-    branch.save(update_fields=["left_state"])
+    update_later(branch, ("left_state",))
     session.epoch += 1
     return branch
 

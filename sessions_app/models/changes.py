@@ -4,6 +4,8 @@ from functools import cache
 
 from django.db import models
 
+from sessions_app.models.later import insert_later, update_later
+
 
 class WritesChanges(models.Model):
     """A model whose rows an action locks: see `sessions_app.actions.base`."""
@@ -16,12 +18,15 @@ class WritesChanges(models.Model):
         self._stored = {name: self.__dict__[name] for name in _compared(type(self))}
 
     def save_changes(self) -> None:
-        """Write what has changed since `keep_stored`, and JSON, which may have changed in place. Inserts a new row."""
+        """Write what has changed since `keep_stored`, and JSON, which may have changed in place. Inserts a new row.
+
+        Written as `sessions_app.models.later` does it.
+        """
         if self._state.adding:
-            self.save()
+            insert_later(self)
         else:
             changed = [name for name, value in self._stored.items() if self.__dict__[name] != value]
-            self.save(update_fields=[*changed, *_json(type(self))])
+            update_later(self, (*changed, *_json(type(self))))
         self.keep_stored()
 
 

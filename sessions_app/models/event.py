@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from sessions_app.models.branch import Branch
 from sessions_app.models.enums import EventKind
+from sessions_app.models.later import insert_later
 from sessions_app.models.rows import BranchRowQuerySet
 from sessions_app.models.session import Session
 
@@ -162,14 +163,15 @@ def insert_events(events: Sequence[Event]) -> None:
     Event.objects.bulk_create(events)
 
 
-def record_next_event(session: Session, kind: EventKind, **details: Unpack[EventDetails]) -> Event:
+def record_next_event(session: Session, kind: EventKind, **details: Unpack[EventDetails]) -> None:
     """Add an event at the session's next position, and tell live pages of it.
 
-    The session is its locked row: the caller saves it, with its new ``position`` and ``change``.
+    The session is its locked row: the caller saves it, with its new ``position`` and ``change``. Written as
+    `sessions_app.models.later` does it.
     """
     session.position += 1
     session.change += 1
-    return record_event(session, kind, position=session.position, **details)
+    insert_later(unsaved_event(session, kind, position=session.position, **details))
 
 
 def _describe_repair(data: dict[str, Any]) -> str:

@@ -20,8 +20,8 @@ from django.db.models import Model
 from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
+from sessions_app.models.columns import Converter, column, converted, converters_of, quoted
 from sessions_app.models.compiled import prepared_cursor
-from sessions_app.runtime.columns import Converter, column, converted, converters_of, quoted
 
 Values = dict[str, Any]
 Statement = tuple[str, tuple[Converter | None, ...]]

@@ -17,8 +17,8 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import Model
 
 from sessions_app.models import InboxMessage, Session
+from sessions_app.models.columns import Converter, column, converted, converters_of, quoted, typed_place
 from sessions_app.runtime import statements
-from sessions_app.runtime.columns import Converter, column, converted, converters_of, quoted, typed_place
 from sessions_app.runtime.statements import Fence, Insert, Shape, Statement, Values, Writes
 
 Row = tuple[Any, ...]

@@ -1,0 +1,84 @@
+"""Writes that are sent to PostgreSQL together with the COMMIT of their transaction, in one round trip.
+
+A statement costs a round trip, and the system call that wakes the server costs as much as the statement itself. Nobody
+reads anything from the last writes of most transactions, so they wait here until the COMMIT. No statement overtakes
+them: whoever takes a cursor of the connection has them executed first.
+
+An error of such a write is raised where it is executed: at the latest by the commit, which then rolls back.
+
+They are sent as one text. Prepared statements in psycopg's pipeline mode would spare the server their parsing, but it
+does not end a transaction that stays idle in the midst of a pipeline, as it would if this process were stopped there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorWrapper, debug_transaction
+
+from agentstate.postgresql.prepared import PreparedCursor
+
+
+class LaterWrites(base.DatabaseWrapper):
+    """The part of a connection that keeps such writes. Of one thread, like the connection."""
+
+    _later: list[tuple[str, Sequence[Any]]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._later = []
+
+    def write_later(self, statement: str, values: Sequence[Any]) -> None:
+        """Execute the statement in the transaction that is under way, before its next one or together with its COMMIT.
+
+        Outside of a transaction it is executed at once.
+        """
+        self.validate_no_broken_transaction()
+        self._later.append((statement, values))
+        if not self.in_atomic_block:
+            self.execute_later_writes()
+
+    def execute_later_writes(self) -> None:
+        """Execute what waits, in the order in which it was written."""
+        if not self._later:
+            return
+        self.ensure_connection()
+        writes, self._later = self._later, []
+        for statement, values in writes:
+            with self.new_prepared_cursor() as cursor:
+                cursor.execute(statement, values)
+
+    def new_prepared_cursor(self) -> CursorWrapper:
+        """A cursor for prepared statements, before which what waits is not executed."""
+        with self.wrap_database_errors:
+            cursor: CursorWrapper = self._prepare_cursor(PreparedCursor(self.connection))  # type: ignore[attr-defined]
+        return cursor
+
+    def _cursor(self, name: str | None = None) -> Any:
+        self.execute_later_writes()
+        return super()._cursor(name)  # type: ignore[misc]
+
+    def _commit(self) -> None:
+        if not self._later:
+            super()._commit()  # type: ignore[misc]
+            return
+        writes, self._later = self._later, []
+        with self.wrap_database_errors:
+            cursor = psycopg.ClientCursor(self.connection)
+            text = "; ".join([*[cursor.mogrify(statement, values) for statement, values in writes], "COMMIT"])
+            with debug_transaction(self, text):
+                self.connection.execute(text.encode(), prepare=False)
+
+    def _rollback(self) -> None:
+        self._later.clear()
+        super()._rollback()  # type: ignore[misc]
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        # What was written before the savepoint was executed by the statement that made it.
+        self._later.clear()
+        super()._savepoint_rollback(sid)  # type: ignore[misc]
+
+    def _close(self) -> None:
+        self._later.clear()
+        super()._close()  # type: ignore[misc]
