@@ -14,7 +14,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
 from sessions_app.finding import queues
 from sessions_app.models import Approval, Session, Worker
-from sessions_app.templatetags.desk import since_when
+from sessions_app.times import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
 from tests.pages import poll_of

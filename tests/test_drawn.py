@@ -1,10 +1,14 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
+from datetime import timedelta
+
 import pytest
 from django.template import Context, Template
 from django.test import Client
+from django.utils import timezone
 
 from sessions_app.desk.pages.session.diagram import Node, of_totals
+from sessions_app.models import Session
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
@@ -69,3 +73,48 @@ def test_with_the_next_step_only_the_parts_that_changed_are_drawn(client: Client
     history.rest("paused")
     client.get(f"/sessions/{history.session.pk}/")
     assert 0 < tag._drawn.cache_info().misses - first < first / 2
+
+
+@pytest.mark.django_db
+def test_a_list_with_news_draws_only_the_rows_that_have_changed(client: Client):
+    client.force_login(builders.user("operator"))
+    yesterday = timezone.now() - timedelta(days=3)
+    sessions = [builders.paused(title=f"Session {number}") for number in range(5)]
+    Session.objects.update(updated_at=yesterday, phase_since=yesterday)
+    first = client.get("/?queue=paused").content.decode()
+    assert tag._drawn.cache_info().misses == 5
+    Session.objects.filter(pk=sessions[2].pk).update(customer="O'Neil & <b>")
+    second = client.get("/?queue=paused").content.decode()
+    assert tag._drawn.cache_info().misses == 6
+    assert "O&#x27;Neil &amp; &lt;b&gt;" in second
+    assert "O&#x27;Neil" not in first
+
+
+@pytest.mark.django_db
+def test_who_may_not_take_a_session_has_rows_of_their_own(client: Client):
+    builders.paused()
+    offered = []
+    for role in ("operator", "viewer", "operator"):
+        client.force_login(builders.user(role))
+        offered.append("formaction=" in client.get("/?queue=paused").content.decode())
+    assert offered == [True, False, True]
+
+
+@pytest.mark.django_db
+def test_what_is_hidden_from_now_on_is_not_in_a_row_that_was_drawn_before(client: Client, settings):
+    client.force_login(builders.user("operator"))
+    builders.paused(title="About Ada")
+    assert "About Ada" in client.get("/?queue=paused").content.decode()
+    settings.AGENTSTATE_MASK_PATTERNS = ["Ada"]
+    assert "About Ada" not in client.get("/?queue=paused").content.decode()
+
+
+@pytest.mark.django_db
+def test_the_ages_in_a_list_are_those_of_the_present(client: Client, monkeypatch: pytest.MonkeyPatch):
+    client.force_login(builders.user("operator"))
+    session = builders.paused()
+    Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(minutes=14))
+    assert ">14 min</time>" in client.get("/?queue=paused").content.decode()
+    later = timezone.now() + timedelta(minutes=6)
+    monkeypatch.setattr(timezone, "now", lambda: later)
+    assert ">20 min</time>" in client.get("/?queue=paused").content.decode()

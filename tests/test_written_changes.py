@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import JSONField
+from django.db.models.signals import post_save
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -77,3 +79,27 @@ def test_a_new_row_is_inserted_whole_and_its_later_changes_are_written() -> None
     session.customer = "B"
     session.save_changes()
     assert (row_of(session)["title"], row_of(session)["customer"]) == ("new", "B")
+
+
+def test_what_is_written_is_told_of_as_of_any_row_that_is_saved() -> None:
+    told: list[tuple[Any, ...]] = []
+
+    def listen(instance: Any, created: bool, update_fields: Any, using: str, **others: Any) -> None:
+        told.append((instance, created, update_fields, using, others["raw"]))
+
+    session = builders.paused()
+    post_save.connect(listen, sender=Session)
+    try:
+        with transaction.atomic():
+            locked = lock(session.pk)
+            locked.title = "another"
+            locked.save_changes()
+        new = Session(agent="claims", title="new")
+        new.save_changes()
+    finally:
+        post_save.disconnect(listen, sender=Session)
+    json = {field.attname for field in Session._meta.concrete_fields if isinstance(field, JSONField)}
+    assert told == [
+        (session, False, frozenset({"title"} | json), "default", False),
+        (new, True, None, "default", False),
+    ]

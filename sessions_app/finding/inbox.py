@@ -18,7 +18,8 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause
-from sessions_app.finding.parts import first_of_all
+from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.parts import NotEstimated, first_of_all
 from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
 from sessions_app.models.compiled import compiled
 
@@ -72,11 +73,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """One page. ``next`` is the cursor of the next one, "" on the last; ``causes`` are by their oldest sessions."""
+    """One page. ``next`` is the cursor of the next one, "" on the last; ``causes`` are by their oldest sessions.
+
+    numbers: of the lines on all pages, by kind, as far as reading this one has shown them.
+    """
 
     entries: list[Entry]
     causes: dict[UUID, Cause]
     next: str
+    numbers: dict[str, Count]
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
@@ -84,8 +89,10 @@ def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
 
     :param where: Another condition on that session.
     """
-    branch = ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")
-    return _undecided(now).filter(_is_shown_by_a_stopped_session(Subquery(branch[:1]), where))
+    branch = Subquery(ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")[:1])
+    # By its key: of a session that does not meet the condition the call need not be read.
+    session = Q(pk=OuterRef("session"))
+    return _undecided(now).filter(_is_shown_by_a_stopped_session(branch, where, session))
 
 
 def _undecided(now: datetime) -> QuerySet[Approval]:
@@ -101,23 +108,33 @@ def _in_doubt() -> QuerySet[ToolCall]:
     return ToolCall.objects.filter(status=CallStatus.DOUBT)
 
 
-def _is_shown_by_a_stopped_session(branch: Subquery | OuterRef, where: Q | None) -> Subquery:
+def _is_shown_by_a_stopped_session(
+    branch: Subquery | OuterRef, where: Q | None, session: Q | None = None
+) -> Subquery:
     """Whether a session that waits or is paused, and meets the condition, is on this branch.
+
+    :param session: Which session that would be, where it is known.
 
     PostgreSQL asks this of each line while an index gives the lines in their order. Of a join it would expect that next
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
     if where:
-        found = Session.objects.filter(where, branch=branch, status__in=_STOPPED).order_by()
+        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=_STOPPED).order_by()
         return Subquery(found.values(is_there=Value(True))[:1])
     is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
-def stuck_sessions(now: datetime) -> list[QuerySet[Session]]:
+def stuck_sessions(now: datetime, where: Q | None = None) -> list[QuerySet[Session]]:
     """Sessions that should move by themselves and do not, as parts with an index each."""
-    conditions = [*stuck.not_moving_conditions(now), stuck.expired_but_not_rejected(now)]
-    return [Session.objects.filter(condition) for condition in conditions]
+    if where is None:
+        moving = stuck.not_moving_conditions(now)
+    else:
+        # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
+        # index gives them in their order, as it does without another condition, where the plan is made for all times.
+        moving = stuck.not_moving_conditions(now, compared=NotEstimated)
+    conditions = [*moving, stuck.expired_but_not_rejected(now)]
+    return [Session.objects.filter(where or Q(), condition) for condition in conditions]
 
 
 def read_page(
@@ -141,20 +158,26 @@ def read_page(
     limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
+    numbers: dict[str, Count] = {}
+    # To read as many lines as are counted costs little more than a page of them; to count them costs as much again.
+    most = max(limit, MOST) + 1 if cursor is None else limit + 1
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = not where and not tool and cursor is None
     rows = {} if is_whole else rows_by_kind(now, where, tool, matches)
     for kind in _COLUMNS:
         if kind in kinds:
             columns = (
-                _first_of_kind(kind, now, oldest_first=oldest_first, most=limit + 1)
+                _first_of_kind(kind, now, oldest_first=oldest_first, most=most)
                 if is_whole
-                else _columns(rows[kind], kind, cursor, oldest_first=oldest_first, most=limit + 1)
+                else list(_columns(rows[kind], kind, cursor, oldest_first=oldest_first, most=most))
             )
-            entries += [Entry(kind, *values) for values in columns]
+            entries += [Entry(kind, *values) for values in columns[: limit + 1]]
+            if cursor is None:
+                numbers[kind] = Count.of(len(columns))
     for kind in BY_CAUSE:
         if kind in kinds:
             found = failures.read_causes(where, changed=kind == CHANGED, few=matches is Matches.FEW)
+            numbers[kind] = Count.of(len(found))
             by_oldest = {cause.oldest: cause for cause in found}
             entries += [
                 entry
@@ -164,7 +187,7 @@ def read_page(
             causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown, more = entries[:limit], len(entries) > limit
-    return Entries(shown, causes, shown[-1].cursor if more else "")
+    return Entries(shown, causes, shown[-1].cursor if more else "", numbers)
 
 
 def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
@@ -187,7 +210,7 @@ def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
 
 @compiled
 def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
-    return _columns(stuck_parts(now, None), STUCK, None, oldest_first=oldest_first, most=most)
+    return _columns(stuck_sessions(now, None), STUCK, None, oldest_first=oldest_first, most=most)
 
 
 def _columns(
@@ -229,7 +252,7 @@ def rows_by_kind(
     return {
         APPROVAL: [approvals(now, where, tool, matches)],
         DOUBT: [doubts(where, tool, matches)],
-        STUCK: stuck_parts(now, where),
+        STUCK: stuck_sessions(now, where),
     }
 
 
@@ -257,10 +280,6 @@ def _shown(where: Q) -> QuerySet[Session, Any]:
     A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet it.
     """
     return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
-
-
-def stuck_parts(now: datetime, where: Q | None) -> list[QuerySet[Session]]:
-    return [part.filter(where) if where else part for part in stuck_sessions(now)]
 
 
 def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) -> Q:

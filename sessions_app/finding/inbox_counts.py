@@ -1,7 +1,8 @@
 """How many lines the inbox has, of each kind or together, exact up to `counting.MOST`. Each is one query."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -37,16 +38,24 @@ def prepare(session_filter: SessionFilter) -> tuple[Q, Matches]:
 
 
 def counts(
-    now: datetime, where: Q | None = None, tool: str = "", *, matches: Matches = Matches.MANY
+    now: datetime,
+    where: Q | None = None,
+    tool: str = "",
+    *,
+    matches: Matches = Matches.MANY,
+    known: Mapping[str, Count] = MappingProxyType({}),
 ) -> dict[str, Count]:
-    """How many lines there are of each kind, exact up to `counting.MOST`. One query.
+    """How many lines there are of each kind, exact up to `counting.MOST`. One query, or none.
 
     :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param matches: How many sessions meet the condition.
+    :param known: Of kinds that need not be counted again.
     """
-    kinds = OF_TOOLS if tool else KINDS
+    kinds = [kind for kind in (OF_TOOLS if tool else KINDS) if kind not in known]
     selects = counted_lines(now, where, tool, kinds=kinds, matches=matches)
-    return dict(zip(kinds, count_each(selects, prepared=not where and not tool), strict=True))
+    counted = dict(zip(kinds, count_each(selects, prepared=not where and not tool), strict=True))
+    numbers = {**known, **counted}
+    return {kind: numbers[kind] for kind in KINDS if kind in numbers}
 
 
 def count_together(
@@ -119,7 +128,7 @@ def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
 
 @compiled
 def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
-    parts = inbox.stuck_parts(now, _assigned(None, assignee))
+    parts = inbox.stuck_sessions(now, _assigned(None, assignee))
     assert len(parts) == _PARTS_OF_STUCK
     return up_to_most(parts[part])
 

@@ -8,13 +8,25 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.core.exceptions import EmptyResultSet
-from django.db.models import Model, QuerySet
+from django.db.models import Model, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
 # A SELECT and its parameters.
 Sql = tuple[str, tuple[Any, ...]]
 NO_ROWS = "SELECT 1 WHERE 1 = 0"
 Row = TypeVar("Row", bound=Model)
+
+
+class NotEstimated(Value):
+    """A value that PostgreSQL does not look at when it estimates how many rows it is compared with.
+
+    Its statistics know each column by itself. Of rows that have a status and a time, if and only if they have that
+    status, it expects far too few.
+    """
+
+    def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
+        sql, values = super().as_sql(compiler, connection)
+        return f"(SELECT {sql})", values
 
 
 def as_sql(rows: QuerySet[Any, Any]) -> Sql:

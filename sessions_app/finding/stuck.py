@@ -3,9 +3,11 @@
 Nothing is stored: this is computed from the rows each time, so a session that moves is no longer stuck.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
@@ -21,17 +23,24 @@ HANGING = timedelta(minutes=30)
 LONG_WAIT = timedelta(minutes=10)
 
 
+def _as_it_is(time: datetime) -> datetime:
+    return time
+
+
 def not_moving(now: datetime) -> Q:
     """Queued and running sessions that do not move: the worker is lost, no worker has taken it, or it hangs."""
     return reduce(or_, not_moving_conditions(now))
 
 
-def not_moving_conditions(now: datetime) -> list[Q]:
-    """The conditions of `not_moving`, of each of which the sessions are found by an index."""
+def not_moving_conditions(now: datetime, *, compared: Callable[[datetime], Any] = _as_it_is) -> list[Q]:
+    """The conditions of `not_moving`, of each of which the sessions are found by an index.
+
+    :param compared: Makes of each time what the columns are compared with.
+    """
     return [
-        Q(status=Status.RUNNING, lease_expires_at__lt=now),
-        Q(status=Status.RUNNING, updated_at__lt=now - HANGING),
-        Q(status=Status.QUEUED, next_run_at__lt=now - OVERDUE),
+        Q(status=Status.RUNNING, lease_expires_at__lt=compared(now)),
+        Q(status=Status.RUNNING, updated_at__lt=compared(now - HANGING)),
+        Q(status=Status.QUEUED, next_run_at__lt=compared(now - OVERDUE)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Writes of one row from which nothing is read: their SQL is made once in a process.
+"""Writes of one row from which nothing is read: like `save` of Django, but their SQL is made once in a process.
 
 On PostgreSQL such a write waits for the next statement of its transaction, or for its COMMIT, with which it is sent in
 one round trip (`agentstate.postgresql.later`). What the database has against it is raised then. SQLite writes at once.
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db.models.signals import post_save
 
 from sessions_app.models.columns import Converter, column, converted, converters_of, field_named, quoted
 
@@ -23,17 +24,31 @@ def insert_later(row: models.Model) -> None:
     """Insert a new row. The key that the database gives it is not known: the row only gets the one that it has."""
     _write(row, _insert(connections[DEFAULT_DB_ALIAS].vendor, type(row), row.pk is not None))
     row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS
+    _tell(row, created=True)
 
 
 def update_later(row: models.Model, names: Sequence[str]) -> None:
     """Write these fields of a row that is locked, or that nobody deletes."""
     if names:
         _write(row, _update(connections[DEFAULT_DB_ALIAS].vendor, type(row), tuple(names)))
+        _tell(row, created=False, names=frozenset(names))
 
 
 def _write(row: models.Model, statement: Statement) -> None:
     database: Any = connections[DEFAULT_DB_ALIAS]
     database.write_later(statement[0], _values(row, statement))
+
+
+def _tell(row: models.Model, *, created: bool, names: frozenset[str] | None = None) -> None:
+    """As `save` does: the mirror and the pages that are open follow it."""
+    post_save.send(
+        sender=type(row),
+        instance=row,
+        created=created,
+        update_fields=names,
+        raw=False,
+        using=DEFAULT_DB_ALIAS,
+    )
 
 
 def _values(row: models.Model, statement: Statement) -> list[Any]:

@@ -180,7 +180,6 @@ def list_page(
     :param matches: How many sessions meet the condition.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
-    numbers = inbox_counts.counts(context.now, where, tool, matches=matches)
     found = inbox.read_page(
         context.now,
         kinds=kinds,
@@ -190,6 +189,7 @@ def list_page(
         oldest_first=oldest_first,
         matches=matches,
     )
+    numbers = inbox_counts.counts(context.now, where, tool, matches=matches, known=found.numbers)
     # The time that is left to decide is shown, too.
     left = [
         time_left(entry.expires_at, context.now) for entry in found.entries if entry.expires_at is not None

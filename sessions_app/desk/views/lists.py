@@ -1,13 +1,10 @@
 """The sessions in their queues, and one page of the selected one."""
 
-from dataclasses import dataclass
-
 from django.db.models import Q
 from django.http import HttpResponse
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET
 
-from sessions_app.access import shown
 from sessions_app.access.errors import Invalid
 from sessions_app.addresses import address
 from sessions_app.desk.context import (
@@ -20,41 +17,17 @@ from sessions_app.desk.context import (
     without_empty_fields,
 )
 from sessions_app.desk.pages import demo
-from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.session_rows import SessionRow
 from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import hits, queues, stuck
+from sessions_app.finding import hits, queues
 from sessions_app.finding.counting import count_up_to, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
-from sessions_app.models import RegisteredAgent, Session
+from sessions_app.models import RegisteredAgent
 
 # How often a live list polls.
 SECONDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """One session of the list, masked. ``why`` is why it does not move, waits or failed."""
-
-    session: Session
-    tags: list[str]
-    tone: str
-    label: str
-    agent: str
-    why: str
-
-    @classmethod
-    def of(cls, session: Session, titles: dict[str, str], context: PageContext) -> "SessionRow":
-        tone, label = stuck.status_label(session, context.now)
-        return cls(
-            session=session,
-            tags=[shown.tag(context.mask, tag.name) for tag in session.tags.all()],
-            tone=tone,
-            label=label,
-            agent=titles.get(session.agent, session.agent),
-            why=stuck.why_not_moving(session, context.now) or session.why or session.error,
-        )
 
 
 @staff_page
@@ -105,7 +78,7 @@ def sessions_page(request: Request) -> HttpResponse:
         "hits": hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": counts,
-        "rows": [SessionRow.of(session, titles, context) for session in sessions],
+        "rows": [SessionRow.of(session, key, titles, context) for session in sessions],
         "next": page.next,
         "is_cut": found.cut,
         "is_thorough": found.thorough,
