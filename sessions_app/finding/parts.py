@@ -26,6 +26,8 @@ class NotEstimated(Value):
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
         sql, values = super().as_sql(compiler, connection)
+        if connection.vendor == "postgresql":  # in a SELECT of its own a prepared value has no type
+            sql = f"{sql}::{self.output_field.db_type(connection)}"
         return f"(SELECT {sql})", values
 
 
