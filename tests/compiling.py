@@ -9,8 +9,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import sql as django_sql
 
 from sessions_app.models import later
-from sessions_app.models.columns import column, field_named
+from sessions_app.models.columns import column
 from sessions_app.models.compiled import CompiledQuery
+from sessions_app.models.sql import Statement
 
 
 @contextmanager
@@ -37,13 +38,13 @@ def checked() -> Iterator[None]:
 
     values_of = later._values
 
-    def compared_values(row: models.Model, statement: later.Statement) -> list[Any]:
-        values = values_of(row, statement)
-        sql, names, _ = statement
+    def compared_values(row: models.Model, names: Sequence[str], statement: Statement) -> list[Any]:
+        values = values_of(row, names, statement)
+        made = statement[0], values
         if row._state.adding:
-            made, expected = (sql, values), _insert_of_django(row, names)
+            expected = _insert_of_django(row, names)
         else:
-            made, expected = _without_null(row, statement, values), _update_of_django(row, names[:-1])
+            made, expected = _with_null(row, names, *made), _update_of_django(row, names[:-1])
         # As above.
         assert repr(made) == repr(expected), f"{made} is not {expected}"
         return values
@@ -57,23 +58,24 @@ def checked() -> Iterator[None]:
         later._values = values_of
 
 
-def _insert_of_django(row: models.Model, names: tuple[str, ...]) -> tuple[str, list[Any]]:
+def _insert_of_django(row: models.Model, names: Sequence[str]) -> tuple[str, list[Any]]:
     query = django_sql.InsertQuery(type(row))
     query.insert_values([field for field in row._meta.concrete_fields if field.attname in names], [row])
     [(sql, parameters)] = query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
     return sql, _without_sizes(parameters)
 
 
-def _update_of_django(row: models.Model, names: tuple[str, ...]) -> tuple[str, list[Any]]:
+def _update_of_django(row: models.Model, names: Sequence[str]) -> tuple[str, list[Any]]:
+    fields = {field.attname: field for field in row._meta.concrete_fields}
     query: Any = type(row)._base_manager.filter(pk=row.pk).query.chain(django_sql.UpdateQuery)
-    query.add_update_fields([(field_named(type(row), name), None, getattr(row, name)) for name in names])
+    query.add_update_fields([(fields[name], None, getattr(row, name)) for name in names])
     sql, parameters = query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
-    return sql, _without_sizes(parameters)
+    # It names the table of the key once more.
+    return sql.replace(f'WHERE "{row._meta.db_table}".', "WHERE "), _without_sizes(parameters)
 
 
-def _without_null(row: models.Model, statement: later.Statement, values: list[Any]) -> tuple[str, list[Any]]:
+def _with_null(row: models.Model, names: Sequence[str], sql: str, values: list[Any]) -> tuple[str, list[Any]]:
     """The UPDATE as Django makes it, which has NULL in its text."""
-    sql, names, _ = statement
     for name, value in zip(names, values, strict=True):
         if value is None:
             place = column(type(row), name)

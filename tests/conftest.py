@@ -70,6 +70,16 @@ def postgres_url(postgres_server: services.Postgres) -> str:
     return postgres_server.new_database()
 
 
+@pytest.fixture(scope="module")
+def migrated_postgres_url(postgres_server: services.Postgres, django_db_blocker: DjangoDbBlocker) -> str:
+    """The DATABASE_URL of a PostgreSQL database of this module with all tables, for connections of one's own."""
+    from tests.chaos import database
+
+    url = postgres_server.new_database()
+    with django_db_blocker.unblock(), database(url):
+        return url
+
+
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The DATABASE_URL of an SQLite file that does not exist yet, for processes of one's own."""

@@ -14,23 +14,15 @@ from sessions_app.actions.base import lock
 from sessions_app.models import Event, EventKind, Session, unsaved_event
 from sessions_app.models.later import insert_later, update_later
 from tests import builders
-from tests.chaos import database
 from tests.databases import connected
 from tools.services import wait_for
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def migrated_url(postgres_server: Any, django_db_blocker: Any) -> str:
-    url: str = postgres_server.new_database()
-    with django_db_blocker.unblock(), database(url):
-        return url
-
-
 @pytest.fixture(autouse=True)
-def on_postgresql(migrated_url: str, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock(), connected(migrated_url):
+def on_postgresql(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
         yield
 
 
@@ -61,7 +53,7 @@ def an_event(session: Session, **fields: Any) -> Event:
 
 
 def test_a_fork_and_a_rewind_take_five_round_trips(
-    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # `connected` leaves out the options of the address, and the proxy reads what is not encrypted.
     monkeypatch.setenv("PGSSLMODE", "disable")
@@ -74,7 +66,7 @@ def test_a_fork_and_a_rewind_take_five_round_trips(
         "reason": "The customer has called",
     }
     taken = {}
-    with counting(migrated_url) as (url, counts), connected(url):
+    with counting(migrated_postgres_url) as (url, counts), connected(url):
         for action in (actions.fork, actions.rewind):
             # Each statement is prepared when it is executed for the second time, by a round trip of its own.
             for _ in range(4):

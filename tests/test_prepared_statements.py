@@ -16,7 +16,6 @@ from sessions_app.actions.base import lock
 from sessions_app.models import Event, Session, SessionTag
 from sessions_app.models.compiled import compiled
 from tests import builders
-from tests.chaos import database
 from tests.databases import connected
 
 ENOUGH = PREPARED_AFTER + 2
@@ -25,16 +24,9 @@ ENOUGH = PREPARED_AFTER + 2
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def migrated_url(postgres_server: Any, django_db_blocker: Any) -> str:
-    url: str = postgres_server.new_database()
-    with django_db_blocker.unblock(), database(url):
-        return url
-
-
 @pytest.fixture(autouse=True)
-def on_postgresql(migrated_url: str, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock(), connected(migrated_url):
+def on_postgresql(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
         yield
         with connection.cursor() as cursor:
             cursor.execute("TRUNCATE sessions_app_session CASCADE")

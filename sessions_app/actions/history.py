@@ -118,7 +118,7 @@ def go_back(
         created_by=actor.user,
         reason=reason,
     )
-    leave(session)
+    leave(session)  # behind the INSERT, which would have its write executed by itself
     session.branch = branch
     move_to(session, checkpoint, now)
     return {

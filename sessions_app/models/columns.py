@@ -19,7 +19,7 @@ OFFSET = 6
 
 
 def converters_of(model: type[Model], names: Sequence[str]) -> tuple[Converter | None, ...]:
-    return tuple(_converter(field_named(model, name), connection.vendor) for name in names)
+    return tuple(_converter(_field(model, name), connection.vendor) for name in names)
 
 
 def _converter(field: "Field[Any, Any]", vendor: str) -> Converter | None:
@@ -69,13 +69,12 @@ def converted(
     ]
 
 
-def field_named(model: type[Model], name: str) -> "Field[Any, Any]":
-    """:param name: Of the field or of its column."""
+def _field(model: type[Model], name: str) -> "Field[Any, Any]":
     return next(field for field in model._meta.concrete_fields if name in (field.name, field.attname))
 
 
 def column(model: type[Model], name: str) -> str:
-    return quoted(str(field_named(model, name).column))
+    return quoted(str(_field(model, name).column))
 
 
 def quoted(name: str) -> str:
@@ -85,5 +84,5 @@ def quoted(name: str) -> str:
 def typed_place(model: type[Model], name: str) -> str:
     """The place of a value in a row of VALUES that is no part of an INSERT: such a value has no type of its own."""
     # Without its length: a cast would cut off what is longer, which an INSERT refuses.
-    kind = str(field_named(model, name).db_type(connection)).partition("(")[0]
+    kind = str(_field(model, name).db_type(connection)).partition("(")[0]
     return f"%s::{kind}"

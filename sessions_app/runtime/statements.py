@@ -20,16 +20,15 @@ from django.db.models import Model
 from agentstate.durable.breakpoints import stored_breakpoints
 from agentstate.durable.records import Signals
 from sessions_app.models import InboxMessage, Session, Status
-from sessions_app.models.columns import Converter, column, converted, converters_of, quoted
+from sessions_app.models.columns import column, converted, converters_of, quoted
 from sessions_app.models.compiled import prepared_cursor
+from sessions_app.models.sql import Statement, insert_sql, update_sql
 
 Values = dict[str, Any]
-Statement = tuple[str, tuple[Converter | None, ...]]
 Rows = list[tuple[type[Model], tuple[str, ...], list[Values]]]
 Shape = tuple[
     type[Model], tuple[str, ...], tuple[str, ...], str
 ]  # of an update: its model and the names in it
-Insert = tuple[type[Model], tuple[str, ...], int]  # the model, the columns and the number of rows
 _collected: ContextVar["Writes | None"] = ContextVar("agentstate_collected_writes", default=None)
 # Rows of one INSERT: SQLite takes 32,766 values, PostgreSQL 65,535.
 ROWS_AT_ONCE = 100
@@ -206,32 +205,3 @@ def fence_sql(vendor: str, names: tuple[str, ...], more_tests: str = "") -> Stat
         "line, breakpoints"
     )
     return sql, (None, *converters_of(Session, (*names, "id")), None)
-
-
-@lru_cache(maxsize=256)
-def insert_sql(vendor: str, inserts: tuple[Insert, ...]) -> Statement:
-    """One statement for all of them: PostgreSQL executes those in front of the last as its common table expressions."""
-    statements: list[str] = []
-    converters: list[Converter | None] = []
-    for model, names, rows in inserts:
-        columns = ", ".join(column(model, name) for name in names)
-        places = ", ".join([f"({', '.join(['%s'] * len(names))})"] * rows)
-        statements.append(f"INSERT INTO {quoted(model._meta.db_table)} ({columns}) VALUES {places}")  # noqa: S608 - our own columns
-        converters += converters_of(model, names) * rows
-    first = ", ".join(f"rows{number} AS ({sql})" for number, sql in enumerate(statements[:-1]))
-    return f"WITH {first} {statements[-1]}" if first else statements[-1], tuple(converters)
-
-
-@lru_cache(maxsize=64)
-def update_sql(
-    vendor: str, model: type[Model], names: tuple[str, ...], where: tuple[str, ...], raised: str
-) -> Statement:
-    sets = [f"{column(model, name)} = %s" for name in names]
-    if raised:
-        sets.append(f"{column(model, raised)} = {column(model, raised)} + 1")
-    sql = f"UPDATE {quoted(model._meta.db_table)} SET {', '.join(sets)} WHERE {equal(model, where)}"  # noqa: S608 - our own columns
-    return sql, converters_of(model, (*names, *where))
-
-
-def equal(model: type[Model], names: Sequence[str]) -> str:
-    return " AND ".join(f"{column(model, name)} = %s" for name in names)

@@ -18,8 +18,9 @@ from django.db.models import Model
 
 from sessions_app.models import InboxMessage, Session
 from sessions_app.models.columns import Converter, column, converted, converters_of, quoted, typed_place
+from sessions_app.models.sql import Insert, Statement, equal, update_sql
 from sessions_app.runtime import statements
-from sessions_app.runtime.statements import Fence, Insert, Shape, Statement, Values, Writes
+from sessions_app.runtime.statements import Fence, Shape, Values, Writes
 
 Row = tuple[Any, ...]
 Kind = tuple[bool, bool, bool]  # whether a position, nothing that disturbs, and no unread message is expected
@@ -151,9 +152,9 @@ def _statement_sql(
         converters += converters_of(model, columns) * rows
     for model, columns, where, raised in updates:
         table = quoted(model._meta.db_table)
-        tests.append(f" AND EXISTS (SELECT 1 FROM {table} WHERE {statements.equal(model, where)})")  # noqa: S608 - our own columns
+        tests.append(f" AND EXISTS (SELECT 1 FROM {table} WHERE {equal(model, where)})")  # noqa: S608 - our own columns
         also += converters_of(model, where)
-        sql, own = statements.update_sql("postgresql", model, columns, where, raised)
+        sql, own = update_sql("postgresql", model, columns, where, raised)
         parts.append(sql + _IF_FENCED)
         converters += own
     fence_sql, first = statements.fence_sql("postgresql", names, "".join(tests))

@@ -1,7 +1,7 @@
 """Parts of pages that are drawn once in a process for the same values.
 
 For what is drawn again and again and rarely changes: an open page is sent the phase diagram with each step, which
-changes two of its thirty parts.
+changes two of its thirty parts, and of an open list with news hardly any row has changed.
 """
 
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-# Each takes about a kilobyte.
+# Each takes one or two kilobytes.
 MOST_PARTS = 4096
 
 

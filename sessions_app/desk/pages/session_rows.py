@@ -9,6 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from sessions_app.access import shown
+from sessions_app.action_list import ASSIGN
 from sessions_app.addresses import address
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.finding import stuck
@@ -51,7 +52,7 @@ class SessionRow:
         now = context.now
         tone, label = stuck.status_label(session, now)
         tags = [shown.tag(context.mask, tag.name) for tag in session.tags.all()]
-        may_take = session.assignee is None and not context.why_not["assign"]
+        may_take = session.assignee is None and not context.why_not.of(ASSIGN)
         has_phase = session.status not in (Status.IDLE, Status.CANCELLED)
         return cls(
             pk=session.pk,
@@ -66,7 +67,7 @@ class SessionRow:
             agent=titles.get(session.agent, session.agent),
             customer=session.customer,
             assignee=str(session.assignee or ""),
-            take=address("dialog", session.pk, "assign", queue=queue) if may_take else "",
+            take=address("dialog", session.pk, ASSIGN.key, queue=queue) if may_take else "",
             version=session.version,
             changed=changed_when(session.updated_at, now),
         )
