@@ -57,6 +57,15 @@ def publications(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+def test_a_name_of_the_account_that_is_no_text_is_recorded_as_well_as_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = builders.queued()
+    monkeypatch.setenv("LOGNAME", "ann\udcff")
+    run("pause", session.pk, "--reason", "He is angry")
+    assert session.events.latest("position").actor_name == "command line: ann?"
+
+
 def test_start_prints_the_id_and_nothing_else() -> None:
     builders.agent()
     printed = run("start", "claims", "Is my windscreen covered?")

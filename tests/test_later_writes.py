@@ -1,6 +1,7 @@
 """The last writes of a transaction on PostgreSQL are sent with its COMMIT, and yet behave as if executed at once."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from benchmarks.wire import counting
 from sessions_app import actions
 from sessions_app.actions.base import lock
+from sessions_app.locks import transaction_that_waits
 from sessions_app.models import Event, EventKind, Session, unsaved_event
 from sessions_app.models.later import insert_later, update_later
 from tests import builders
@@ -145,6 +147,42 @@ def test_what_the_database_refuses_rolls_all_of_it_back_and_the_connection_is_of
         retitled(session, "again")
     assert titles(connection, session) == ["again"]
     assert session.events.filter(kind=EventKind.NOTED).count() == 1
+
+
+def that_cannot_be_sent(value: Any) -> dict[str, Any]:
+    return {"inputs": {"value": value}} if not isinstance(value, str) else {"title": value}
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["atomic", "with a limit of locks"])
+@pytest.mark.parametrize("value, error", [("\ud800", UnicodeEncodeError), (object(), TypeError)])
+def test_a_value_that_cannot_be_sent_rolls_all_of_it_back_and_the_connection_is_of_use(
+    value: Any, error: type[Exception], limited: bool, other: Any
+) -> None:
+    session, another = builders.queued(title="before"), builders.queued(title="before")
+    hooks: list[str] = []
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with transaction_that_waits(5) if limited else transaction.atomic():
+            yield
+
+    def write() -> None:
+        with block():
+            retitled(another, "after")
+            transaction.on_commit(lambda: hooks.append("of what was rolled back"))
+            for name, field in that_cannot_be_sent(value).items():
+                setattr(session, name, field)
+                update_later(session, (name,))
+
+    with pytest.raises(error):
+        write()
+    assert transaction.get_autocommit()
+    assert (titles(other, another), hooks) == (["before"], [])
+    session = Session.objects.get(pk=session.pk)
+    with block():
+        retitled(session, "again")
+        transaction.on_commit(lambda: hooks.append("of the next one"))
+    assert (titles(other, session), hooks) == (["again"], ["of the next one"])
 
 
 def test_what_is_rolled_back_is_not_written_by_a_later_transaction() -> None:

@@ -4,7 +4,8 @@ A statement costs a round trip, and the system call that wakes the server costs 
 reads anything from the last writes of most transactions, so they wait here until the COMMIT. No statement overtakes
 them: whoever takes a cursor of the connection has them executed first.
 
-An error of such a write is raised where it is executed: at the latest by the commit, which then rolls back.
+An error of such a write, also that of a value which cannot be sent, is raised where it is executed: at the latest by
+the commit, which then rolls back.
 
 They are sent as one text. Prepared statements in psycopg's pipeline mode would spare the server their parsing, but it
 does not end a transaction that stays idle in the midst of a pipeline, as it would if this process were stopped there.
@@ -63,12 +64,26 @@ class LaterWrites(base.DatabaseWrapper):
         if not self._later:
             super()._commit()  # type: ignore[misc]
             return
-        writes, self._later = self._later, []
         with self.wrap_database_errors:
-            cursor = psycopg.ClientCursor(self.connection)
-            text = "; ".join([*[cursor.mogrify(statement, values) for statement, values in writes], "COMMIT"])
+            text = self._text_to_commit()
             with debug_transaction(self, text):
                 self.connection.execute(text.encode(), prepare=False)
+
+    def _text_to_commit(self) -> str:
+        """What waits, with its values, and the COMMIT. All of it can be encoded."""
+        writes, self._later = self._later, []
+        cursor = psycopg.ClientCursor(self.connection)
+        try:
+            text = "; ".join([*[cursor.mogrify(statement, values) for statement, values in writes], "COMMIT"])
+            text.encode()
+        except psycopg.Error:
+            raise
+        except BaseException:
+            # A value that cannot be sent, such as half of a surrogate pair. After a commit that fails otherwise than by
+            # an error of the database, Django would leave the transaction open, and its hooks for the next one.
+            self.rollback()
+            raise
+        return text
 
     def _rollback(self) -> None:
         self._later.clear()

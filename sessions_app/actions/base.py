@@ -25,6 +25,7 @@ from sessions_app.access.errors import Forbidden, Invalid, Locked, Moved, NotFou
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import Action
 from sessions_app.models import (
+    Branch,
     BulkItem,
     EventKind,
     Phase,
@@ -133,6 +134,10 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
         raise NotFound(f"There is no session {session_id}.")
     if expected_version is not None and session.version != expected_version:
         raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
+    if session.branch is None and session.branch_id is not None:
+        # Who waited for the lock while the session was put on a new branch: PostgreSQL reads only the row that was
+        # locked anew, and the new branch is not in what it saw before.
+        session.branch = Branch.objects.get(pk=session.branch_id)
     session.keep_stored()
     return session
 

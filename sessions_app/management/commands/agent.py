@@ -324,7 +324,8 @@ def _actor() -> Actor:
         name = getpass.getuser()
     except (KeyError, OSError):
         name = str(os.getuid())
-    return Actor.command_line(name)
+    # On Unix a name may have bytes that are no text.
+    return Actor.command_line(name.encode(errors="replace").decode())
 
 
 def _json_object(text: str) -> dict[str, Any]:
