@@ -23,6 +23,8 @@ from django.core.signals import request_started
 from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
+from agentstate.preload import preload
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 logger = logging.getLogger("django.request")
@@ -116,3 +118,4 @@ def _close(job: "Future[Any]") -> None:
 
 django.setup(set_prefix=False)
 application = Handler()
+preload()

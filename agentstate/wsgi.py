@@ -4,6 +4,9 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
+from agentstate.preload import preload
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
 application = get_wsgi_application()
+preload()

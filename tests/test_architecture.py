@@ -138,11 +138,19 @@ def test_a_policy_a_key_and_the_decorator_need_no_framework() -> None:
 def test_a_web_process_imports_neither_haystack_nor_agents() -> None:
     code = (
         "from agentstate.wsgi import application\n"
-        "from django.urls import get_resolver\n"
-        "get_resolver().url_patterns\n"
         "import sessions_app.actions, sessions_app.access.availability, sessions_app.desk.pages, sessions_app.tasks"
     )
     assert loaded(code, "haystack", "agentstate.demo.agents") == []
+
+
+@pytest.mark.parametrize("server", ["wsgi", "asgi"])
+def test_a_web_process_has_its_views_before_the_first_request_and_never_collects_them(server: str) -> None:
+    code = (
+        f"import gc, agentstate.{server}, sys\n"
+        "assert 'sessions_app.desk.views.inbox' in sys.modules\n"
+        "assert gc.get_freeze_count() > 50_000, gc.get_freeze_count()"
+    )
+    assert loaded(code, "haystack") == []
 
 
 @pytest.mark.slow

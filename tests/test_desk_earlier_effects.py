@@ -16,7 +16,7 @@ from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.session import checkpoints
 from sessions_app.desk.pages.session_agents import load_agents
-from sessions_app.finding import inbox
+from sessions_app.finding import inbox_rows
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, ToolCall
 from tests import builders
 from tests.builders import History
@@ -244,7 +244,7 @@ def test_cards_cost_the_same_queries_for_many_effects(django_assert_num_queries:
         rewound(history)
         paid(history, 9)
         requests.append(held(history, calls))
-    page = list(inbox.open_approvals(timezone.now()).select_related("call", "session__branch"))
+    page = list(inbox_rows.open_approvals(timezone.now()).select_related("call", "session__branch"))
     load_agents([approval.session for approval in page])
     for number in (1, 3):
         with django_assert_num_queries(2):
@@ -271,7 +271,9 @@ def test_a_card_shows_the_same_effects_whether_they_are_few_or_many(monkeypatch:
     branching.lookup("POL-1")
     held(branching, [])
     held(builders.asked(), [])
-    page = list(inbox.open_approvals(timezone.now()).select_related("call", "session__branch").order_by("pk"))
+    page = list(
+        inbox_rows.open_approvals(timezone.now()).select_related("call", "session__branch").order_by("pk")
+    )
     load_agents([approval.session for approval in page])
     requests = [Request(approval, approval.call, approval.session) for approval in page]
     of_few = earlier_effects.of_requests(requests, Mask.none())

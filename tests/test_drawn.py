@@ -6,6 +6,7 @@ import pytest
 from django.template import Context, Template
 from django.test import Client
 from django.utils import timezone
+from django.utils.safestring import mark_safe
 
 from sessions_app.desk.pages.session.diagram import Node, of_totals
 from sessions_app.models import Session
@@ -22,12 +23,12 @@ def draw(address: str, note: str = "3 visits") -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_drawn():
-    tag._drawn.cache_clear()
+    tag.parts.clear()
 
 
 def test_a_part_is_drawn_once_for_the_same_values():
     assert draw("/sessions/1/") == draw("/sessions/1/")
-    assert tag._drawn.cache_info().misses == 1
+    assert tag.parts.misses == 1
 
 
 def test_a_part_is_drawn_anew_for_other_values():
@@ -46,14 +47,33 @@ def test_values_in_a_part_are_escaped():
 
 
 def test_no_more_parts_are_kept_than_the_limit():
-    for number in range(tag.MOST_PARTS + 5):
-        tag._drawn("session/_diagram_lines.html", name=str(number), lines=())
-    assert tag._drawn.cache_info().currsize == tag.MOST_PARTS
+    kept = tag.Parts(1000)
+    for number in range(30):
+        kept.draw("session/_diagram_lines.html", {"name": str(number), "lines": ()})
+        assert 0 < kept.characters <= 1000
+    kept.draw("session/_diagram_lines.html", {"name": "29", "lines": ()})
+    assert kept.misses == 30
+    kept.draw("session/_diagram_lines.html", {"name": "0", "lines": ()})
+    assert kept.misses == 31
+
+
+def test_a_part_that_is_larger_than_the_limit_is_drawn_and_not_kept():
+    kept = tag.Parts(10)
+    for _ in range(2):
+        assert "<defs" in kept.draw("session/_diagram_lines.html", {"name": "a", "lines": ()})
+    assert (kept.misses, kept.characters) == (2, 0)
+
+
+def test_a_text_that_is_safe_and_one_that_is_not_are_drawn_by_themselves():
+    kept = tag.Parts(1000)
+    node = Node("planning", "", "seen", 1, 2, 128, 42)
+    first = kept.draw("session/_diagram_node.html", {"node": node, "address": mark_safe("<b>")})
+    assert kept.draw("session/_diagram_node.html", {"node": node, "address": "<b>"}) != first
 
 
 def test_a_picture_draws_every_edge_and_marks_those_that_were_taken():
     picture = of_totals({"edges": {"idle>planning": 1, "planning>done": 2}}).pictures[0]
-    text = tag._drawn("session/_diagram_lines.html", name=picture.name, lines=picture.lines)
+    text = tag.parts.draw("session/_diagram_lines.html", {"name": picture.name, "lines": picture.lines})
     assert text.count('class="edge"') == len(picture.edges) - 2
     assert text.count('class="edge taken"') == 2
     for edge in picture.edges:
@@ -68,11 +88,11 @@ def test_with_the_next_step_only_the_parts_that_changed_are_drawn(client: Client
         history.lookup(f"POL-{number}")
     history.rest("paused")
     client.get(f"/sessions/{history.session.pk}/")
-    first = tag._drawn.cache_info().misses
+    first = tag.parts.misses
     history.lookup("POL-3")
     history.rest("paused")
     client.get(f"/sessions/{history.session.pk}/")
-    assert 0 < tag._drawn.cache_info().misses - first < first / 2
+    assert 0 < tag.parts.misses - first < first / 2
 
 
 @pytest.mark.django_db
@@ -82,12 +102,22 @@ def test_a_list_with_news_draws_only_the_rows_that_have_changed(client: Client):
     sessions = [builders.paused(title=f"Session {number}") for number in range(5)]
     Session.objects.update(updated_at=yesterday, phase_since=yesterday)
     first = client.get("/?queue=paused").content.decode()
-    assert tag._drawn.cache_info().misses == 5
+    assert tag.parts.misses == 5
     Session.objects.filter(pk=sessions[2].pk).update(customer="O'Neil & <b>")
     second = client.get("/?queue=paused").content.decode()
-    assert tag._drawn.cache_info().misses == 6
+    assert tag.parts.misses == 6
     assert "O&#x27;Neil &amp; &lt;b&gt;" in second
     assert "O&#x27;Neil" not in first
+
+
+@pytest.mark.django_db
+def test_a_row_keeps_no_more_of_a_reason_than_it_shows(client: Client):
+    client.force_login(builders.user("operator"))
+    session = builders.paused()
+    Session.objects.filter(pk=session.pk).update(why="The customer " + "x" * 99_000)
+    row = client.get("/?queue=paused").context["rows"][0]
+    assert len(row.why) == 110
+    assert row.why.endswith("x…")
 
 
 @pytest.mark.django_db

@@ -33,12 +33,12 @@ def test_an_object_that_is_too_long_opens_into_all_its_keys_and_values():
     value = {"text": "x" * 70, "amount": 450, "parts": [{"part": "glass"}], "years": [2025, 2026]}
     excerpt = of_value(value, 50, EUROS)
     assert excerpt.line == "amount: €450.00, years: 2025, 2026, text: xxxxxxx…"
-    assert excerpt.facts == [
+    assert excerpt.facts == (
         ("text", "x" * 70),
         ("amount", "€450.00"),
         ("parts", '[\n  {\n    "part": "glass"\n  }\n]'),
         ("years", "2025, 2026"),
-    ]
+    )
 
 
 def test_a_list_inside_an_object_can_be_opened_also_where_the_rest_fits_on_the_line():

@@ -4,15 +4,16 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Q
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import causes, inbox_counts, queues
+from sessions_app.finding import causes, inbox, inbox_counts, queues
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox import Matches
+from sessions_app.finding.inbox_rows import KINDS, Matches
 from sessions_app.models import Session, SessionTag
 from tests import builders
 
@@ -79,7 +80,7 @@ def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) ->
             members.setdefault(session.failure, []).append(session)
     expected = {key: (found[0].pk, found[-1].pk, str(len(found))) for key, found in members.items()}
     for matches in Matches:
-        read = causes.read_causes(where, changed=changed, few=matches is Matches.FEW)
+        read = causes.read_causes(where, changed=changed, many=matches is Matches.MANY)
         assert {cause.key: (cause.oldest, cause.newest, str(cause.number)) for cause in read} == expected
         numbers = inbox_counts.counts(timezone.now(), where, matches=matches)
         assert numbers["changed" if changed else "failed"].number == len(expected)
@@ -89,9 +90,9 @@ def test_causes_are_those_of_the_sessions_that_match(where: Q, changed: bool) ->
 def test_a_session_without_a_cause_is_no_line_by_cause(few: bool) -> None:
     session = builders.changed()
     where = Q(pk=session.pk)
-    assert len(causes.read_causes(where, changed=True, few=few)) == 1
+    assert len(causes.read_causes(where, changed=True, many=not few)) == 1
     Session.objects.filter(pk=session.pk).update(failure=None)
-    assert causes.read_causes(where, changed=True, few=few) == []
+    assert causes.read_causes(where, changed=True, many=not few) == []
     matches = Matches.FEW if few else Matches.MANY
     assert inbox_counts.counts(timezone.now(), where, matches=matches)["changed"].number == 0
 
@@ -111,10 +112,56 @@ def test_the_lines_are_the_same_for_a_filter_of_few_sessions_and_of_many(
     desk: Client, monkeypatch: pytest.MonkeyPatch, query: str, lines: int
 ) -> None:
     few = desk.get(f"/inbox/?{query}").context["page"]
+    assert len(few.lines) == lines
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 0)
-    many = desk.get(f"/inbox/?{query}").context["page"]
-    assert [(line.id, line.since) for line in few.lines] == [(line.id, line.since) for line in many.lines]
-    assert (few.chips, few.number, len(few.lines)) == (many.chips, many.number, lines)
+    for most_some, most_members in ((inbox_counts.MOST_SOME, causes.MOST_MEMBERS), (30_000, 0), (0, 0)):
+        monkeypatch.setattr(inbox_counts, "MOST_SOME", most_some)
+        monkeypatch.setattr(causes, "MOST_MEMBERS", most_members)
+        more = desk.get(f"/inbox/?{query}").context["page"]
+        assert [(line.id, line.since) for line in few.lines] == [(line.id, line.since) for line in more.lines]
+        assert (few.chips, few.number) == (more.chips, more.number)
+        for kind in KINDS:
+            one = desk.get(f"/inbox/?{query}&kind={kind}").context["page"]
+            assert [chip.number for chip in one.chips if chip.number] == [
+                chip.number for chip in few.chips if chip.number
+            ]
+
+
+def test_the_lines_of_a_broad_filter_are_counted_up_to_a_page(
+    desk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        builders.failed(title=f"Failed {number}")
+        builders.in_doubt(title=f"In doubt {number}")
+        builders.lost(title=f"Lost {number}")
+    monkeypatch.setattr(inbox, "PAGE", 2)
+
+    def numbers() -> tuple[dict[str, str], str]:
+        page = desk.get("/inbox/?agent=claims&kind=failed").context["page"]
+        [line] = page.lines
+        return {chip.kind: str(chip.number) for chip in page.chips if chip.number}, str(line.item.number)
+
+    assert numbers() == ({"": "7", "failed": "1", "doubt": "3", "stuck": "3"}, "3")
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", 0)
+    for most_some in (inbox_counts.MOST_SOME, 0):
+        monkeypatch.setattr(inbox_counts, "MOST_SOME", most_some)
+        assert numbers() == ({"": "5+", "failed": "1", "doubt": "2+", "stuck": "2+"}, "2+")
+
+
+@pytest.mark.parametrize("most_keys", [500, 1, 0], ids=["few", "more", "none are looked up"])
+def test_the_lines_of_a_person_are_counted_with_any_number_of_sessions(
+    desk: Client, monkeypatch: pytest.MonkeyPatch, most_keys: int
+) -> None:
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", most_keys)
+    anna = User.objects.get(username="anna")
+    for assignee in (anna, None):
+        builders.in_doubt(assignee=assignee, customer="Greta")
+        builders.in_doubt(assignee=assignee)
+    assert str(desk.get("/inbox/?customer=Greta").context["number_of_mine"]) == "1"
+    assert str(desk.get("/inbox/?tool=issue_refund").context["number_of_mine"]) == "2"
+    assert str(desk.get("/inbox/").context["number_of_mine"]) == "2"
+    Session.objects.update(assignee=None)
+    assert str(desk.get("/inbox/?customer=Greta").context["number_of_mine"]) == "0"
 
 
 @pytest.mark.usefixtures("sessions")
@@ -138,8 +185,12 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 3)
     assert prepared(customer="Ada") == prepared(tag="vip") == (3, Matches.FEW)
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 2)
+    assert prepared(customer="Ada") == prepared(tag="vip") == prepared(tag="VIP") == (3, Matches.SOME)
+    assert prepared(agent="claims", assignee="nobody") == (6, Matches.SOME)
+    monkeypatch.setattr(inbox_counts, "MOST_SOME", 2)
     assert prepared(customer="Ada") == (3, Matches.SOME)
     assert prepared(tag="vip") == (3, Matches.MANY)
+    assert prepared(agent="claims") == (6, Matches.MANY)
     assert prepared(assignee="nobody") == (6, Matches.MANY)
     assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)

@@ -194,6 +194,24 @@ def test_pages_follow_each_other_without_loss_or_repetition(oldest_first):
     assert paged == whole
 
 
+@pytest.mark.parametrize("oldest_first", [True, False], ids=["oldest first", "newest first"])
+def test_a_page_ends_before_it_has_too_many_forms(oldest_first, monkeypatch):
+    monkeypatch.setattr(inbox, "PAGE_OF_APPROVALS", 2)
+    kinds = ["approval", "doubt", "approval", "doubt", "approval", "doubt"]
+    for minutes, kind in enumerate(kinds):
+        build = builders.waiting_for_approval if kind == "approval" else builders.in_doubt
+        build(created_at=minutes_ago(60 - minutes))
+    pages: list[list[str]] = []
+    after = ""
+    while not pages or after:
+        page = inbox.read_page(timezone.now(), after=after, oldest_first=oldest_first)
+        pages.append([entry.kind for entry in page.entries])
+        after = page.next
+    first = kinds if oldest_first else kinds[::-1]
+    at = 4 if oldest_first else 5
+    assert pages == [first[:at], first[at:]]
+
+
 @pytest.mark.slow
 def test_the_order_of_the_inbox_is_said_and_can_be_changed(desk):
     all_kinds()

@@ -20,7 +20,7 @@ from django.test import Client
 from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
-from sessions_app.finding.inbox import KINDS
+from sessions_app.finding.inbox_rows import KINDS
 from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, SavedView, Session, ToolCall
 from tests import builders, planting
 from tests.corpora import malformed, secrets

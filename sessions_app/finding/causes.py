@@ -23,6 +23,8 @@ from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200
+# So many sessions that have failed and meet a condition are read at once.
+MOST_MEMBERS = 2_000
 # Without an alias, so that a condition of Django's can be put into the SQL.
 _TABLE = Session._meta.db_table
 
@@ -38,37 +40,51 @@ class Cause:
 
 
 def read_causes(
-    where: Q | None = None, *, changed: bool = False, limit: int = MOST_CAUSES, few: bool = False
+    where: Q | None = None,
+    *,
+    changed: bool = False,
+    limit: int = MOST_CAUSES,
+    members: int = MOST,
+    many: bool = False,
 ) -> list[Cause]:
     """The causes for which sessions have failed, or wait since their agent has ``changed`` or cannot run.
 
-    One query, which reads a few rows of each.
+    One query, which reads a few rows of each. With a condition it is the second one, unless ``many`` sessions meet it:
+    to look for the few that do, each session of each cause would be read.
 
-    :param few: The condition is met by some hundreds of sessions: these are read instead.
+    :param where: A condition on the sessions.
+    :param members: Up to which number the sessions of a cause are counted.
     """
-    if where and few:
-        rows = _members(where, changed=changed).order_by("failure", "updated_at", "pk")
-        keys = rows.values_list("failure", "pk", named=False)
-        causes = [(key, [pk for _, pk in members]) for key, members in groupby(keys, itemgetter(0))]
-        return [Cause(key, pks[0], pks[-1], Count.of(len(pks))) for key, pks in causes[:limit]]
+    if where and not many:
+        rows = _members(where, changed=changed).order_by()
+        keys = list(rows.values_list("failure", "updated_at", "pk", named=False)[: MOST_MEMBERS + 1])
+        if len(keys) <= MOST_MEMBERS:
+            causes = [(key, list(group)) for key, group in groupby(sorted(keys), itemgetter(0))]
+            return [
+                Cause(key, group[0][2], group[-1][2], Count.of(len(group), members))
+                for key, group in causes[:limit]
+            ]
     session = f"SELECT id FROM {_TABLE} WHERE failure = causes.failure AND {{where}} ORDER BY"
     columns = (
         f"causes.failure, ({session} updated_at, id LIMIT 1), ({session} updated_at DESC, id DESC LIMIT 1), "
         f"(SELECT count(*) FROM (SELECT 1 FROM {_TABLE} WHERE failure = causes.failure AND {{where}} "
-        f"LIMIT {MOST + 1}) AS members)"
+        f"LIMIT {members + 1}) AS members)"
     )
     sql, values = _causes_sql(columns, where, limit, changed=changed)
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         rows = cursor.fetchall()
     return [
-        Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number))
+        Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number, members))
         for key, oldest, newest, number in rows
     ]
 
 
 def causes_to_count(where: Q | None, *, changed: bool, few: bool = False) -> Sql:
-    """Selects a row for each cause, up to one more than `counting.MOST`. ``few`` is that of `read_causes`."""
+    """Selects a row for each cause, up to one more than `counting.MOST`.
+
+    :param few: The condition is met by some hundreds of sessions: these are read instead.
+    """
     if where and few:
         return as_sql(_members(where, changed=changed).order_by().values("failure").distinct()[: MOST + 1])
     return _causes_sql("1", where, MOST + 1, changed=changed)

@@ -45,22 +45,22 @@ def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
     return Count.of(rows.order_by().values("pk")[: most + 1].count(), most)
 
 
-def to_count(*parts: QuerySet[Any, Any]) -> Sql:
+def to_count(*parts: QuerySet[Any, Any], most: int = MOST) -> Sql:
     """The rows for `count_each`: those that any of the parts has."""
-    return union([as_sql(up_to_most(rows)) for rows in parts])
+    return union([as_sql(up_to_most(rows, most)) for rows in parts])
 
 
-def up_to_most(rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
+def up_to_most(rows: QuerySet[Row, Any], most: int = MOST) -> QuerySet[Row, Any]:
     """The keys of the rows, as `count_each` takes the SQL of a compiled query."""
-    return rows.order_by().values_list("pk", flat=True)[: MOST + 1]
+    return rows.order_by().values_list("pk", flat=True)[: most + 1]
 
 
-def count_each(selects: Sequence[Sql], *, prepared: bool = False) -> list[Count]:
-    """How many rows each SELECT gives, which must end by itself soon after `MOST`, as those of `to_count` do.
+def count_each(selects: Sequence[Sql], *, most: int = MOST, prepared: bool = False) -> list[Count]:
+    """How many rows each SELECT gives, which must end by itself soon after ``most``, as those of `to_count` do.
 
     One query for all of them. ``prepared`` is that of `numbers_of`.
     """
-    return [Count.of(number) for number in numbers_of(selects, prepared=prepared)]
+    return [Count.of(number, most) for number in numbers_of(selects, prepared=prepared)]
 
 
 def count_of_all(selects: Sequence[Sql], *, prepared: bool = False) -> Count:

@@ -8,14 +8,15 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
-from django.db.models import Q, Subquery
+from django.db.models import Q, QuerySet, Subquery
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
+from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
-from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Status
+from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
@@ -135,6 +136,17 @@ class SessionFilter(forms.Form):
         self.is_valid()
         is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
+
+    def finds_at_most(self, number: int) -> bool:
+        """Whether an index shows that no more sessions match. At most two queries, which stop there."""
+        self.is_valid()
+        agent, tag = (self.cleaned_data.get(name) for name in ("agent", "tag"))
+        rows: list[QuerySet[Any]] = []
+        if agent:
+            rows.append(Session.objects.filter(agent=agent))
+        if tag:
+            rows.append(SessionTag.objects.filter(name=tag.lower()))
+        return any(not count_up_to(found, number).more for found in rows)
 
     @property
     def narrows(self) -> bool:

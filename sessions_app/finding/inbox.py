@@ -8,45 +8,40 @@ however many rows there are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum, auto
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import Q, QuerySet
 
 from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
-from sessions_app.finding import stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
-from sessions_app.finding.parts import NotEstimated, first_of_all
-from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
+from sessions_app.finding.inbox_rows import (
+    APPROVAL,
+    BY_CAUSE,
+    CHANGED,
+    DOUBT,
+    KINDS,
+    OF_TOOLS,
+    STUCK,
+    Matches,
+    approvals,
+    doubts,
+    rows_by_kind,
+    stuck_sessions,
+)
+from sessions_app.finding.parts import first_of_all
+from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
-APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
-BY_CAUSE = (FAILED, CHANGED)
-# The kinds whose lines are calls, and so of one tool each.
-OF_TOOLS = (APPROVAL, DOUBT)
 PAGE = 25
-# Of requests for approval alone: each is a card with a form, which costs more than the line of another list.
+# A page has no more requests for approval: each is a card with a form, which costs more than another line.
 PAGE_OF_APPROVALS = 10
-_STOPPED = (Status.WAITING, Status.PAUSED)
 Key = int | UUID
 # Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
 Cursor = tuple[datetime, int, Key]
 Columns = QuerySet[Any, tuple[Any, ...]]
-
-
-class Matches(Enum):
-    """How many sessions meet a condition.
-
-    FEW: some hundreds, which are read first for every kind of lines. SOME: a small part of all, with which the search
-    for approvals and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order.
-    """
-
-    FEW = auto()
-    SOME = auto()
-    MANY = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,59 +79,6 @@ class Entries:
     numbers: dict[str, Count]
 
 
-def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
-    """Requests that a person can still decide: on the present branch of a session that waits or is paused.
-
-    :param where: Another condition on that session.
-    """
-    branch = Subquery(ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")[:1])
-    # By its key: of a session that does not meet the condition the call need not be read.
-    session = Q(pk=OuterRef("session"))
-    return _undecided(now).filter(_is_shown_by_a_stopped_session(branch, where, session))
-
-
-def _undecided(now: datetime) -> QuerySet[Approval]:
-    return Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
-
-
-def calls_in_doubt(where: Q | None = None) -> QuerySet[ToolCall]:
-    """The calls in doubt that a person can decide. ``where`` is that of `open_approvals`."""
-    return _in_doubt().filter(_is_shown_by_a_stopped_session(OuterRef("branch"), where))
-
-
-def _in_doubt() -> QuerySet[ToolCall]:
-    return ToolCall.objects.filter(status=CallStatus.DOUBT)
-
-
-def _is_shown_by_a_stopped_session(
-    branch: Subquery | OuterRef, where: Q | None, session: Q | None = None
-) -> Subquery:
-    """Whether a session that waits or is paused, and meets the condition, is on this branch.
-
-    :param session: Which session that would be, where it is known.
-
-    PostgreSQL asks this of each line while an index gives the lines in their order. Of a join it would expect that next
-    to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
-    """
-    if where:
-        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=_STOPPED).order_by()
-        return Subquery(found.values(is_there=Value(True))[:1])
-    is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
-    return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
-
-
-def stuck_sessions(now: datetime, where: Q | None = None) -> list[QuerySet[Session]]:
-    """Sessions that should move by themselves and do not, as parts with an index each."""
-    if where is None:
-        moving = stuck.not_moving_conditions(now)
-    else:
-        # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
-        # index gives them in their order, as it does without another condition, where the plan is made for all times.
-        moving = stuck.not_moving_conditions(now, compared=NotEstimated)
-    conditions = [*moving, stuck.expired_but_not_rejected(now)]
-    return [Session.objects.filter(where or Q(), condition) for condition in conditions]
-
-
 def read_page(
     now: datetime,
     *,
@@ -155,12 +97,13 @@ def read_page(
     :param matches: How many sessions meet the condition.
     """
     cursor = read_cursor(after)
-    limit = limit or (PAGE_OF_APPROVALS if [*kinds] == [APPROVAL] else PAGE)
+    limit = limit or PAGE
+    counted = counted_up_to(where, matches)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
     numbers: dict[str, Count] = {}
     # To read as many lines as are counted costs little more than a page of them; to count them costs as much again.
-    most = max(limit, MOST) + 1 if cursor is None else limit + 1
+    most = max(limit, counted) + 1 if cursor is None else limit + 1
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = not where and not tool and cursor is None
     rows = {} if is_whole else rows_by_kind(now, where, tool, matches)
@@ -169,14 +112,25 @@ def read_page(
             columns = (
                 _first_of_kind(kind, now, oldest_first=oldest_first, most=most)
                 if is_whole
-                else list(_columns(rows[kind], kind, cursor, oldest_first=oldest_first, most=most))
+                else list(
+                    _columns(
+                        rows[kind],
+                        kind,
+                        cursor,
+                        oldest_first=oldest_first,
+                        most=most,
+                        keys_first=matches is Matches.SOME,
+                    )
+                )
             )
             entries += [Entry(kind, *values) for values in columns[: limit + 1]]
             if cursor is None:
-                numbers[kind] = Count.of(len(columns))
+                numbers[kind] = Count.of(len(columns), counted)
     for kind in BY_CAUSE:
         if kind in kinds:
-            found = failures.read_causes(where, changed=kind == CHANGED, few=matches is Matches.FEW)
+            found = failures.read_causes(
+                where, changed=kind == CHANGED, members=counted, many=matches is Matches.MANY
+            )
             numbers[kind] = Count.of(len(found))
             by_oldest = {cause.oldest: cause for cause in found}
             entries += [
@@ -186,8 +140,25 @@ def read_page(
             ]
             causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
-    shown, more = entries[:limit], len(entries) > limit
-    return Entries(shown, causes, shown[-1].cursor if more else "", numbers)
+    shown = _shown_lines(entries, limit)
+    return Entries(shown, causes, shown[-1].cursor if len(shown) < len(entries) else "", numbers)
+
+
+def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """The first lines, up to the last request for approval of a page."""
+    shown: list[Entry] = []
+    cards = 0
+    for entry in entries[:limit]:
+        cards += entry.kind == APPROVAL
+        if cards > PAGE_OF_APPROVALS:
+            break
+        shown.append(entry)
+    return shown
+
+
+def counted_up_to(where: Q | None, matches: Matches) -> int:
+    """Up to which number lines and members of causes are counted, if another condition is asked of each."""
+    return MOST if not where or matches is Matches.FEW else PAGE
 
 
 def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
@@ -214,13 +185,20 @@ def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
 
 
 def _columns(
-    parts: Sequence[QuerySet[Any]], kind: str, cursor: Cursor | None, *, oldest_first: bool, most: int
+    parts: Sequence[QuerySet[Any]],
+    kind: str,
+    cursor: Cursor | None,
+    *,
+    oldest_first: bool,
+    most: int,
+    keys_first: bool = False,
 ) -> Columns:
     """The columns of the first lines behind the cursor."""
     since, *others = _COLUMNS[kind]
     beyond = _after(cursor, kind, since, oldest_first=oldest_first)
     sign = "" if oldest_first else "-"
-    found = first_of_all([part.filter(beyond) for part in parts], (f"{sign}{since}", f"{sign}pk"), most)
+    order = f"{sign}{since}", f"{sign}pk"
+    found = first_of_all([part.filter(beyond) for part in parts], order, most, keys_first=keys_first)
     return found.values_list(since, "pk", *others, named=False)
 
 
@@ -245,43 +223,6 @@ _COLUMNS = {
 }
 
 
-def rows_by_kind(
-    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
-) -> dict[str, list[QuerySet[Any]]]:
-    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
-    return {
-        APPROVAL: [approvals(now, where, tool, matches)],
-        DOUBT: [doubts(where, tool, matches)],
-        STUCK: stuck_sessions(now, where),
-    }
-
-
-def approvals(
-    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
-) -> QuerySet[Approval]:
-    if where and matches is not Matches.MANY:
-        rows = _undecided(now).filter(call__branch__in=_shown(where))
-    else:
-        rows = open_approvals(now, where)
-    return rows.filter(call__tool=tool) if tool else rows
-
-
-def doubts(where: Q | None, tool: str = "", matches: Matches = Matches.MANY) -> QuerySet[ToolCall]:
-    if where and matches is not Matches.MANY:
-        rows = _in_doubt().filter(branch__in=_shown(where))
-    else:
-        rows = calls_in_doubt(where)
-    return rows.filter(tool=tool) if tool else rows
-
-
-def _shown(where: Q) -> QuerySet[Session, Any]:
-    """The branches that sessions show which wait or are paused, and meet the condition.
-
-    A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet it.
-    """
-    return Session.objects.filter(where, status__in=_STOPPED).order_by().values("branch")
-
-
 def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) -> Q:
     if cursor is None:
         return Q()
@@ -296,10 +237,14 @@ def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) 
 def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:
     """The lines of the causes, which are of this kind. One query, if there are any."""
     keys = {key for cause in causes.values() for key in (cause.oldest, cause.newest)}
-    rows = Session.objects.filter(pk__in=keys).values_list("pk", "updated_at", "version") if keys else []
-    times = {pk: (at, version) for pk, at, version in rows}
+    times = {pk: (at, version) for pk, at, version in _versions(tuple(keys))} if keys else {}
     return [
         Entry(kind, times[oldest][0], oldest, (*times[oldest], times[cause.newest], cause.number))
         for oldest, cause in causes.items()
         if oldest in times and cause.newest in times
     ]
+
+
+@compiled
+def _versions(keys: tuple[UUID, ...]) -> QuerySet[Session, tuple[UUID, datetime, int]]:
+    return Session.objects.filter(pk__in=keys).order_by().values_list("pk", "updated_at", "version")

@@ -54,10 +54,16 @@ def union(parts: Sequence[Sql]) -> Sql:
     return sql, tuple(value for _, values in selects for value in values)
 
 
-def first_of_all(parts: Sequence[QuerySet[Row]], order: Sequence[str], limit: int) -> QuerySet[Row]:
-    """The first `limit` rows of all parts together, each row once; more columns can be chosen of what is returned."""
+def first_of_all(
+    parts: Sequence[QuerySet[Row]], order: Sequence[str], limit: int, *, keys_first: bool = False
+) -> QuerySet[Row]:
+    """The first `limit` rows of all parts together, each row once; more columns can be chosen of what is returned.
+
+    :param keys_first: Columns of other tables that are chosen are read of these rows only, also where PostgreSQL has to
+        sort thousands to find them.
+    """
     ordered = [rows.order_by(*order) for rows in parts]
-    if len(ordered) == 1:
+    if len(ordered) == 1 and not keys_first:
         return ordered[0][:limit]
     sql, values = first_of_each(ordered, limit)
     found = parts[0].model._default_manager.filter(

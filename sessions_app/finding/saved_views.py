@@ -5,15 +5,16 @@ from datetime import datetime
 from itertools import islice
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from sessions_app.finding import inbox_counts, queues
 from sessions_app.finding.counting import Count, count_each, to_count, total
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox import Matches
+from sessions_app.finding.inbox_rows import Matches
 from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
+from sessions_app.models.compiled import compiled
 
 # A search has queries of its own, and looks at every session for a text that none has: too much for a chip.
 NOT_COUNTED = ("q", "customer")
@@ -23,13 +24,15 @@ MOST_COUNTED = 50
 
 def views_for(user: User) -> tuple[list[SavedView], list[SavedView]]:
     """The user's own views, and those that other users share, by name. One query."""
-    views = (
-        SavedView.objects.filter(Q(owner=user) | Q(shared=True))
-        .select_related("owner")
-        .order_by("name", "pk")
-    )
+    views = _views(user.pk)
     own_views = [view for view in views if view.owner_id == user.pk]
     return own_views, [view for view in views if view.owner_id != user.pk]
+
+
+@compiled
+def _views(user: int) -> QuerySet[SavedView]:
+    views = SavedView.objects.filter(Q(owner=user) | Q(shared=True))
+    return views.select_related("owner").order_by("name", "pk")
 
 
 def count_views(views: Sequence[SavedView], user: User, now: datetime) -> dict[int, Count]:

@@ -19,13 +19,13 @@ from sessions_app.models.semantic import ReusableReply
 from sessions_app.models.session import (
     Phase,
     Session,
-    SessionTag,
     Status,
     StopRequest,
     WaitingFor,
     resting_fields,
 )
 from sessions_app.models.similar import SessionDigest, SessionWord, SimilarSession
+from sessions_app.models.tag import SessionTag
 from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker

@@ -32,7 +32,7 @@ Row = TypeVar("Row")
 Adapt = Callable[[Any], Any]
 # Each number of branches, and of values that a query names, has SQL of its own. Beyond, Django makes it each time.
 MOST_SHAPES = 100
-MOST_VALUES = 50
+MOST_VALUES = 100
 # Of larger numbers Django knows which columns cannot hold them.
 LARGEST = 2**31 - 1
 # No constant of a query has such a value.

@@ -334,17 +334,3 @@ class Session(WritesChanges):
         if self.lease_expires_at is None:
             return None
         return max(0.0, lease_seconds - (self.lease_expires_at - now).total_seconds())
-
-
-class SessionTag(models.Model):
-    """One of a session's tags, lower case."""
-
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="tags")
-    name = models.CharField(max_length=50)
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["session", "name"], name="tag_once")]
-        indexes = [models.Index(fields=["name"], name="tag_name")]
-
-    def __str__(self) -> str:
-        return self.name

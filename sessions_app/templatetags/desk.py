@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -83,8 +84,11 @@ def shown_field(field: Any, text: str) -> SafeString | str:
 
     Without a field, the text.
     """
-    if field is None:
-        return text
+    return text if field is None else _shown_field(field, text)
+
+
+@lru_cache(maxsize=1000, typed=True)
+def _shown_field(field: Any, text: str) -> SafeString:
     money = field.currency
     attributes = (
         format_html(

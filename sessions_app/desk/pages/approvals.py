@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from sessions_app.access.availability import agent_cannot_run
@@ -19,6 +20,7 @@ from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.desk.pages.summary import parts, published_tool, style_of_result, summary_of
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
+from sessions_app.models.compiled import compiled
 from sessions_app.wording import count
 
 # Characters of the result of a call that ran already.
@@ -93,7 +95,7 @@ class Card:
     agent_title: str
     sentence: list[SentencePart]
     effect: str
-    fields: list[Field]
+    fields: tuple[Field, ...]
     editable: bool
     agent_problem: str
     new_definition: str
@@ -132,8 +134,8 @@ class Card:
 
 def read_cards(context: PageContext, keys: Iterable[int], batch: Batch | None = None) -> dict[int, Card]:
     """The cards of the approvals with these keys, with what a person decides by. At most twelve queries."""
-    rows = Approval.objects.filter(pk__in=list(keys)).order_by("pk")
-    originals = list(rows.select_related("call", "session__branch", "repeats__branch"))
+    found = tuple(set(keys))
+    originals = _approvals(found) if found else []
     if not originals:
         return {}
     approvals = context.mask.rows(originals)
@@ -147,6 +149,12 @@ def read_cards(context: PageContext, keys: Iterable[int], batch: Batch | None = 
         card.approval.pk: replace(card, evidence=evidence[card.call.pk])
         for card in cards(requests, context.mask, batch.typed if batch else None, batch=batch)
     }
+
+
+@compiled
+def _approvals(keys: tuple[int, ...]) -> QuerySet[Approval]:
+    rows = Approval.objects.filter(pk__in=keys).order_by("pk")
+    return rows.select_related("call", "session__branch", "repeats__branch")
 
 
 def prefix_of(approval: Approval) -> str:

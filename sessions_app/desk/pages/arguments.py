@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sessions_app.access.errors import Invalid
@@ -40,7 +40,7 @@ class Field:
     value: str
     requested: str
     help: str = ""
-    choices: list[str] = field(default_factory=list)
+    choices: tuple[str, ...] = ()
     prefix: str = PREFIX
     shown: str = ""
     shown_requested: str = ""
@@ -89,7 +89,7 @@ def fields(
     edited: Mapping[str, Any] | None = None,
     prefix: str = PREFIX,
     formats: Mapping[str, str] | None = None,
-) -> list[Field]:
+) -> tuple[Field, ...]:
     """A field for each argument that the tool takes. ``typed`` is what a person typed before, by input name.
 
     ``edited`` are the arguments of an earlier decision. They are in the fields, unless others were typed. ``prefix``
@@ -110,9 +110,9 @@ def fields(
             default = ""
         value = with_line_ends_of(present, (typed or {}).get(prefix + name, present))
         choices = (
-            ["true", "false"]
+            ("true", "false")
             if kind == "yesno"
-            else [_text(kind, choice) for choice in argument_schema.get("enum", [])]
+            else tuple([_text(kind, choice) for choice in argument_schema.get("enum", [])])
         )
         format = (formats or {}).get(name, "")
         result.append(
@@ -132,7 +132,7 @@ def fields(
                 currency(format),
             )
         )
-    return result
+    return tuple(result)
 
 
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from agentstate.names import DEMO_WORKER, SCRIPTED_MODEL
 from sessions_app.models import Event
+from sessions_app.models.compiled import compiled
 
 # So many events are looked at for one of the worker that makes the demo's sessions.
 OLDEST = 100
@@ -37,5 +40,9 @@ def suggestions(agents: Iterable[tuple[str, str]]) -> list[Suggestion]:
 
 def _has_sessions_of_the_demo() -> bool:
     """They are made in an empty database, so theirs are the oldest events. One query."""
-    oldest = Event.objects.order_by("pk").values_list("actor_name", flat=True)[:OLDEST]
-    return DEMO_WORKER in oldest
+    return DEMO_WORKER in _names_of_oldest_events()
+
+
+@compiled
+def _names_of_oldest_events() -> QuerySet[Event, str]:
+    return Event.objects.order_by("pk").values_list("actor_name", flat=True)[:OLDEST]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import QuerySet
+
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import workers
@@ -21,6 +23,7 @@ from sessions_app.desk.pages.summary import (
     summary,
 )
 from sessions_app.models import Session, ToolCall, Worker
+from sessions_app.models.compiled import compiled
 from sessions_app.wording import ago
 
 
@@ -55,14 +58,20 @@ class Doubt:
 
 def read_doubts(context: PageContext, keys: Iterable[int]) -> dict[int, Doubt]:
     """The calls with these keys. Three queries, if there are any."""
-    rows = ToolCall.objects.filter(pk__in=list(keys)).select_related("branch__session__branch", "approval")
-    calls = context.mask.rows(rows.defer("result", "state"))
+    found = tuple(set(keys))
+    calls = context.mask.rows(_calls(found)) if found else []
     if not calls:
         return {}
     sessions = [call.branch.session for call in calls]
     load_agents(sessions)
     doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now, context.mask)
     return {doubt.call.pk: doubt for doubt in doubts}
+
+
+@compiled
+def _calls(keys: tuple[int, ...]) -> QuerySet[ToolCall]:
+    rows = ToolCall.objects.filter(pk__in=keys).select_related("branch__session__branch", "approval")
+    return rows.defer("result", "state")
 
 
 def of_calls(calls: Sequence[tuple[ToolCall, Session]], now: datetime, mask: Mask) -> list[Doubt]:

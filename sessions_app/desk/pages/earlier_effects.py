@@ -6,7 +6,7 @@ Reads the registered agents of the requests' sessions.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,8 +18,10 @@ from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import excerpts
 from sessions_app.desk.pages.summary import CallSummary, style_of_result, summary_of
+from sessions_app.finding.keys import in_list, listed
 from sessions_app.history import effects
 from sessions_app.models import Approval, Branch, CallStatus, Session, ToolCall, policies_of
+from sessions_app.models.compiled import compiled
 
 SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
@@ -106,7 +108,7 @@ def of_requests(requests: Sequence[Request], mask: Mask) -> dict[int, Earlier]:
     }
     visible = _visible(requests)
     keys = {pk for keys in (*discarded.values(), *visible.values()) for pk in keys[:SHOWN]}
-    rows = {row.pk: row for row in _rows(keys)} if keys else {}
+    rows = {row.pk: row for row in _rows(listed(keys))} if keys else {}
 
     def effect_list(request: Request, keys: Sequence[int], total: int) -> EffectList:
         effects_shown = [_effect(rows[pk], request, mask) for pk in keys[:SHOWN] if pk in rows]
@@ -139,12 +141,9 @@ def _visible(requests: Sequence[Request]) -> dict[int, list[int]]:
 def _of_few(requests: Sequence[Request]) -> dict[int, list[int]] | None:
     """By all effects of the tools on the branches of the requests; None where these are more than `FEW`."""
     branches = {request.approval.pk: _branch(request) for request in requests}
-    rows = list(
-        effects.effects_of_tools(
-            {pk for branch in branches.values() for pk, _ in branch.segments()},
-            {request.call.tool for request in requests},
-        ).values_list("branch_id", "tool", "position", "pk")[: FEW + 1]
-    )
+    keys = {pk for branch in branches.values() for pk, _ in branch.segments()}
+    tools = {request.call.tool for request in requests}
+    rows = _effects_of_tools(tuple(keys), tuple(tools), most=FEW + 1)
     if len(rows) > FEW:
         return None
     rows.sort(key=lambda row: row[2], reverse=True)
@@ -158,6 +157,14 @@ def _of_few(requests: Sequence[Request]) -> dict[int, list[int]] | None:
         ][: SHOWN + 1]
         for request in requests
     }
+
+
+@compiled
+def _effects_of_tools(
+    branches: tuple[int, ...], tools: tuple[str, ...], *, most: int
+) -> QuerySet[ToolCall, tuple[int, str, int, int]]:
+    rows = effects.effects_of_tools(branches, tools)
+    return rows.values_list("branch_id", "tool", "position", "pk")[:most]
 
 
 def _of_many(requests: Sequence[Request]) -> dict[int, list[int]]:
@@ -189,11 +196,12 @@ def _branch(request: Request) -> Branch:
     return session.current_branch if call.branch_id == session.branch_id else call.branch
 
 
-def _rows(keys: Iterable[int]) -> QuerySet[ToolCall]:
+@compiled
+def _rows(keys: str) -> QuerySet[ToolCall]:
     """The calls with their results as JSON text, up to `LONGEST_READ` characters."""
     as_text = Cast(F("result"), TextField())
     return (
-        ToolCall.objects.filter(pk__in=keys)
+        ToolCall.objects.filter(in_list(keys))
         .select_related("branch__session")
         .defer("result", "state")
         .annotate(beginning=Substr(as_text, 1, LONGEST_READ), length=Length(as_text))

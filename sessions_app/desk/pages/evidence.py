@@ -5,11 +5,11 @@ At most seven queries for any number of calls. Of each history only the rows dir
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import JSONField, Q, QuerySet, TextField
+from django.db.models import JSONField, QuerySet, TextField
 from django.db.models.functions import Cast, Coalesce, Length, Substr
 
 from agentstate.durable.state.tags import as_plain_data
@@ -23,6 +23,8 @@ from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.summary import style_of_result
 from sessions_app.history.staff_notes import note_places
 from sessions_app.models import Branch, CallStatus, Message, RegisteredAgent, ToolCall
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 
 # So many positions before a call are looked at: some sixty steps for the customer's words, some eight for findings.
 WORDS_WITHIN, FINDINGS_WITHIN = 400, 50
@@ -52,7 +54,7 @@ class Evidence:
     words: Excerpt = field(default_factory=Excerpt)
     staff: str = ""
     corrected: str = ""
-    findings: list[Finding] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
 
 
 Place = tuple[Branch, ToolCall]  # a call, and the branch whose history shows it
@@ -77,13 +79,13 @@ def of_calls(
     """
     after: dict[Branch, int] = {}
     for branch, call in places:
-        after[branch] = min(after.get(branch, call.position), call.position - WORDS_WITHIN)
+        after[branch] = min(after.get(branch, call.position), max(0, call.position - WORDS_WITHIN))
     replaced = replacements.on_each(after, mask)
     words = {
         call.pk: [row for row in rows if row.position not in replaced[branch.pk].rows][:FINDINGS]
-        for (branch, call), rows in _before(places, _messages(), WORDS_WITHIN)
+        for (branch, call), rows in _before(places, _messages, WORDS_WITHIN)
     }
-    calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups(), FINDINGS_WITHIN)}
+    calls = {call.pk: _chosen(call, rows) for (_, call), rows in _before(places, _lookups, FINDINGS_WITHIN)}
     texts = _texts((row.pk for rows in words.values() for row in rows), mask)
     findings = _findings((row.pk for rows in calls.values() for row in rows), mask)
     return {
@@ -95,35 +97,42 @@ def of_calls(
     }
 
 
-def _messages() -> QuerySet[Any, Any]:
-    return Message.objects.filter(role=Message.Role.USER).values("pk", "branch_id", "position")
+@compiled
+def _messages(where: Ranges) -> QuerySet[Message, tuple[Any, ...]]:
+    rows = Message.objects.within(where).filter(role=Message.Role.USER)
+    return rows.order_by("-position").values_list("pk", "branch_id", "position")
 
 
-def _lookups() -> QuerySet[Any, Any]:
+@compiled
+def _lookups(where: Ranges) -> QuerySet[ToolCall, tuple[Any, ...]]:
     """The calls that found something, with the arguments that they ran with as JSON text."""
     calls = (
-        ToolCall.objects.filter(status=CallStatus.DONE).exclude(result=None).exclude(tool__in=MEMORY_TOOLS)
+        ToolCall.objects.within(where)
+        .filter(status=CallStatus.DONE)
+        .exclude(result=None)
+        .exclude(tool__in=MEMORY_TOOLS)
     )
     ran = Cast(Coalesce("sent", "arguments", output_field=JSONField()), TextField())
-    return calls.annotate(ran=Substr(ran, 1, LONGEST_READ + 1)).values(
-        "pk", "branch_id", "position", "tool", "ran"
-    )
+    beginning = Substr(ran, 1, LONGEST_READ + 1)
+    return calls.order_by("-position").values_list("pk", "branch_id", "position", "tool", beginning)
 
 
 def _before(
-    places: Sequence[Place], rows: QuerySet[Any, Any], within: int
+    places: Sequence[Place], rows: Callable[[Ranges], Iterable[tuple[Any, ...]]], within: int
 ) -> Iterator[tuple[Place, list[_Row]]]:
-    """The rows directly before each call, the last first. One query."""
-    ranges = Q(pk__in=[])
-    for branch, call in places:
-        for pk, last in branch.segments():
-            end = call.position if last is None else min(last, call.position)
-            if end >= call.position - within:
-                ranges |= Q(branch_id=pk, position__range=(call.position - within, end))
+    """The rows directly before each call, the last first. One query.
+
+    :param rows: Asks for those in these ranges: keys, branches, positions, and of calls the tools and arguments.
+    """
+    ranges = {
+        part
+        for branch, call in places
+        for part in visible(branch, after=max(0, call.position - within - 1), upto=call.position)
+    }
     near = defaultdict[int, list[_Row]](list)
-    for row in rows.filter(ranges).order_by("-position") if places else ():
-        values = _values_of(row.get("ran", ""))
-        near[row["branch_id"]].append(_Row(row["pk"], row["position"], row.get("tool", ""), values))
+    for pk, branch_id, position, *of_call in rows(tuple(ranges)):
+        tool, arguments = of_call or ("", "")
+        near[branch_id].append(_Row(pk, position, tool, _values_of(arguments)))
     for branch, call in places:
         yield (
             (branch, call),
@@ -167,7 +176,7 @@ def _chosen(call: ToolCall, rows: Sequence[_Row]) -> list[_Row]:
 
 def _texts(keys: Iterable[int], mask: Mask) -> Mapping[int, tuple[str, str]]:
     """What people wrote, and which of the staff did; not what the model is told of a decision in their name."""
-    rows = list(Message.objects.filter(pk__in=set(keys)).defer("body"))
+    rows = _messages_with(tuple(set(keys)))
     notes = note_places(rows)
     own = [row for row in rows if (row.branch_id, row.position) not in notes]
     return {row.pk: (row.text, row.staff) for row in mask.rows(own) if row.text.strip()}
@@ -188,14 +197,19 @@ def _words(
 
 def _findings(keys: Iterable[int], mask: Mask) -> Mapping[int, ToolCall]:
     """The calls, masked, of those whose result is not too long to be read."""
-    as_text = Cast("result", TextField())
-    rows: Any = (
-        ToolCall.objects.filter(pk__in=set(keys))
-        .annotate(length=Length(Substr(as_text, 1, LONGEST_READ + 1)))
-        .filter(length__lte=LONGEST_READ)
-        .defer("state")
-    )
-    return {row.pk: row for row in mask.rows(rows)}
+    return {row.pk: row for row in mask.rows(_calls_with(tuple(set(keys))))}
+
+
+@compiled
+def _messages_with(keys: tuple[int, ...]) -> QuerySet[Message]:
+    return Message.objects.filter(pk__in=keys).defer("body")
+
+
+@compiled
+def _calls_with(keys: tuple[int, ...]) -> QuerySet[ToolCall]:
+    length = Length(Substr(Cast("result", TextField()), 1, LONGEST_READ + 1))
+    rows = ToolCall.objects.filter(pk__in=keys).annotate(length=length)
+    return rows.filter(length__lte=LONGEST_READ).defer("state")
 
 
 def _corrected(
@@ -205,7 +219,7 @@ def _corrected(
     call: ToolCall,
     agent: RegisteredAgent | None,
     mask: Mask,
-) -> list[Finding]:
+) -> tuple[Finding, ...]:
     """The findings of the rows, each as a person corrected it, written as their tools' policies have it."""
     shown = []
     # As they are shown: what is hidden in the call chooses nothing.
@@ -220,7 +234,7 @@ def _corrected(
         elif row.pk in findings:
             text = excerpts.of_value(findings[row.pk].result, FINDING_SHOWN, style, about)
             shown.append(Finding(row.tool, text))
-    return shown
+    return tuple(shown)
 
 
 def _value(text: str) -> Any:

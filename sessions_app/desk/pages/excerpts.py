@@ -26,7 +26,7 @@ class Excerpt:
 
     line: str = ""
     whole: str = ""
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    facts: tuple[tuple[str, str], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.line)
@@ -97,7 +97,7 @@ def of_value(
     short = ", ".join(f"{fact.title}: {fact.text}" for fact in by_length)
     line = shorten(short, limit) or shorten(shown.line, limit)
     is_all = line == short and len(few) == len(facts)
-    return Excerpt(line, facts=[] if is_all else [(fact.title, fact.text) for fact in facts])
+    return Excerpt(line, facts=() if is_all else tuple([(fact.title, fact.text) for fact in facts]))
 
 
 def _facts(value: Any, style: Style) -> list[_Fact]:

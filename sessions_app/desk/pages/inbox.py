@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from sessions_app.access.availability import agent_cannot_run
@@ -22,7 +23,8 @@ from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.finding import inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest, total
-from sessions_app.finding.inbox import (
+from sessions_app.finding.inbox import Entries
+from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
     CHANGED,
@@ -30,10 +32,10 @@ from sessions_app.finding.inbox import (
     FAILED,
     KINDS,
     STUCK,
-    Entries,
     Matches,
 )
 from sessions_app.models import Event, EventKind, Session, WaitingFor
+from sessions_app.models.compiled import compiled
 from sessions_app.wording import time_left
 
 TEMPLATES = {
@@ -262,19 +264,27 @@ def _sessions(context: PageContext, keys: Sequence[Any]) -> dict[Any, Session]:
     """The sessions, masked, with their agents. Two queries, if there are any."""
     if not keys:
         return {}
-    rows = Session.objects.filter(pk__in=keys).select_related("branch", "assignee")
-    sessions = context.mask.rows(rows)
+    sessions = context.mask.rows(_sessions_with(tuple(set(keys))))
     load_agents(sessions)
     return {session.pk: session for session in sessions}
+
+
+@compiled
+def _sessions_with(keys: tuple[UUID, ...]) -> QuerySet[Session]:
+    return Session.objects.filter(pk__in=keys).select_related("branch", "assignee")
 
 
 def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
     """The tools whose failures ended the turns of the sessions. One query, if there are any."""
     if not keys:
         return {}
-    failures = Event.objects.filter(session__in=keys, kind=EventKind.FAILED).order_by("position")
-    rows = failures.values_list("session", "data__tool", named=False)
-    return {session: str(tool or "") for session, tool in rows}
+    return {session: str(tool or "") for session, tool in _tools_of_failures(tuple(set(keys)))}
+
+
+@compiled
+def _tools_of_failures(sessions: tuple[UUID, ...]) -> QuerySet[Event, tuple[Any, ...]]:
+    failures = Event.objects.filter(session__in=sessions, kind=EventKind.FAILED).order_by("position")
+    return failures.values_list("session", "data__tool", named=False)
 
 
 def _failed(context: PageContext, session: Session, cause: Cause, last: datetime, tool: str) -> Failed:

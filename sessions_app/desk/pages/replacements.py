@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from sessions_app.access.masking import Mask
 from sessions_app.models import Branch, Event, EventKind, Message
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,8 @@ def on_each(branches: Mapping[Branch, int], mask: Mask) -> dict[int, Replacement
     repairs = _repairs({branch: after for branch, after in branches.items() if branch.left_another_branch})
     if not repairs:
         return {branch.pk: NONE for branch in branches}
-    rows = Message.objects.filter(
-        branch__in={event.branch_id for event in repairs},
-        position__in={event.data["by"] for event in repairs},
-    ).values_list("branch_id", "position", "text")
+    branches_of_repairs = {event.branch_id for event in repairs if event.branch_id is not None}
+    rows = _texts(tuple(branches_of_repairs), tuple({event.data["by"] for event in repairs}))
     texts = {(at, position): mask.text(text) for at, position, text in rows}
     return {
         branch.pk: _latest(
@@ -68,14 +68,20 @@ def on_each(branches: Mapping[Branch, int], mask: Mask) -> dict[int, Replacement
 
 
 def _repairs(branches: Mapping[Branch, int]) -> list[Event]:
-    if not branches:
-        return []
-    ranges = Q(pk__in=[])
-    for branch, after in branches.items():
-        for pk, last in branch.segments():
-            ranges |= Q(branch_id=pk, position__gt=after) & (Q() if last is None else Q(position__lte=last))
-    events = Event.objects.filter(ranges, kind=EventKind.REPAIRED).order_by("position")
+    ranges = {part for branch, after in branches.items() for part in visible(branch, after=after)}
+    events = _events(tuple(ranges)) if ranges else []
     return [event for event in events if event.data.get("what") == "message"]
+
+
+@compiled
+def _events(where: Ranges) -> QuerySet[Event]:
+    return Event.objects.within(where).filter(kind=EventKind.REPAIRED).order_by("position")
+
+
+@compiled
+def _texts(branches: tuple[int, ...], positions: tuple[int, ...]) -> QuerySet[Message, tuple[int, int, str]]:
+    rows = Message.objects.filter(branch__in=branches, position__in=positions)
+    return rows.values_list("branch_id", "position", "text")
 
 
 def _latest(repairs: Iterable[Event], texts: Mapping[tuple[int, int], str], mask: Mask) -> Replacements:

@@ -19,6 +19,7 @@ from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import inbox, inbox_counts, queues
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
 from sessions_app.models import RegisteredAgent
 
 # How often an open inbox polls.
@@ -42,7 +43,7 @@ def inbox_page(request: Request) -> HttpResponse:
 def approvals_moved(request: Request) -> HttpResponse:
     """The former page of the approvals, for links that people have kept."""
     query = QueryDict(mutable=True)
-    query["kind"] = inbox.APPROVAL
+    query["kind"] = APPROVAL
     if tool := request.GET.get("tool"):
         query["tool"] = tool
     return redirect(f"{resolve_url('inbox')}?{query.urlencode()}", permanent=True)
@@ -57,7 +58,7 @@ def decide_batch(request: Request) -> HttpResponse:
     # The page's own field: no tool has a NUL character in its name, and in an address the middleware refuses one.
     tool = request.POST.get("tool", "").replace("\x00", "")
     query = QueryDict(mutable=True)
-    query.update({"kind": inbox.APPROVAL, "tool": tool})
+    query.update({"kind": APPROVAL, "tool": tool})
     if context.why_not.of(APPROVE):
         return _render(request, context, query, form=form, status=403)
     if not form.is_valid():
@@ -84,7 +85,7 @@ def _render(
     where, matches = inbox_counts.prepare(session_filter)
     tool = query.get("tool", "")
     kind = query.get("kind", "")
-    kind = kind if kind in (inbox.OF_TOOLS if tool else inbox.KINDS) else ""
+    kind = kind if kind in (OF_TOOLS if tool else KINDS) else ""
     oldest_first = query.get("order") != "newest"
     listing = inbox_pages.list_page(
         context,
@@ -130,7 +131,7 @@ def _render(
             context.now,
             where,
             tool,
-            kinds=(kind,) if kind else inbox.KINDS,
+            kinds=(kind,) if kind else KINDS,
             assignee=request.user.pk,
             matches=matches,
         ),

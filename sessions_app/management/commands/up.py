@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
-from django.core.wsgi import get_wsgi_application
 from django.db import connection
 
 from agentstate.installation import MANAGE
@@ -69,9 +68,11 @@ class Command(BaseCommand):
                 if seed.is_wanted():
                     self._say("Preparing the sessions of the demo...")
                     seed.seed()
+            from agentstate.wsgi import application
+
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
                 self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
-                local.serve(listening, get_wsgi_application(), signals)
+                local.serve(listening, application, signals)
         if worker.is_alive():
             self._say("Stopped in the middle of a step; the next start carries on from what is committed.")
             os._exit(0)

@@ -1,0 +1,117 @@
+"""The lines of the inbox as rows: approvals, calls in doubt and stuck sessions, of sessions that meet a condition.
+
+How PostgreSQL is asked for them depends on how many sessions meet it. The lines by cause are those of `finding.causes`.
+"""
+
+from datetime import datetime
+from enum import Enum, auto
+from typing import Any
+
+from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery, Value
+
+from sessions_app.finding import stuck
+from sessions_app.finding.parts import NotEstimated
+from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
+
+APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
+BY_CAUSE = (FAILED, CHANGED)
+# The kinds whose lines are calls, and so of one tool each.
+OF_TOOLS = (APPROVAL, DOUBT)
+_STOPPED = (Status.WAITING, Status.PAUSED)
+
+
+class Matches(Enum):
+    """How many sessions meet a condition.
+
+    FEW: some hundreds, which are read first for every kind of lines. SOME: a small part of all, with which the search
+    for approvals and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order.
+    """
+
+    FEW = auto()
+    SOME = auto()
+    MANY = auto()
+
+
+def rows_by_kind(
+    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
+) -> dict[str, list[QuerySet[Any]]]:
+    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
+    return {
+        APPROVAL: [approvals(now, where, tool, matches)],
+        DOUBT: [doubts(where, tool, matches)],
+        STUCK: stuck_sessions(now, where),
+    }
+
+
+def approvals(
+    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
+) -> QuerySet[Approval]:
+    if where and matches is not Matches.MANY:
+        # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
+        stopped = Session.objects.filter(where, status__in=_STOPPED).order_by()
+        rows = _undecided(now).filter(session__in=stopped, call__branch=F("session__branch"))
+    else:
+        rows = open_approvals(now, where)
+    return rows.filter(call__tool=tool) if tool else rows
+
+
+def doubts(where: Q | None, tool: str = "", matches: Matches = Matches.MANY) -> QuerySet[ToolCall]:
+    if where and matches is not Matches.MANY:
+        stopped = Session.objects.filter(where, status__in=_STOPPED).order_by()
+        rows = _in_doubt().filter(branch__in=stopped.values("branch"))
+    else:
+        rows = calls_in_doubt(where)
+    return rows.filter(tool=tool) if tool else rows
+
+
+def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
+    """Requests that a person can still decide: on the present branch of a session that waits or is paused.
+
+    :param where: Another condition on that session.
+    """
+    branch = Subquery(ToolCall.objects.filter(pk=OuterRef(OuterRef("call"))).order_by().values("branch")[:1])
+    # By its key: of a session that does not meet the condition the call need not be read.
+    session = Q(pk=OuterRef("session"))
+    return _undecided(now).filter(_is_shown_by_a_stopped_session(branch, where, session))
+
+
+def _undecided(now: datetime) -> QuerySet[Approval]:
+    return Approval.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), decision="")
+
+
+def calls_in_doubt(where: Q | None = None) -> QuerySet[ToolCall]:
+    """The calls in doubt that a person can decide. ``where`` is that of `open_approvals`."""
+    return _in_doubt().filter(_is_shown_by_a_stopped_session(OuterRef("branch"), where))
+
+
+def _in_doubt() -> QuerySet[ToolCall]:
+    return ToolCall.objects.filter(status=CallStatus.DOUBT)
+
+
+def _is_shown_by_a_stopped_session(
+    branch: Subquery | OuterRef, where: Q | None, session: Q | None = None
+) -> Subquery:
+    """Whether a session that waits or is paused, and meets the condition, is on this branch.
+
+    :param session: Which session that would be, where it is known.
+
+    PostgreSQL asks this of each line while an index gives the lines in their order. Of a join it would expect that next
+    to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
+    """
+    if where:
+        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=_STOPPED).order_by()
+        return Subquery(found.values(is_there=Value(True))[:1])
+    is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
+    return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
+
+
+def stuck_sessions(now: datetime, where: Q | None = None) -> list[QuerySet[Session]]:
+    """Sessions that should move by themselves and do not, as parts with an index each."""
+    if where is None:
+        moving = stuck.not_moving_conditions(now)
+    else:
+        # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
+        # index gives them in their order, as it does without another condition, where the plan is made for all times.
+        moving = stuck.not_moving_conditions(now, compared=NotEstimated)
+    conditions = [*moving, stuck.expired_but_not_rejected(now)]
+    return [Session.objects.filter(where or Q(), condition) for condition in conditions]

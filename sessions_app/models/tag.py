@@ -1,0 +1,21 @@
+"""The tags of a session."""
+
+from django.db import models
+
+from sessions_app.models.session import Session
+
+
+class SessionTag(models.Model):
+    """One of a session's tags, lower case."""
+
+    # The index of `tag_once` begins with it.
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="tags", db_index=False)
+    name = models.CharField(max_length=50)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "name"], name="tag_once")]
+        # With the session: of a tag that tens of thousands have, PostgreSQL need not read the rows.
+        indexes = [models.Index(fields=["name", "session"], name="tag_sessions")]
+
+    def __str__(self) -> str:
+        return self.name
