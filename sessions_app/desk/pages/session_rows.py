@@ -3,7 +3,7 @@
 An open list is drawn again whenever one of its sessions or a number has changed, and hardly any of its rows has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 from uuid import UUID
@@ -11,8 +11,11 @@ from uuid import UUID
 from sessions_app.access import shown
 from sessions_app.action_list import ASSIGN
 from sessions_app.addresses import address
+from sessions_app.desk.pages import found
 from sessions_app.desk.pages.context import PageContext
+from sessions_app.desk.pages.found import FoundLine
 from sessions_app.finding import stuck
+from sessions_app.finding.hits import Hit
 from sessions_app.models import Session, Status
 from sessions_app.times import changed_when, for_how_long
 from sessions_app.wording import shorten
@@ -28,6 +31,7 @@ class SessionRow:
     why: why it does not move, waits or failed. phase: with ``phase_since``, "" where it is of no interest.
     take: the address at which the person takes it, "" if they may not or somebody has it.
     changed: when, like ``phase_since`` as an element of the page.
+    hits: what a search found in its history, and ``all_hits`` the address of all that it finds there.
     """
 
     pk: UUID
@@ -45,12 +49,23 @@ class SessionRow:
     take: str
     version: int
     changed: str
+    hits: tuple[FoundLine, ...] = ()
+    all_hits: str = ""
 
     @classmethod
-    def of(cls, session: Session, queue: str, titles: Mapping[str, str], context: PageContext) -> Self:
+    def of(
+        cls,
+        session: Session,
+        queue: str,
+        titles: Mapping[str, str],
+        context: PageContext,
+        sought: str = "",
+        hits: Sequence[Hit] = (),
+    ) -> Self:
         """
         :param queue: The key of the queue that the list shows.
         :param titles: Of the agents, by their keys.
+        :param sought: What was searched for, and the ``hits`` in this session.
         """
         now = context.now
         tone, label = stuck.status_label(session, now)
@@ -75,4 +90,6 @@ class SessionRow:
             take=address("dialog", session.pk, ASSIGN.key, queue=queue) if may_take else "",
             version=session.version,
             changed=changed_when(session.updated_at, now),
+            hits=found.lines(hits, session.pk, queue, now),
+            all_hits=address("find", session.pk, q=sought, queue=queue) if hits else "",
         )

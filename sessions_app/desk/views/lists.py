@@ -73,12 +73,15 @@ def sessions_page(request: Request) -> HttpResponse:
     for name in ("seen", "after", "queue"):
         filtered.pop(name, None)
     text = str(session_filter.cleaned_data.get("q") or "")
+    hits_in = hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user))
     values = {
         "sought": text,
-        "hits": hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user)),
         "queue": queues.BY_KEY[key],
         "counts": counts,
-        "rows": [SessionRow.of(session, key, titles, context) for session in sessions],
+        "rows": [
+            SessionRow.of(session, key, titles, context, text, hits_in.get(session.pk, ()))
+            for session in sessions
+        ],
         "next": page.next,
         "is_cut": found.cut,
         "is_thorough": found.thorough,

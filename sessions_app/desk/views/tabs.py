@@ -20,7 +20,7 @@ from sessions_app.desk.context import (
     wants_part,
     without_empty_fields,
 )
-from sessions_app.desk.pages import replacements, values
+from sessions_app.desk.pages import found, replacements, values
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import (
     audit,
@@ -175,12 +175,17 @@ def find_tab(request: Request, session_id: UUID) -> HttpResponse:
     context = session_context(request, session_id)
     text = request.GET.get("q", "").strip()[:200]
     whole = may_know_hidden(request.user)
-    found = hits.in_session(context.session, text, mask=context.mask, whole=whole, limit=MOST_HITS)
+    hits_found = hits.in_session(context.session, text, mask=context.mask, whole=whole, limit=MOST_HITS)
     return render_page(
         request,
         "session/find.html",
         session_frame(request, context)
-        | {"tab": "find", "sought": text, "hits": found, "cut": len(found) == MOST_HITS},
+        | {
+            "tab": "find",
+            "sought": text,
+            "hits": found.lines(hits_found, session_id, context.queue, context.now),
+            "cut": len(hits_found) == MOST_HITS,
+        },
     )
 
 
