@@ -47,7 +47,7 @@ def test_values_in_a_part_are_escaped():
 
 
 def test_no_more_parts_are_kept_than_the_limit():
-    kept = tag.Parts(1000)
+    kept = tag.Parts(1000, 99)
     for number in range(30):
         kept.draw("session/_diagram_lines.html", {"name": str(number), "lines": ()})
         assert 0 < kept.characters <= 1000
@@ -57,15 +57,22 @@ def test_no_more_parts_are_kept_than_the_limit():
     assert kept.misses == 31
 
 
+def test_no_more_parts_are_kept_than_the_limit_however_short_they_are():
+    kept = tag.Parts(8_000_000, 3)
+    for name in ("a", "b", "c", "a", "d", "a", "b"):
+        kept.draw("session/_diagram_lines.html", {"name": name, "lines": ()})
+    assert kept.misses == 5
+
+
 def test_a_part_that_is_larger_than_the_limit_is_drawn_and_not_kept():
-    kept = tag.Parts(10)
+    kept = tag.Parts(10, 99)
     for _ in range(2):
         assert "<defs" in kept.draw("session/_diagram_lines.html", {"name": "a", "lines": ()})
     assert (kept.misses, kept.characters) == (2, 0)
 
 
 def test_a_text_that_is_safe_and_one_that_is_not_are_drawn_by_themselves():
-    kept = tag.Parts(1000)
+    kept = tag.Parts(1000, 99)
     node = Node("planning", "", "seen", 1, 2, 128, 42)
     first = kept.draw("session/_diagram_node.html", {"node": node, "address": mark_safe("<b>")})
     assert kept.draw("session/_diagram_node.html", {"node": node, "address": "<b>"}) != first

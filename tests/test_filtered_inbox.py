@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -146,6 +147,23 @@ def test_the_lines_of_a_broad_filter_are_counted_up_to_a_page(
     for most_some in (inbox_counts.MOST_SOME, 0):
         monkeypatch.setattr(inbox_counts, "MOST_SOME", most_some)
         assert numbers() == ({"": "5+", "failed": "1", "doubt": "2+", "stuck": "2+"}, "2+")
+
+
+def test_the_numbers_of_a_broad_filter_are_the_same_on_the_page_of_each_kind(
+    desk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        session = builders.failed(title=f"Failed {number}")
+        Session.objects.filter(pk=session.pk).update(failure=uuid4())
+        builders.in_doubt(title=f"In doubt {number}")
+    monkeypatch.setattr(inbox, "PAGE", 2)
+    monkeypatch.setattr(inbox_counts, "MOST_KEYS", 0)
+    for most_some in (inbox_counts.MOST_SOME, 0):
+        monkeypatch.setattr(inbox_counts, "MOST_SOME", most_some)
+        for kind in ("", "failed", "doubt", "approval"):
+            page = desk.get(f"/inbox/?agent=claims&kind={kind}").context["page"]
+            numbers = {chip.kind: str(chip.number) for chip in page.chips if chip.number}
+            assert numbers == {"": "5+", "failed": "3", "doubt": "2+"}
 
 
 @pytest.mark.parametrize("most_keys", [500, 1, 0], ids=["few", "more", "none are looked up"])

@@ -55,12 +55,12 @@ def up_to_most(rows: QuerySet[Row, Any], most: int = MOST) -> QuerySet[Row, Any]
     return rows.order_by().values_list("pk", flat=True)[: most + 1]
 
 
-def count_each(selects: Sequence[Sql], *, most: int = MOST, prepared: bool = False) -> list[Count]:
-    """How many rows each SELECT gives, which must end by itself soon after ``most``, as those of `to_count` do.
+def count_each(selects: Sequence[Sql], *, prepared: bool = False) -> list[Count]:
+    """How many rows each SELECT gives, which must end by itself soon after `MOST`, as those of `to_count` do.
 
     One query for all of them. ``prepared`` is that of `numbers_of`.
     """
-    return [Count.of(number, most) for number in numbers_of(selects, prepared=prepared)]
+    return [Count.of(number) for number in numbers_of(selects, prepared=prepared)]
 
 
 def count_of_all(selects: Sequence[Sql], *, prepared: bool = False) -> Count:

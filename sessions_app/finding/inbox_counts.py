@@ -16,8 +16,8 @@ from sessions_app.finding import inbox_rows
 from sessions_app.finding.counting import (
     MOST,
     Count,
-    count_each,
     count_of_all,
+    numbers_of,
     to_count,
     up_to_most,
 )
@@ -75,8 +75,15 @@ def counts(
         known = {**known, **{kind: Count.of(len(found)) for kind, found in causes.items()}}
         kinds = [kind for kind in kinds if kind not in BY_CAUSE]
     selects = counted_lines(now, where, tool, kinds=kinds, matches=matches, most=most)
-    counted = count_each(selects, most=most, prepared=not where and not tool)
-    numbers = {**known, **dict(zip(kinds, counted, strict=True))}
+    counted = numbers_of(selects, prepared=not where and not tool)
+    numbers = {
+        **known,
+        # Causes are few, and counted by reading one session of each.
+        **{
+            kind: Count.of(number, MOST if kind in BY_CAUSE else most)
+            for kind, number in zip(kinds, counted, strict=True)
+        },
+    }
     return {kind: numbers[kind] for kind in KINDS if kind in numbers}
 
 

@@ -36,7 +36,7 @@ def _views(user: int) -> QuerySet[SavedView]:
 
 
 def count_views(views: Sequence[SavedView], user: User, now: datetime) -> dict[int, Count]:
-    """By the views' keys, how much each shows to the user, as the page counts that it opens. At most one query.
+    """By the views' keys, how much each shows to the user, up to `counting.MOST`. At most one query.
 
     A view that searches for words is not counted, nor any after the first `MOST_COUNTED`.
     """

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial, update_wrapper
 from inspect import Parameter, signature
+from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -50,6 +51,7 @@ class CompiledQuery(Generic[P, Row]):
         update_wrapper(self, query)
         self._query = query
         self._kept: dict[object, _Kept | None] = {}
+        self._lock = Lock()  # of whoever adds to what is kept
         parameters = signature(query).parameters.values()
         self._choices = {each.name for each in parameters if each.kind == Parameter.KEYWORD_ONLY}
 
@@ -104,9 +106,10 @@ class CompiledQuery(Generic[P, Row]):
             kept = self._kept[shape]
         except KeyError:
             kept = _keep(partial(self._query, **kwargs), args, connection)
-            if len(self._kept) >= MOST_SHAPES:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[shape] = kept
+            with self._lock:
+                if len(self._kept) >= MOST_SHAPES:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[shape] = kept
         if kept is not None and kept.locks and not connection.in_atomic_block:
             return None  # Django refuses it
         return kept

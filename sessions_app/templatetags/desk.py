@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -84,11 +83,8 @@ def shown_field(field: Any, text: str) -> SafeString | str:
 
     Without a field, the text.
     """
-    return text if field is None else _shown_field(field, text)
-
-
-@lru_cache(maxsize=1000, typed=True)
-def _shown_field(field: Any, text: str) -> SafeString:
+    if field is None:
+        return text
     money = field.currency
     attributes = (
         format_html(

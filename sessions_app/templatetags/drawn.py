@@ -15,8 +15,9 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-# Of all parts that are kept. The values by which they are found take as much again.
-MOST_CHARACTERS = 8_000_000
+# Of all parts that are kept, and how many these may be. A part is given no values but those that it shows: by these it
+# is found again, so they are kept too.
+MOST_CHARACTERS, MOST_PARTS = 8_000_000, 4096
 
 
 @register.simple_tag
@@ -24,15 +25,18 @@ def drawn(part: str, **values: Hashable) -> SafeString:
     """A template, included with these values and nothing else of the context, which it may not depend on.
 
     ``{% drawn "session/_diagram_node.html" node=node address=address %}``
+
+    :param values: A field of a dataclass, or an item of a tuple, always has values of one type: 1 and True, and a text
+        and the same text that is safe, are equal there.
     """
     return parts.draw(part, values)
 
 
 class Parts:
-    """The parts that were asked for last, up to so many characters. May be used from any thread."""
+    """The parts that were asked for last, up to so many characters and parts. May be used from any thread."""
 
-    def __init__(self, most_characters: int) -> None:
-        self.most_characters = most_characters
+    def __init__(self, most_characters: int, most_parts: int) -> None:
+        self.most_characters, self.most_parts = most_characters, most_parts
         self.clear()
 
     def clear(self) -> None:
@@ -53,10 +57,10 @@ class Parts:
             if key not in self._kept:
                 self._kept[key] = text
                 self.characters += len(text)
-            while self.characters > self.most_characters:
+            while self.characters > self.most_characters or len(self._kept) > self.most_parts:
                 _, oldest = self._kept.popitem(last=False)
                 self.characters -= len(oldest)
         return text
 
 
-parts = Parts(MOST_CHARACTERS)
+parts = Parts(MOST_CHARACTERS, MOST_PARTS)

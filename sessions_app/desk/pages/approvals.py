@@ -10,7 +10,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects, excerpts
-from sessions_app.desk.pages.arguments import PREFIX, Field, fields
+from sessions_app.desk.pages.arguments import PREFIX, Asked, Field, fields
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.earlier_effects import Earlier, Request
 from sessions_app.desk.pages.evidence import Evidence
@@ -120,6 +120,10 @@ class Card:
         what = self.repeats_summary or next((effect.summary.in_words for effect in earlier), self.call.tool)
         more = f" (and {count(number - 1, 'more call')})" if number > 1 else ""
         return f"I have seen that “{what}”{more} already took effect. This call runs in addition."
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        return tuple([field.asked for field in self.fields])
 
     @property
     def summary(self) -> str:

@@ -23,6 +23,22 @@ LONGEST_IN_SENTENCE = 80
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What is shown of an argument that was asked for: see the fields and properties of `Field` with these names."""
+
+    label: str
+    input_name: str
+    in_sentence: str
+    unchanged: str
+    default: str
+    shown_requested: str
+    shown_default: str
+    shown: str
+    changed: bool
+    currency: Currency | None
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """One argument.
 
@@ -65,6 +81,22 @@ class Field:
     @property
     def changed(self) -> bool:
         return self.value != self.unchanged
+
+    @property
+    def asked(self) -> Asked:
+        """Without what only a field for editing has: a tool may say much about its arguments, and allow many values."""
+        return Asked(
+            label=self.label,
+            input_name=self.input_name,
+            in_sentence=self.in_sentence,
+            unchanged=self.unchanged,
+            default=self.default,
+            shown_requested=self.shown_requested,
+            shown_default=self.shown_default,
+            shown=self.shown if self.changed else "",
+            changed=self.changed,
+            currency=self.currency,
+        )
 
     @property
     def options(self) -> list[str]:
