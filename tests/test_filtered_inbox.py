@@ -12,7 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from sessions_app.finding import causes, inbox, inbox_counts, queues
+from sessions_app.finding import causes, filters, inbox, inbox_counts, queues
+from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import KINDS, Matches
 from sessions_app.models import Session, SessionTag
@@ -200,6 +201,8 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
         where, matches = inbox_counts.prepare(SessionFilter(values, user=user))
         return Session.objects.filter(where).count(), matches
 
+    # As PostgreSQL would estimate it, once it has gathered statistics.
+    monkeypatch.setattr(filters, "are_about", lambda rows: rows.count())
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 3)
     assert prepared(customer="Ada") == prepared(tag="vip") == (3, Matches.FEW)
     monkeypatch.setattr(inbox_counts, "MOST_KEYS", 2)
@@ -213,6 +216,15 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)
     assert prepared(q="Bob") == (3, Matches.FEW)
+
+
+def test_how_many_rows_there_are_is_estimated_without_reading_them() -> None:
+    sessions = [builders.queued(title=str(number)) for number in range(40)]
+    Session.objects.filter(pk__in=[session.pk for session in sessions[:10]]).update(agent="letters")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    assert are_about(Session.objects.filter(agent="claims")) == 30
+    assert are_about(Session.objects.filter(agent="nobody")) <= 1
 
 
 def test_sessions_of_a_person_are_found_by_their_name_and_of_nobody_by_a_name_that_nobody_has(

@@ -3,6 +3,7 @@
 Beyond the limit a page shows "99+". A page that is open asks whether its list is still the one that it shows.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +44,14 @@ class Count:
 def count_up_to(rows: QuerySet[Any], most: int = MOST) -> Count:
     """How many rows there are, exact up to ``most``. One query, which stops there."""
     return Count.of(rows.order_by().values("pk")[: most + 1].count(), most)
+
+
+def are_about(rows: QuerySet[Any]) -> int:
+    """How many rows there are, as PostgreSQL estimates by its statistics, without reading any; on SQLite exactly."""
+    if connection.vendor == "sqlite":
+        return rows.order_by().count()
+    [plan] = json.loads(rows.order_by().values("pk").explain(format="json"))
+    return int(plan["Plan"]["Plan Rows"])
 
 
 def to_count(*parts: QuerySet[Any, Any], most: int = MOST) -> Sql:

@@ -1,5 +1,6 @@
 """The filters of the list of sessions, as a form on the query string: every list is a link that can be shared."""
 
+import sys
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,11 +9,11 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet, Subquery
+from django.db.models import Q, Subquery
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
-from sessions_app.finding.counting import count_up_to
+from sessions_app.finding.counting import are_about
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
@@ -137,16 +138,13 @@ class SessionFilter(forms.Form):
         is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
-    def finds_at_most(self, number: int) -> bool:
-        """Whether an index shows that no more sessions match. At most two queries, which stop there."""
+    def finds_about(self) -> int:
+        """How many sessions match at most, as far as an index of agents or tags tells. At most two queries."""
         self.is_valid()
         agent, tag = (self.cleaned_data.get(name) for name in ("agent", "tag"))
-        rows: list[QuerySet[Any]] = []
-        if agent:
-            rows.append(Session.objects.filter(agent=agent))
-        if tag:
-            rows.append(SessionTag.objects.filter(name=tag.lower()))
-        return any(not count_up_to(found, number).more for found in rows)
+        numbers = [are_about(Session.objects.filter(agent=agent))] if agent else []
+        numbers += [are_about(SessionTag.objects.filter(name=tag.lower()))] if tag else []
+        return min(numbers, default=sys.maxsize)
 
     @property
     def narrows(self) -> bool:

@@ -48,7 +48,7 @@ def prepare(session_filter: SessionFilter) -> tuple[Q, Matches]:
         keys = list(Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS + 1])
         if len(keys) <= MOST_KEYS:
             return are(keys), Matches.FEW
-        if session_filter.is_selective or session_filter.finds_at_most(MOST_SOME):
+        if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
             return where, Matches.SOME
     return where, Matches.MANY
 
