@@ -4,10 +4,11 @@
 
 The part fills a PostgreSQL of its own and runs this program on it, or on the database of FILLED_DATABASE_URL, filled so
 before; the program alone works on the database of DATABASE_URL. Each page is requested as a supervisor, without a web
-server between: the times hold view, queries and template. Prints the median and the 95th percentile of the requests,
-warm, the CPU time of this process and of its PostgreSQL backend for one request on average, which another program on
-the machine does not change much, and the number of queries. The last line is a sweep with 200 lost sessions and 5,000
-due ones, which it makes of sessions at rest; each is rolled back, and its wake-ups are not sent.
+server between, in a process that has begun like one: the times hold view, queries and template. Prints the median and
+the 95th percentile of the requests, warm, the CPU time of this process and of its PostgreSQL backend for one request on
+average, which another program on the machine does not change much, and the number of queries. The last line is a sweep
+with 200 lost sessions and 5,000 due ones, which it makes of sessions at rest; each is rolled back, and its wake-ups are
+not sent.
 """
 
 import argparse
@@ -100,7 +101,10 @@ def main() -> None:
         start_django(os.environ["DATABASE_URL"])
         from django.core.management import call_command
 
+        from agentstate.preload import preload
+
         call_command("collectstatic", interactive=False, verbosity=0)
+        preload()
         print(json.dumps(report(options)))
 
 

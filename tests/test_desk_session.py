@@ -15,12 +15,12 @@ from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.session import header, time_strip, timeline
+from sessions_app.desk.pages.session.step_item import StepItem
 from sessions_app.desk.pages.session.timeline_items import (
     DiscardedItem,
     EventItem,
     GapItem,
     MessageItem,
-    StepItem,
 )
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
 from sessions_app.models import Checkpoint, Event, Session, StateValue, ToolCall

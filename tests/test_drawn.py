@@ -138,6 +138,19 @@ def test_who_may_not_take_a_session_has_rows_of_their_own(client: Client):
 
 
 @pytest.mark.django_db
+def test_who_may_not_rewind_or_fork_has_links_of_steps_of_their_own(client: Client):
+    history = builders.asked()
+    history.lookup("POL-1")
+    history.rest("paused")
+    offered = []
+    for role in ("operator", "viewer", "operator"):
+        client.force_login(builders.user(role))
+        page = client.get(f"/sessions/{history.session.pk}/").content.decode()
+        offered.append(("rewind to here" in page, "fork from here" in page, ">state</a>" in page))
+    assert offered == [(True, True, True), (False, False, True), (True, True, True)]
+
+
+@pytest.mark.django_db
 def test_what_is_hidden_from_now_on_is_not_in_a_row_that_was_drawn_before(client: Client, settings):
     client.force_login(builders.user("operator"))
     builders.paused(title="About Ada")

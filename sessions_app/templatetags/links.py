@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from django import template
 from django.forms.utils import flatatt
@@ -38,16 +39,19 @@ def action(key: str) -> Action:
 
 
 @register.simple_tag
-def dialog_url(session: Session, action: Action | str, **parameters: str | int | None) -> str:
-    """The address of an action's dialog. The action is a declaration or a key, the parameters are as in `url_query`."""
+def dialog_url(session: Session | UUID, action: Action | str, **parameters: str | int | None) -> str:
+    """The address of an action's dialog on a session, or on that with this key.
+
+    The action is a declaration or a key, the parameters are as in `url_query`.
+    """
     declared = ACTIONS[action] if isinstance(action, str) else action
-    return address("dialog", session.pk, declared.key, **parameters)
+    return address("dialog", session if isinstance(session, UUID) else session.pk, declared.key, **parameters)
 
 
 @register.simple_block_tag
 def dialog_link(
     content: SafeString,
-    session: Session,
+    session: Session | UUID,
     action: Action | str,
     *,
     css: str = "",

@@ -14,13 +14,13 @@ from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.session import discarded, timeline_items
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.step_item import StepItem
 from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps
 from sessions_app.desk.pages.session.timeline_items import (
     DiscardedItem,
     EventItem,
     Item,
     MessageItem,
-    StepItem,
 )
 from sessions_app.history.call_rows import without_big_results
 from sessions_app.history.staff_notes import note_places
