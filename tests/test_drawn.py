@@ -1,10 +1,12 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.template import Context, Template
 from django.test import Client
+from django.urls import set_script_prefix
 from django.utils import timezone
 from django.utils.safestring import mark_safe
 
@@ -69,6 +71,24 @@ def test_a_part_that_is_larger_than_the_limit_is_drawn_and_not_kept():
     for _ in range(2):
         assert "<defs" in kept.draw("session/_diagram_lines.html", {"name": "a", "lines": ()})
     assert (kept.misses, kept.characters) == (2, 0)
+
+
+def test_addresses_in_a_part_are_those_of_the_prefix_of_the_request():
+    values = {
+        "session": UUID(int=1),
+        "checkpoint": 2,
+        "queue": "",
+        "discarded": "",
+        "no_rewind": "",
+        "no_fork": "",
+    }
+    try:
+        set_script_prefix("/desk/")
+        under_a_prefix = tag.parts.draw("session/_step_links.html", values)
+    finally:
+        set_script_prefix("/")
+    assert 'href="/desk/sessions/' in under_a_prefix
+    assert 'href="/sessions/' in tag.parts.draw("session/_step_links.html", values)
 
 
 def test_a_text_that_is_safe_and_one_that_is_not_are_drawn_by_themselves():

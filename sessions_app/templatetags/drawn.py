@@ -11,6 +11,7 @@ from threading import Lock
 
 from django import template
 from django.template.loader import render_to_string
+from django.urls import get_script_prefix
 from django.utils.safestring import SafeString
 
 register = template.Library()
@@ -45,8 +46,9 @@ class Parts:
         self.characters = self.misses = 0
 
     def draw(self, part: str, values: dict[str, Hashable]) -> SafeString:
-        # Equal values of other types, such as a text that is safe already, are drawn by themselves.
-        key = part, *values.items(), *map(type, values.values())
+        # The addresses in a part begin with the prefix under which this request came. Equal values of other types, such
+        # as a text that is safe already, are drawn by themselves.
+        key = part, get_script_prefix(), *values.items(), *map(type, values.values())
         with self._lock:
             if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)

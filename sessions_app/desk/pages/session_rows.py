@@ -71,7 +71,7 @@ class SessionRow:
         tone, label = stuck.status_label(session, now)
         tags = [shown.tag(context.mask, tag.name) for tag in session.tags.all()]
         may_take = session.assignee is None and not context.why_not.of(ASSIGN)
-        why = stuck.why_not_moving(session, now) or session.why or session.error
+        why = "" if queue == "done" else stuck.why_not_moving(session, now) or session.why or session.error
         has_phase = session.status not in (Status.IDLE, Status.CANCELLED)
         return cls(
             pk=session.pk,
@@ -79,7 +79,7 @@ class SessionRow:
             address=address("session", session.pk, queue=queue),
             tags=tuple([(tag, address("desk", queue="all", tag=tag)) for tag in tags]),
             # A row is kept with what is shown of it, and a person may have given a reason of any length.
-            why="" if queue == "done" else shorten(why, LONGEST_WHY),
+            why=shorten(why, LONGEST_WHY),
             tone=tone,
             label=label,
             phase=session.phase if has_phase else "",
