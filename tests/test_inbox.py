@@ -13,6 +13,7 @@ from sessions_app import actions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.finding import causes, counting, inbox, inbox_counts
+from sessions_app.finding.inbox_condition import Condition
 from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
 from tests.pages import poll_of, without_ids
@@ -318,12 +319,14 @@ def test_causes_are_found_without_reading_their_members():
     keys = set()
     for agent in ("claims", "letters", "shop"):
         keys.add(builders.failed(agent_key=agent).failure)
-    found = causes.read_causes()
+    found = causes.read_causes(kinds=("failed",))["failed"]
     assert {cause.key for cause in found} == keys - {None}
     assert [cause.number.number for cause in found] == [1, 1, 1]
-    assert causes.read_causes(Q(title="none")) == []
-    assert causes.read_causes(Q(pk__in=[])) == []
-    assert causes.read_causes(changed=True) == []
+    none: dict[str, list[causes.Cause]] = {"failed": [], "changed": []}
+    assert causes.read_causes(Condition.of(Q(title="none"))) == none
+    assert causes.read_causes(Condition.of(Q(pk__in=[]))) == none
+    assert causes.read_causes()["changed"] == []
+    assert causes.read_causes(kinds=()) == {}
 
 
 @pytest.mark.slow

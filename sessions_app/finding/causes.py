@@ -7,9 +7,8 @@ costs a few rows for each cause, however many sessions there are.
 # What is put into the SQL are names of columns, statuses and numbers; all values are parameters.
 # ruff: noqa: S608
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -19,11 +18,13 @@ from django.db.models import Q, QuerySet
 from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.inbox_condition import HAS_CAUSE, Condition, Matches
+from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200
-# So many sessions that have failed and meet a condition are read at once.
+# So many sessions that have failed and meet a condition are sorted by their causes faster than each cause is looked up.
 MOST_MEMBERS = 2_000
 # Without an alias, so that a condition of Django's can be put into the SQL.
 _TABLE = Session._meta.db_table
@@ -40,30 +41,71 @@ class Cause:
 
 
 def read_causes(
-    where: Q | None = None,
+    condition: Condition | None = None,
     *,
-    changed: bool = False,
+    kinds: Sequence[str] = BY_CAUSE,
     limit: int = MOST_CAUSES,
     members: int = MOST,
-    many: bool = False,
-) -> list[Cause]:
-    """The causes for which sessions have failed, or wait since their agent has ``changed`` or cannot run.
+) -> dict[str, list[Cause]]:
+    """The causes for which sessions have failed, and those for which they wait since their agent has changed or cannot
+    run, by kind.
 
-    One query, which reads a few rows of each. With a condition it is the second one, unless ``many`` sessions meet it:
-    to look for the few that do, each session of each cause would be read.
+    One query for each kind, which reads a few rows of each cause. With a condition that not ``MANY`` sessions meet it
+    is one query for both, unless more than `MOST_MEMBERS` of these sessions have failed: to look for the few members
+    that meet it, each session of each cause would be read.
 
-    :param where: A condition on the sessions.
     :param members: Up to which number the sessions of a cause are counted.
     """
-    if where and not many:
-        rows = _members(where, changed=changed).order_by()
-        keys = list(rows.values_list("failure", "updated_at", "pk", named=False)[: MOST_MEMBERS + 1])
-        if len(keys) <= MOST_MEMBERS:
-            causes = [(key, list(group)) for key, group in groupby(sorted(keys), itemgetter(0))]
-            return [
-                Cause(key, group[0][2], group[-1][2], Count.of(len(group), members))
-                for key, group in causes[:limit]
-            ]
+    if not kinds:
+        return {}
+    where = condition.failed if condition is not None else None
+    if condition is not None and condition.matches is not Matches.MANY:
+        found = _causes_of_members(condition, members)
+        if found is not None:
+            return {kind: found.get(kind == CHANGED, [])[:limit] for kind in kinds}
+    return {kind: _causes_one_by_one(where, limit, members, changed=kind == CHANGED) for kind in kinds}
+
+
+def causes_to_count(condition: Condition | None, *, changed: bool) -> Sql:
+    """Selects a row for each cause, up to one more than `counting.MOST`; of a `FEW` sessions by reading these."""
+    if condition is not None and condition.matches is Matches.FEW:
+        is_changed = Q(waiting_for=WaitingFor.CHANGED)
+        rows = _members(condition).filter(is_changed if changed else ~is_changed)
+        return as_sql(rows.order_by().values("failure").distinct()[: MOST + 1])
+    where = condition.failed if condition is not None else None
+    return _causes_sql("1", where, MOST + 1, changed=changed)
+
+
+def _causes_of_members(condition: Condition, members: int) -> dict[bool, list[Cause]] | None:
+    """The causes of all sessions that meet the condition, by whether their agent has changed. One query.
+
+    :returns: None if there are too many.
+    """
+    rows = _members(condition).order_by().values("failure", "waiting_for", "updated_at", "pk")
+    selected, values = as_sql(rows[: MOST_MEMBERS + 1])
+    if selected == NO_ROWS:
+        return {}
+    sql = (
+        "SELECT DISTINCT failure, is_changed, first_value(pk) OVER cause, last_value(pk) OVER cause, "
+        "count(*) OVER cause, count(*) OVER () "
+        f"FROM (SELECT failure, updated_at, pk, waiting_for = '{WaitingFor.CHANGED}' AS is_changed "
+        f"FROM ({selected}) AS selected) AS members WINDOW cause AS (PARTITION BY failure, is_changed "
+        "ORDER BY updated_at, pk ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) ORDER BY failure"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        found = cursor.fetchall()
+    if found and found[0][-1] > MOST_MEMBERS:
+        return None
+    causes: dict[bool, list[Cause]] = {}
+    for key, is_changed, oldest, newest, number, _ in found:
+        cause = Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number, members))
+        causes.setdefault(bool(is_changed), []).append(cause)
+    return causes
+
+
+def _causes_one_by_one(where: Q | None, limit: int, members: int, *, changed: bool) -> list[Cause]:
+    """The causes by searching from one to the next. One query."""
     session = f"SELECT id FROM {_TABLE} WHERE failure = causes.failure AND {{where}} ORDER BY"
     columns = (
         f"causes.failure, ({session} updated_at, id LIMIT 1), ({session} updated_at DESC, id DESC LIMIT 1), "
@@ -80,23 +122,10 @@ def read_causes(
     ]
 
 
-def causes_to_count(where: Q | None, *, changed: bool, few: bool = False) -> Sql:
-    """Selects a row for each cause, up to one more than `counting.MOST`.
-
-    :param few: The condition is met by some hundreds of sessions: these are read instead.
-    """
-    if where and few:
-        return as_sql(_members(where, changed=changed).order_by().values("failure").distinct()[: MOST + 1])
-    return _causes_sql("1", where, MOST + 1, changed=changed)
-
-
-def _members(where: Q, *, changed: bool) -> QuerySet[Session]:
-    """The sessions of the causes that meet the condition."""
-    rows = Session.objects.filter(where, failure__isnull=False)
-    if changed:
-        return rows.filter(waiting_for=WaitingFor.CHANGED, status=Status.WAITING)
-    failed = Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR)
-    return rows.filter(failed).exclude(waiting_for=WaitingFor.CHANGED)
+def _members(condition: Condition) -> QuerySet[Session]:
+    """The sessions of all causes that meet the condition."""
+    rows = Session.objects.filter(condition.failed)
+    return rows if condition.are_named else rows.filter(HAS_CAUSE)
 
 
 def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:

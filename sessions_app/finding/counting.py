@@ -50,8 +50,9 @@ def are_about(rows: QuerySet[Any]) -> int:
     """How many rows there are, as PostgreSQL estimates by its statistics, without reading any; on SQLite exactly."""
     if connection.vendor == "sqlite":
         return rows.order_by().count()
-    [plan] = json.loads(rows.order_by().values("pk").explain(format="json"))
-    return int(plan["Plan"]["Plan Rows"])
+    text = rows.order_by().values("pk").explain(format="json")
+    # Of rows of which Django sees that there are none, no plan is made.
+    return int(json.loads(text)[0]["Plan"]["Plan Rows"]) if text else 0
 
 
 def to_count(*parts: QuerySet[Any, Any], most: int = MOST) -> Sql:

@@ -17,15 +17,14 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.inbox_condition import Condition, Matches
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
-    CHANGED,
     DOUBT,
     KINDS,
     OF_TOOLS,
     STUCK,
-    Matches,
     approvals,
     doubts,
     rows_by_kind,
@@ -83,30 +82,28 @@ def read_page(
     now: datetime,
     *,
     kinds: Sequence[str] = KINDS,
-    where: Q | None = None,
+    condition: Condition | None = None,
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
     limit: int | None = None,
-    matches: Matches = Matches.MANY,
 ) -> Entries:
     """One page of the kinds. One query for each, and one more for each of `BY_CAUSE` that has lines.
 
-    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
+    :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
-    :param matches: How many sessions meet the condition.
     """
     cursor = read_cursor(after)
     limit = limit or PAGE
-    counted = counted_up_to(where, matches)
+    counted = counted_up_to(condition)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
     numbers: dict[str, Count] = {}
     # To read as many lines as are counted costs little more than a page of them; to count them costs as much again.
     most = max(limit, counted) + 1 if cursor is None else limit + 1
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
-    is_whole = not where and not tool and cursor is None
-    rows = {} if is_whole else rows_by_kind(now, where, tool, matches)
+    is_whole = condition is None and not tool and cursor is None
+    rows = {} if is_whole else rows_by_kind(now, condition, tool)
     for kind in _COLUMNS:
         if kind in kinds:
             columns = (
@@ -119,26 +116,24 @@ def read_page(
                         cursor,
                         oldest_first=oldest_first,
                         most=most,
-                        keys_first=matches is Matches.SOME,
+                        keys_first=condition is not None and condition.matches is not Matches.MANY,
                     )
                 )
             )
             entries += [Entry(kind, *values) for values in columns[: limit + 1]]
             if cursor is None:
                 numbers[kind] = Count.of(len(columns), counted)
-    for kind in BY_CAUSE:
-        if kind in kinds:
-            found = failures.read_causes(
-                where, changed=kind == CHANGED, members=counted, many=matches is Matches.MANY
-            )
-            numbers[kind] = Count.of(len(found))
-            by_oldest = {cause.oldest: cause for cause in found}
-            entries += [
-                entry
-                for entry in _entries_of(kind, by_oldest)
-                if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
-            ]
-            causes |= by_oldest
+    by_cause = [kind for kind in BY_CAUSE if kind in kinds]
+    found = failures.read_causes(condition, kinds=by_cause, members=counted)
+    for kind, causes_of_kind in found.items():
+        numbers[kind] = Count.of(len(causes_of_kind))
+        by_oldest = {cause.oldest: cause for cause in causes_of_kind}
+        entries += [
+            entry
+            for entry in _entries_of(kind, by_oldest)
+            if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
+        ]
+        causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown = _shown_lines(entries, limit)
     return Entries(shown, causes, shown[-1].cursor if len(shown) < len(entries) else "", numbers)
@@ -156,9 +151,9 @@ def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
     return shown
 
 
-def counted_up_to(where: Q | None, matches: Matches) -> int:
-    """Up to which number lines and members of causes are counted, if another condition is asked of each."""
-    return MOST if not where or matches is Matches.FEW else PAGE
+def counted_up_to(condition: Condition | None) -> int:
+    """Up to which number lines and members of causes are counted."""
+    return MOST if condition is None or condition.matches is Matches.FEW else PAGE
 
 
 def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:

@@ -21,61 +21,36 @@ from sessions_app.finding.counting import (
     to_count,
     up_to_most,
 )
-from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox import counted_up_to
-from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED, KINDS, OF_TOOLS, Matches
+from sessions_app.finding.inbox_condition import MOST_KEYS_OF_MANY, Condition, Matches
+from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED, KINDS, OF_TOOLS
 from sessions_app.finding.keys import are
 from sessions_app.finding.parts import Sql, union
 from sessions_app.models import Approval, Session, ToolCall
 from sessions_app.models.compiled import compiled
 
-# So many keys of sessions are looked up faster than what is found in another table, or by a part of a text.
-MOST_KEYS = 500
-# So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
-MOST_SOME = 30_000
-
-
-def prepare(session_filter: SessionFilter) -> tuple[Q, Matches]:
-    """The condition of a filter, and how many sessions meet it. At most two queries besides those of the filter.
-
-    A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
-    """
-    # What a search finds is a condition on each kind of lines, and so should be few sessions.
-    where = session_filter.where(thorough=False)
-    if session_filter.found.few:
-        return where, Matches.FEW
-    if session_filter.has_index:
-        keys = list(Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS + 1])
-        if len(keys) <= MOST_KEYS:
-            return are(keys), Matches.FEW
-        if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
-            return where, Matches.SOME
-    return where, Matches.MANY
-
 
 def counts(
     now: datetime,
-    where: Q | None = None,
+    condition: Condition | None = None,
     tool: str = "",
     *,
-    matches: Matches = Matches.MANY,
     known: Mapping[str, Count] = MappingProxyType({}),
 ) -> dict[str, Count]:
     """How many lines there are of each kind. One query, or none; and those of `causes.read_causes` with a filter.
 
-    :param where: A condition on the sessions. ``tool``: only calls of this tool, and so only the kinds `OF_TOOLS`.
-    :param matches: How many sessions meet the condition.
+    :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param known: Of kinds that need not be counted again.
     """
     kinds = [kind for kind in (OF_TOOLS if tool else KINDS) if kind not in known]
-    most = counted_up_to(where, matches)
-    if where and matches is Matches.SOME:
+    most = counted_up_to(condition)
+    if condition is not None and condition.matches is Matches.SOME:
         by_cause = [kind for kind in kinds if kind in BY_CAUSE]
-        causes = {kind: failures.read_causes(where, changed=kind == CHANGED, members=1) for kind in by_cause}
+        causes = failures.read_causes(condition, kinds=by_cause, members=1)
         known = {**known, **{kind: Count.of(len(found)) for kind, found in causes.items()}}
         kinds = [kind for kind in kinds if kind not in BY_CAUSE]
-    selects = counted_lines(now, where, tool, kinds=kinds, matches=matches, most=most)
-    counted = numbers_of(selects, prepared=not where and not tool)
+    selects = counted_lines(now, condition, tool, kinds=kinds, most=most)
+    counted = numbers_of(selects, prepared=condition is None and not tool)
     numbers = {
         **known,
         # Causes are few, and counted by reading one session of each.
@@ -89,26 +64,26 @@ def counts(
 
 def count_together(
     now: datetime,
-    where: Q | None = None,
+    condition: Condition | None = None,
     tool: str = "",
     *,
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
-    matches: Matches = Matches.MANY,
 ) -> Count:
     """How many lines of these kinds there are. One query, which stops beyond `counting.MOST`, and one for an assignee.
 
     :param assignee: Only those of sessions that are assigned to this user. The others are those of `counts`.
     """
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
-    if assignee is not None and (where or tool):
-        keys = _assigned_to(assignee, most=MOST_KEYS + 1)
+    is_whole = condition is None and not tool
+    if assignee is not None and not is_whole:
+        keys = _assigned_to(assignee, most=MOST_KEYS_OF_MANY + 1)
         if not keys:
             return Count(0, more=False)
-        if len(keys) <= MOST_KEYS:
-            where, matches, assignee = (where or Q()) & are(keys), Matches.FEW, None
-    selects = counted_lines(now, where, tool, kinds=kinds, assignee=assignee, matches=matches)
-    return count_of_all(selects, prepared=not where and not tool)
+        if len(keys) <= MOST_KEYS_OF_MANY:
+            condition, assignee = (condition or Condition.of(Q())).narrowed(are(keys), Matches.FEW), None
+    selects = counted_lines(now, condition, tool, kinds=kinds, assignee=assignee)
+    return count_of_all(selects, prepared=is_whole)
 
 
 @compiled
@@ -118,24 +93,21 @@ def _assigned_to(assignee: int, *, most: int) -> QuerySet[Session, UUID]:
 
 def counted_lines(
     now: datetime,
-    where: Q | None = None,
+    condition: Condition | None = None,
     tool: str = "",
     *,
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
-    matches: Matches = Matches.MANY,
     most: int = MOST,
 ) -> list[Sql]:
     """For each of the kinds the lines to be counted with `counting.count_each`, up to one more than ``most``."""
-    condition = _assigned(where, assignee)
-    if assignee is not None and matches is Matches.MANY:
-        matches = Matches.SOME
-    rows = inbox_rows.rows_by_kind(now, condition, tool, matches) if where or tool else {}
+    is_whole = condition is None and not tool
+    condition = _assigned(condition, assignee)
+    rows = {} if is_whole else inbox_rows.rows_by_kind(now, condition, tool)
     selects = []
     for kind in kinds:
         if kind in BY_CAUSE:
-            changed = kind == CHANGED
-            select = failures.causes_to_count(condition, changed=changed, few=matches is Matches.FEW)
+            select = failures.causes_to_count(condition, changed=kind == CHANGED)
         else:
             select = to_count(*rows[kind], most=most) if rows else _all_to_count(kind, now, assignee)
         selects.append(select)
@@ -150,30 +122,36 @@ def _all_to_count(kind: str, now: datetime, assignee: int | None) -> Sql:
         case "doubt":
             return _doubts_to_count.sql_with_params(assignee)
         case _:
-            numbers = range(_PARTS_OF_STUCK)
-            return union([_stuck_to_count.sql_with_params(now, assignee, part=part) for part in numbers])
+            parts = range(_PARTS_OF_STUCK if assignee is None else _PARTS_OF_ASSIGNED)
+            return union([_stuck_to_count.sql_with_params(now, assignee, part=part) for part in parts])
 
 
-_PARTS_OF_STUCK = 4
+# How many parts `inbox_rows.stuck_sessions` has without a condition, and with that of a person's sessions.
+_PARTS_OF_STUCK, _PARTS_OF_ASSIGNED = 4, 2
 
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(inbox_rows.approvals(now, _assigned(None, assignee), matches=Matches.SOME))
+    return up_to_most(inbox_rows.approvals(now, _assigned(None, assignee)))
 
 
 @compiled
 def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
-    return up_to_most(inbox_rows.doubts(_assigned(None, assignee), matches=Matches.SOME))
+    return up_to_most(inbox_rows.doubts(_assigned(None, assignee)))
 
 
 @compiled
 def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
     parts = inbox_rows.stuck_sessions(now, _assigned(None, assignee))
-    assert len(parts) == _PARTS_OF_STUCK
+    assert len(parts) == (_PARTS_OF_STUCK if assignee is None else _PARTS_OF_ASSIGNED)
     return up_to_most(parts[part])
 
 
-def _assigned(where: Q | None, assignee: int | None) -> Q | None:
-    """The condition, and that the session is assigned to this user, if there is one."""
-    return where if assignee is None else (where or Q()) & Q(assignee=assignee)
+def _assigned(condition: Condition | None, assignee: int | None) -> Condition | None:
+    """The condition, and that the session is assigned to this user, if there is one: few sessions are."""
+    if assignee is None:
+        return condition
+    if condition is None:
+        return Condition.of(Q(assignee=assignee), Matches.SOME)
+    matches = Matches.SOME if condition.matches is Matches.MANY else condition.matches
+    return condition.narrowed(Q(assignee=assignee), matches)

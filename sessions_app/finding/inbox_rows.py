@@ -4,64 +4,54 @@ How PostgreSQL is asked for them depends on how many sessions meet it. The lines
 """
 
 from datetime import datetime
-from enum import Enum, auto
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery, Value
 
 from sessions_app.finding import stuck
+from sessions_app.finding.inbox_condition import STOPPED, Condition, Matches
 from sessions_app.finding.parts import NotEstimated
-from sessions_app.models import Approval, CallStatus, Session, Status, ToolCall
+from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
 BY_CAUSE = (FAILED, CHANGED)
 # The kinds whose lines are calls, and so of one tool each.
 OF_TOOLS = (APPROVAL, DOUBT)
-_STOPPED = (Status.WAITING, Status.PAUSED)
-
-
-class Matches(Enum):
-    """How many sessions meet a condition.
-
-    FEW: some hundreds, which are read first for every kind of lines. SOME: a small part of all, with which the search
-    for approvals and calls in doubt begins. MANY: others, of which the condition is asked of each line in its order.
-    """
-
-    FEW = auto()
-    SOME = auto()
-    MANY = auto()
 
 
 def rows_by_kind(
-    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
+    now: datetime, condition: Condition | None, tool: str = ""
 ) -> dict[str, list[QuerySet[Any]]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     return {
-        APPROVAL: [approvals(now, where, tool, matches)],
-        DOUBT: [doubts(where, tool, matches)],
-        STUCK: stuck_sessions(now, where),
+        APPROVAL: [approvals(now, condition, tool)],
+        DOUBT: [doubts(condition, tool)],
+        STUCK: stuck_sessions(now, condition),
     }
 
 
-def approvals(
-    now: datetime, where: Q | None, tool: str = "", matches: Matches = Matches.MANY
-) -> QuerySet[Approval]:
-    if where and matches is not Matches.MANY:
+def approvals(now: datetime, condition: Condition | None, tool: str = "") -> QuerySet[Approval]:
+    if condition is not None and condition.matches is not Matches.MANY:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-        stopped = Session.objects.filter(where, status__in=_STOPPED).order_by()
-        rows = _undecided(now).filter(session__in=stopped, call__branch=F("session__branch"))
+        rows = _undecided(now).filter(session__in=_stopped(condition), call__branch=F("session__branch"))
     else:
-        rows = open_approvals(now, where)
+        rows = open_approvals(now, condition.stopped if condition is not None else None)
     return rows.filter(call__tool=tool) if tool else rows
 
 
-def doubts(where: Q | None, tool: str = "", matches: Matches = Matches.MANY) -> QuerySet[ToolCall]:
-    if where and matches is not Matches.MANY:
-        stopped = Session.objects.filter(where, status__in=_STOPPED).order_by()
-        rows = _in_doubt().filter(branch__in=stopped.values("branch"))
+def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
+    if condition is not None and condition.matches is not Matches.MANY:
+        rows = _in_doubt().filter(branch__in=_stopped(condition).values("branch"))
     else:
-        rows = calls_in_doubt(where)
+        rows = calls_in_doubt(condition.stopped if condition is not None else None)
     return rows.filter(tool=tool) if tool else rows
+
+
+def _stopped(condition: Condition) -> QuerySet[Session]:
+    rows = Session.objects.filter(condition.stopped).order_by()
+    return rows if condition.are_named else rows.filter(status__in=STOPPED)
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
@@ -99,19 +89,24 @@ def _is_shown_by_a_stopped_session(
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
     if where:
-        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=_STOPPED).order_by()
+        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=STOPPED).order_by()
         return Subquery(found.values(is_there=Value(True))[:1])
-    is_stopped = ExpressionWrapper(Q(status__in=_STOPPED), BooleanField())
+    is_stopped = ExpressionWrapper(Q(status__in=STOPPED), BooleanField())
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
-def stuck_sessions(now: datetime, where: Q | None = None) -> list[QuerySet[Session]]:
-    """Sessions that should move by themselves and do not, as parts with an index each."""
-    if where is None:
-        moving = stuck.not_moving_conditions(now)
-    else:
-        # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
-        # index gives them in their order, as it does without another condition, where the plan is made for all times.
-        moving = stuck.not_moving_conditions(now, compared=NotEstimated)
-    conditions = [*moving, stuck.expired_but_not_rejected(now)]
-    return [Session.objects.filter(where or Q(), condition) for condition in conditions]
+def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[QuerySet[Session]]:
+    """Sessions that should move by themselves and do not, as parts with an index each.
+
+    Those of `SOME` sessions are one part: which sessions meet the condition is then searched once instead of thrice.
+    """
+    expired = stuck.expired_but_not_rejected(now)
+    if condition is None:
+        return [Session.objects.filter(each) for each in (*stuck.not_moving_conditions(now), expired)]
+    # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
+    # index gives them in their order, as it does without another condition, where the plan is made for all times.
+    moving = stuck.not_moving_conditions(now, compared=NotEstimated)
+    if condition.matches is not Matches.MANY:
+        moving = [reduce(or_, moving)]
+    parts = [Session.objects.filter(condition.moving, each) for each in moving]
+    return [*parts, Session.objects.filter(condition.stopped, expired)]

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from sessions_app.finding import inbox_counts, queues
 from sessions_app.finding.counting import Count, count_each, to_count, total
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.inbox_rows import Matches
+from sessions_app.finding.inbox_condition import Condition, Matches
 from sessions_app.finding.parts import Sql
 from sessions_app.models import SavedView
 from sessions_app.models.compiled import compiled
@@ -52,5 +52,5 @@ def _counted(parameters: QueryDict, user: User, now: datetime) -> list[Sql]:
     # Without a query the address of the desk opens the inbox.
     queue = parameters.get("queue", "all") if parameters else queues.ATTENTION.key
     if queue == queues.ATTENTION.key:
-        return inbox_counts.counted_lines(now, where or None, matches=Matches.SOME)
+        return inbox_counts.counted_lines(now, Condition.of(where, Matches.SOME) if where else None)
     return [to_count(*queues.parts(queue, now, where))]

@@ -84,7 +84,7 @@ def of_value(
         return Excerpt(titles, shorten(contents, LONGEST_WHOLE))
     if shown.plain:
         return of_text(shown.text, limit)
-    data = json.loads(shown.text)
+    data = shown.data
     if not isinstance(data, dict | list):
         return Excerpt(plain(data))
     facts = _facts(data, style)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import QueryDict
 
 from sessions_app.access.availability import agent_cannot_run
@@ -24,6 +24,7 @@ from sessions_app.finding import inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest, total
 from sessions_app.finding.inbox import Entries
+from sessions_app.finding.inbox_condition import Condition
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
@@ -32,7 +33,6 @@ from sessions_app.finding.inbox_rows import (
     FAILED,
     KINDS,
     STUCK,
-    Matches,
 )
 from sessions_app.models import Event, EventKind, Session, WaitingFor
 from sessions_app.models.compiled import compiled
@@ -170,28 +170,25 @@ def list_page(
     context: PageContext,
     *,
     kind: str = "",
-    where: Q | None = None,
+    condition: Condition | None = None,
     tool: str = "",
     after: str = "",
     oldest_first: bool = True,
-    matches: Matches = Matches.MANY,
 ) -> Listing:
     """The lines of one page. At most eight queries, however many lines there are.
 
-    :param kind: One of `KINDS`, "" for all. ``where``: a condition on the sessions. ``tool``: only calls of this tool.
-    :param matches: How many sessions meet the condition.
+    :param kind: One of `KINDS`, "" for all. ``tool``: only calls of this tool.
     """
     kinds: Sequence[str] = (kind,) if kind else KINDS
     found = inbox.read_page(
         context.now,
         kinds=kinds,
-        where=where,
+        condition=condition,
         tool=tool,
         after=after,
         oldest_first=oldest_first,
-        matches=matches,
     )
-    numbers = inbox_counts.counts(context.now, where, tool, matches=matches, known=found.numbers)
+    numbers = inbox_counts.counts(context.now, condition, tool, known=found.numbers)
     # The time that is left to decide is shown, too.
     left = [
         time_left(entry.expires_at, context.now) for entry in found.entries if entry.expires_at is not None

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from agentstate.durable.state.tags import as_plain_data, stand_ins, without_tags
@@ -33,24 +34,43 @@ class RetrievedDocument:
     score: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadableValue:
-    """A value with the documents in it. ``plain``: ``text`` is the stored text itself, not JSON.
+    """A value with the documents in it. Its texts are made when they are asked for: many values are shown by a few
+    facts only.
 
-    has_json_text: it is a text that is a JSON document, or has such texts in it: ``text`` has the documents instead.
-    ``fields_set`` is the JSON without the fields of documents that are not set, and with the length of an embedding for
-    its numbers; "" where that leaves nothing out.
-    ``stands_for`` are the types that could not be stored, of which the value has the text or the plain data.
-    ``line`` is its beginning on one line: the facts of an object (``status active, limit 500``), or the text.
+    data: the value without tags, in which texts that are JSON documents are these documents.
+    stands_for: the types that could not be stored, of which the value has the text or the plain data.
+    has_json_text: it is a text that is a JSON document, or has such texts in it.
+    shorter: the data of `fields_set`; None if the value has no documents.
     """
 
-    text: str
-    plain: bool
+    data: Any
     documents: list[RetrievedDocument]
-    line: str
-    fields_set: str = ""
     stands_for: tuple[str, ...] = ()
     has_json_text: bool = False
+    shorter: Any = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether ``text`` is the stored text itself, not JSON."""
+        return isinstance(self.data, str)
+
+    @cached_property
+    def text(self) -> str:
+        return self.data if isinstance(self.data, str) else _as_json(self.data)
+
+    @cached_property
+    def fields_set(self) -> str:
+        """The JSON without the fields of documents that are not set, and with the length of an embedding for its
+        numbers; "" where that leaves nothing out.
+        """
+        return "" if self.plain or not self.shorter or self.shorter == self.data else _as_json(self.shorter)
+
+    @property
+    def line(self) -> str:
+        """Its beginning on one line: the facts of an object (``status active, limit 500``), or the text."""
+        return _one_line(_facts(self.data) or self.text)
 
     @property
     def brief(self) -> bool:
@@ -62,15 +82,10 @@ def readable(value: Any, *, as_stored: bool = False) -> ReadableValue:
     documents = [_document(data) for data in _documents(value)]
     shorter = without_tags(_with_fields_set(value)) if documents else None
     types = tuple(stand_ins(value))
-    value = stored = without_tags(value)
-    if not as_stored:
-        value = _with_documents(value)
-    if isinstance(value, str):
-        return ReadableValue(value, True, documents, _one_line(value), stands_for=types)
-    text = _as_json(value)
-    fields_set = _as_json(shorter) if documents and shorter != value else ""
-    line = _one_line(_facts(value) or text)
-    return ReadableValue(text, False, documents, line, fields_set, types, value != stored)
+    stored = without_tags(value)
+    data = stored if as_stored else _with_documents(stored)
+    has_json_text = not isinstance(data, str) and data != stored
+    return ReadableValue(data, documents, types, has_json_text, shorter)
 
 
 def readable_arguments(arguments: Any) -> ReadableValue:

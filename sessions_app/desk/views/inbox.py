@@ -17,7 +17,7 @@ from sessions_app.desk.pages.approvals import Batch
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.views.bulk import describe_query
 from sessions_app.desk.views.saved_views import chips_of
-from sessions_app.finding import inbox, inbox_counts, queues
+from sessions_app.finding import inbox, inbox_condition, inbox_counts, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_rows import APPROVAL, KINDS, OF_TOOLS
 from sessions_app.models import RegisteredAgent
@@ -81,8 +81,7 @@ def _render(
     status: int = 200,
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
-    # What is found is a condition on each kind of lines, and so should be few sessions.
-    where, matches = inbox_counts.prepare(session_filter)
+    condition = inbox_condition.prepare(session_filter)
     tool = query.get("tool", "")
     kind = query.get("kind", "")
     kind = kind if kind in (OF_TOOLS if tool else KINDS) else ""
@@ -90,11 +89,10 @@ def _render(
     listing = inbox_pages.list_page(
         context,
         kind=kind,
-        where=where or None,
+        condition=condition,
         tool=tool,
         after=after,
         oldest_first=oldest_first,
-        matches=matches,
     )
     if request.GET.get("seen") == listing.mark:
         return HttpResponse(status=204)
@@ -129,11 +127,10 @@ def _render(
         # Of the lines that the filter and the kind leave.
         "number_of_mine": inbox_counts.count_together(
             context.now,
-            where,
+            condition,
             tool,
             kinds=(kind,) if kind else KINDS,
             assignee=request.user.pk,
-            matches=matches,
         ),
     }
     if wants_part(request):
@@ -142,7 +139,7 @@ def _render(
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
     values |= chips_of(request, context, query_of_view)
     values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
-    if not where and not tool:
+    if condition is None and not tool:
         # What the bar would count again.
         values["waiting_for_people"] = page.total
     return render_page(request, "inbox/inbox.html", values, status=status)
