@@ -78,10 +78,10 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def conditions(where: Q) -> list[Condition]:
-    """For any number of sessions that meet it, and with the keys of those in it that may have a line."""
+    """For any number of sessions that meet it, and with the keys of those that may have a line."""
     named = inbox_condition.by_keys(where)
     assert named is not None
-    return [*(Condition.of(where, matches) for matches in Matches), named]
+    return [*(Condition.of(where, matches) for matches in Matches), named, inbox_condition.by_state(where)]
 
 
 @pytest.mark.usefixtures("sessions")
@@ -219,8 +219,8 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     def prepared(**values: str) -> tuple[int, Matches]:
         condition = inbox_condition.prepare(SessionFilter(values, user=user))
         assert condition is not None
-        paused = Session.objects.filter(condition.stopped, status="paused")
-        return paused.count(), condition.matches
+        paused = Session.objects.filter(condition.stopped.where, status="paused")
+        return paused.count(), condition.stopped.matches
 
     # As PostgreSQL would estimate it, once it has gathered statistics.
     for module in (filters, inbox_condition):
@@ -240,7 +240,36 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)
     assert prepared(q="Bob") == (3, Matches.FEW)
+    assert prepared(phase="planning") == (0, Matches.FEW)
+    assert prepared(status="paused") == (6, Matches.MANY)
     assert inbox_condition.prepare(SessionFilter({}, user=user)) is None
+
+
+def test_of_each_state_by_itself_the_sessions_are_named_if_they_are_few(
+    desk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        builders.failed(title=f"Failed {number}")
+        builders.in_doubt(title=f"In doubt {number}")
+    monkeypatch.setattr(inbox, "PAGE", 2)
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", 2)
+    condition = inbox_condition.by_state(Q(status="waiting"))
+    assert [part.matches for part in (condition.stopped, condition.moving, condition.failed)] == [
+        Matches.MANY,
+        Matches.FEW,
+        Matches.FEW,
+    ]
+    for kind in ("", *KINDS):
+        page = desk.get(f"/inbox/?status=waiting&kind={kind}").context["page"]
+        assert {chip.kind: str(chip.number) for chip in page.chips if chip.number} == {
+            "": "2+",
+            "doubt": "2+",
+        }
+        failures = desk.get(f"/inbox/?status=idle&kind={kind}").context["page"]
+        assert {chip.kind: str(chip.number) for chip in failures.chips if chip.number} == {
+            "": "1",
+            "failed": "1",
+        }
 
 
 def test_more_keys_than_are_estimated_do_not_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:

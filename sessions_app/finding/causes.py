@@ -18,7 +18,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count
-from sessions_app.finding.inbox_condition import HAS_CAUSE, Condition, Matches
+from sessions_app.finding.inbox_condition import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
@@ -58,30 +58,32 @@ def read_causes(
     """
     if not kinds:
         return {}
-    where = condition.failed if condition is not None else None
-    if condition is not None and condition.matches is not Matches.MANY:
-        found = _causes_of_members(condition, members)
+    failed = condition.failed if condition is not None else None
+    if failed is not None and failed.matches is not Matches.MANY:
+        found = _causes_of_members(failed, members)
         if found is not None:
             return {kind: found.get(kind == CHANGED, [])[:limit] for kind in kinds}
+    where = failed.where if failed is not None else None
     return {kind: _causes_one_by_one(where, limit, members, changed=kind == CHANGED) for kind in kinds}
 
 
 def causes_to_count(condition: Condition | None, *, changed: bool) -> Sql:
     """Selects a row for each cause, up to one more than `counting.MOST`; of a `FEW` sessions by reading these."""
-    if condition is not None and condition.matches is Matches.FEW:
+    failed = condition.failed if condition is not None else None
+    if failed is not None and failed.matches is Matches.FEW:
         is_changed = Q(waiting_for=WaitingFor.CHANGED)
-        rows = _members(condition).filter(is_changed if changed else ~is_changed)
+        rows = _members(failed).filter(is_changed if changed else ~is_changed)
         return as_sql(rows.order_by().values("failure").distinct()[: MOST + 1])
-    where = condition.failed if condition is not None else None
+    where = failed.where if failed is not None else None
     return _causes_sql("1", where, MOST + 1, changed=changed)
 
 
-def _causes_of_members(condition: Condition, members: int) -> dict[bool, list[Cause]] | None:
+def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]] | None:
     """The causes of all sessions that meet the condition, by whether their agent has changed. One query.
 
     :returns: None if there are too many.
     """
-    rows = _members(condition).order_by().values("failure", "waiting_for", "updated_at", "pk")
+    rows = _members(failed).order_by().values("failure", "waiting_for", "updated_at", "pk")
     selected, values = as_sql(rows[: MOST_MEMBERS + 1])
     if selected == NO_ROWS:
         return {}
@@ -122,10 +124,10 @@ def _causes_one_by_one(where: Q | None, limit: int, members: int, *, changed: bo
     ]
 
 
-def _members(condition: Condition) -> QuerySet[Session]:
+def _members(failed: OfState) -> QuerySet[Session]:
     """The sessions of all causes that meet the condition."""
-    rows = Session.objects.filter(condition.failed)
-    return rows if condition.are_named else rows.filter(HAS_CAUSE)
+    rows = Session.objects.filter(failed.where)
+    return rows if failed.is_named else rows.filter(HAS_CAUSE)
 
 
 def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:

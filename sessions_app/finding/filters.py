@@ -138,6 +138,12 @@ class SessionFilter(forms.Form):
         is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
+    @property
+    def is_of_state(self) -> bool:
+        """Whether it is by status or phase, and so may leave out all sessions that wait, run, or have failed."""
+        self.is_valid()
+        return any(self.cleaned_data.get(name) for name in ("status", "phase"))
+
     def finds_about(self) -> int:
         """How many sessions match at most, as far as an index of agents or tags tells. At most two queries."""
         self.is_valid()

@@ -22,11 +22,13 @@ from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
     DOUBT,
+    FAILED,
     KINDS,
     OF_TOOLS,
     STUCK,
     approvals,
     doubts,
+    of_kind,
     rows_by_kind,
     stuck_sessions,
 )
@@ -95,17 +97,18 @@ def read_page(
     """
     cursor = read_cursor(after)
     limit = limit or PAGE
-    counted = counted_up_to(condition)
     entries: list[Entry] = []
     causes: dict[UUID, Cause] = {}
     numbers: dict[str, Count] = {}
-    # To read as many lines as are counted costs little more than a page of them; to count them costs as much again.
-    most = max(limit, counted) + 1 if cursor is None else limit + 1
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = condition is None and not tool and cursor is None
     rows = {} if is_whole else rows_by_kind(now, condition, tool)
     for kind in _COLUMNS:
         if kind in kinds:
+            counted = counted_up_to(kind, condition)
+            # To read as many lines as are counted costs little more than a page of them; to count them costs as much
+            # again.
+            most = max(limit, counted) + 1 if cursor is None else limit + 1
             columns = (
                 _first_of_kind(kind, now, oldest_first=oldest_first, most=most)
                 if is_whole
@@ -116,7 +119,8 @@ def read_page(
                         cursor,
                         oldest_first=oldest_first,
                         most=most,
-                        keys_first=condition is not None and condition.matches is not Matches.MANY,
+                        keys_first=condition is not None
+                        and of_kind(kind, condition).matches is not Matches.MANY,
                     )
                 )
             )
@@ -124,7 +128,7 @@ def read_page(
             if cursor is None:
                 numbers[kind] = Count.of(len(columns), counted)
     by_cause = [kind for kind in BY_CAUSE if kind in kinds]
-    found = failures.read_causes(condition, kinds=by_cause, members=counted)
+    found = failures.read_causes(condition, kinds=by_cause, members=counted_up_to(FAILED, condition))
     for kind, causes_of_kind in found.items():
         numbers[kind] = Count.of(len(causes_of_kind))
         by_oldest = {cause.oldest: cause for cause in causes_of_kind}
@@ -151,9 +155,9 @@ def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
     return shown
 
 
-def counted_up_to(condition: Condition | None) -> int:
-    """Up to which number lines and members of causes are counted."""
-    return MOST if condition is None or condition.matches is Matches.FEW else PAGE
+def counted_up_to(kind: str, condition: Condition | None) -> int:
+    """Up to which number the lines of a kind, or the members of causes, are counted."""
+    return MOST if condition is None or of_kind(kind, condition).matches is Matches.FEW else PAGE
 
 
 def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:

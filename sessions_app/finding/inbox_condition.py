@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Self
-from uuid import UUID
+from typing import Self, TypeVar
 
 from django.db import connection
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
@@ -13,10 +12,11 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
 from sessions_app.models import Phase, Session, Status
 
-STOPPED = (Status.WAITING, Status.PAUSED)
-MOVING = (Status.RUNNING, Status.QUEUED)
-# That a session has failed, or cannot go on, for a cause that is known.
+# The states in which a session may have a line. The last one: it has failed, or cannot go on, for a known cause.
+IS_STOPPED = Q(status__in=(Status.WAITING, Status.PAUSED))
+IS_MOVING = Q(status__in=(Status.RUNNING, Status.QUEUED))
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
+Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
 MOST_KEYS = 3_000
@@ -39,39 +39,45 @@ class Matches(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """
-    stopped: the condition on a session that waits or is paused. ``moving``: on one that runs or is queued. ``failed``:
-        on one that has `HAS_CAUSE`.
-    matches: how many sessions meet the condition.
-    are_named: only sessions that are stopped, move and have a cause meet it, each by its key: to ask for that again
-        would let PostgreSQL read all of those.
+class OfState:
+    """A condition on the sessions in one state.
+
+    matches: how many sessions meet it.
+    is_named: only sessions in that state meet it, each by its key: to ask for the state again would let PostgreSQL read
+        all that are in it.
     """
 
-    stopped: Q
-    moving: Q
-    failed: Q
-    matches: Matches = Matches.MANY
-    are_named: bool = False
+    where: Q
+    matches: Matches
+    is_named: bool = False
+
+    def narrowed(self, where: Q, matches: Matches) -> Self:
+        fewer = min(self.matches, matches, key=lambda each: each.value)
+        return replace(self, where=self.where & where, matches=fewer)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on the sessions of the lines, for each of the states `IS_STOPPED`, `IS_MOVING` and `HAS_CAUSE`."""
+
+    stopped: OfState
+    moving: OfState
+    failed: OfState
 
     @classmethod
     def of(cls, where: Q, matches: Matches = Matches.MANY) -> Self:
-        """One condition on all sessions."""
-        return cls(where, where, where, matches)
+        """One condition on the sessions in all states."""
+        each = OfState(where, matches)
+        return cls(each, each, each)
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         """The condition and another one, which so many sessions meet."""
-        return replace(
-            self,
-            stopped=self.stopped & where,
-            moving=self.moving & where,
-            failed=self.failed & where,
-            matches=matches,
-        )
+        states = (self.stopped, self.moving, self.failed)
+        return type(self)(*[state.narrowed(where, matches) for state in states])
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most four queries besides those of the filter.
+    """The condition of a filter; None where it leaves all sessions. At most six queries besides those of the filter.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -81,34 +87,48 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         return None
     if session_filter.found.few:
         return Condition.of(where, Matches.FEW)
-    if not session_filter.has_index:
-        return Condition.of(where)
-    if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
-        return by_keys(where) or Condition.of(where, Matches.SOME)
-    keys = list(
-        Session.objects.filter(where).order_by().values_list("pk", flat=True)[: MOST_KEYS_OF_MANY + 1]
-    )
-    return Condition.of(are(keys), Matches.FEW) if len(keys) <= MOST_KEYS_OF_MANY else Condition.of(where)
+    if session_filter.has_index:
+        if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
+            return by_keys(where) or Condition.of(where, Matches.SOME)
+        rows = Session.objects.filter(where).order_by().values_list("pk", flat=True)
+        keys = list(rows[: MOST_KEYS_OF_MANY + 1])
+        if len(keys) <= MOST_KEYS_OF_MANY:
+            return Condition.of(are(keys), Matches.FEW)
+    return by_state(where) if session_filter.is_of_state else Condition.of(where)
 
 
 def by_keys(where: Q) -> Condition | None:
-    """The keys of the sessions that meet the condition and may have a line; None if they are too many to name."""
-    rows = _with_lines(where)
-    if connection.vendor == "postgresql" and are_about(rows) > MOST_KEYS:
-        return None
-    found = list(rows[: MOST_KEYS + 1])
-    if len(found) > MOST_KEYS:
+    """The sessions that meet the condition and may have a line, by their keys; None if they are too many to name.
+
+    Which sessions meet it is searched once.
+    """
+    rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
+    states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
+    found = _few(rows.values_list("pk", *states, named=False))
+    if found is None:
         return None
     return Condition(
-        stopped=are([key for key, status, _ in found if status in STOPPED]),
-        moving=are([key for key, status, _ in found if status in MOVING]),
-        failed=are([key for key, _, has_cause in found if has_cause]),
-        matches=Matches.FEW,
-        are_named=True,
+        *[
+            OfState(are([key for key, *are_in in found if are_in[place]]), Matches.FEW, is_named=True)
+            for place in range(len(states))
+        ]
     )
 
 
-def _with_lines(where: Q) -> QuerySet[Session, tuple[UUID, str, bool]]:
-    """Their keys and statuses, and whether they have a cause."""
-    rows = Session.objects.filter(where, Q(status__in=(*STOPPED, *MOVING)) | HAS_CAUSE).order_by()
-    return rows.values_list("pk", "status", ExpressionWrapper(HAS_CAUSE, BooleanField()), named=False)
+def by_state(where: Q) -> Condition:
+    """By the keys of the sessions in each state where they are few: those in one phase are mostly in one state."""
+
+    def of(state: Q) -> OfState:
+        keys = _few(Session.objects.filter(where, state).order_by().values_list("pk", flat=True))
+        return OfState(where, Matches.MANY) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
+
+    return Condition(of(IS_STOPPED), of(IS_MOVING), of(HAS_CAUSE))
+
+
+def _few(rows: QuerySet[Session, Row]) -> list[Row] | None:
+    """The rows; None if they are more than `MOST_KEYS`. At most two queries."""
+    # On SQLite to count them takes as long as to read them.
+    if connection.vendor == "postgresql" and are_about(rows) > MOST_KEYS:
+        return None
+    found = list(rows[: MOST_KEYS + 1])
+    return found if len(found) <= MOST_KEYS else None

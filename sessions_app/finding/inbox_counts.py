@@ -43,21 +43,18 @@ def counts(
     :param known: Of kinds that need not be counted again.
     """
     kinds = [kind for kind in (OF_TOOLS if tool else KINDS) if kind not in known]
-    most = counted_up_to(condition)
-    if condition is not None and condition.matches is Matches.SOME:
+    if condition is not None and condition.failed.matches is Matches.SOME:
         by_cause = [kind for kind in kinds if kind in BY_CAUSE]
         causes = failures.read_causes(condition, kinds=by_cause, members=1)
         known = {**known, **{kind: Count.of(len(found)) for kind, found in causes.items()}}
         kinds = [kind for kind in kinds if kind not in BY_CAUSE]
+    # Causes are few, and counted by reading one session of each.
+    most = {kind: MOST if kind in BY_CAUSE else counted_up_to(kind, condition) for kind in kinds}
     selects = counted_lines(now, condition, tool, kinds=kinds, most=most)
     counted = numbers_of(selects, prepared=condition is None and not tool)
     numbers = {
         **known,
-        # Causes are few, and counted by reading one session of each.
-        **{
-            kind: Count.of(number, MOST if kind in BY_CAUSE else most)
-            for kind, number in zip(kinds, counted, strict=True)
-        },
+        **{kind: Count.of(number, most[kind]) for kind, number in zip(kinds, counted, strict=True)},
     }
     return {kind: numbers[kind] for kind in KINDS if kind in numbers}
 
@@ -98,9 +95,12 @@ def counted_lines(
     *,
     kinds: Sequence[str] = KINDS,
     assignee: int | None = None,
-    most: int = MOST,
+    most: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Sql]:
-    """For each of the kinds the lines to be counted with `counting.count_each`, up to one more than ``most``."""
+    """For each of the kinds the lines to be counted with `counting.count_each`.
+
+    :param most: Up to one more than which number the lines of a kind are counted, if not `counting.MOST`.
+    """
     is_whole = condition is None and not tool
     condition = _assigned(condition, assignee)
     rows = {} if is_whole else inbox_rows.rows_by_kind(now, condition, tool)
@@ -109,7 +109,11 @@ def counted_lines(
         if kind in BY_CAUSE:
             select = failures.causes_to_count(condition, changed=kind == CHANGED)
         else:
-            select = to_count(*rows[kind], most=most) if rows else _all_to_count(kind, now, assignee)
+            select = (
+                to_count(*rows[kind], most=most.get(kind, MOST))
+                if rows
+                else _all_to_count(kind, now, assignee)
+            )
         selects.append(select)
     return selects
 
@@ -153,5 +157,4 @@ def _assigned(condition: Condition | None, assignee: int | None) -> Condition | 
         return condition
     if condition is None:
         return Condition.of(Q(assignee=assignee), Matches.SOME)
-    matches = Matches.SOME if condition.matches is Matches.MANY else condition.matches
-    return condition.narrowed(Q(assignee=assignee), matches)
+    return condition.narrowed(Q(assignee=assignee), Matches.SOME)

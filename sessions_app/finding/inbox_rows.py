@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery, Value
 
 from sessions_app.finding import stuck
-from sessions_app.finding.inbox_condition import STOPPED, Condition, Matches
+from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
 from sessions_app.finding.parts import NotEstimated
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
@@ -32,26 +32,33 @@ def rows_by_kind(
     }
 
 
+def of_kind(kind: str, condition: Condition) -> OfState:
+    """The condition on the sessions of this kind of lines."""
+    if kind in OF_TOOLS:
+        return condition.stopped
+    return condition.failed if kind in BY_CAUSE else condition.moving
+
+
 def approvals(now: datetime, condition: Condition | None, tool: str = "") -> QuerySet[Approval]:
-    if condition is not None and condition.matches is not Matches.MANY:
+    if condition is not None and condition.stopped.matches is not Matches.MANY:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
         rows = _undecided(now).filter(session__in=_stopped(condition), call__branch=F("session__branch"))
     else:
-        rows = open_approvals(now, condition.stopped if condition is not None else None)
+        rows = open_approvals(now, condition.stopped.where if condition is not None else None)
     return rows.filter(call__tool=tool) if tool else rows
 
 
 def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
-    if condition is not None and condition.matches is not Matches.MANY:
+    if condition is not None and condition.stopped.matches is not Matches.MANY:
         rows = _in_doubt().filter(branch__in=_stopped(condition).values("branch"))
     else:
-        rows = calls_in_doubt(condition.stopped if condition is not None else None)
+        rows = calls_in_doubt(condition.stopped.where if condition is not None else None)
     return rows.filter(tool=tool) if tool else rows
 
 
 def _stopped(condition: Condition) -> QuerySet[Session]:
-    rows = Session.objects.filter(condition.stopped).order_by()
-    return rows if condition.are_named else rows.filter(status__in=STOPPED)
+    rows = Session.objects.filter(condition.stopped.where).order_by()
+    return rows if condition.stopped.is_named else rows.filter(IS_STOPPED)
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
@@ -89,9 +96,9 @@ def _is_shown_by_a_stopped_session(
     to no line meets all conditions, as if they were independent of each other, and would read and sort every line.
     """
     if where:
-        found = Session.objects.filter(session or Q(), where, branch=branch, status__in=STOPPED).order_by()
+        found = Session.objects.filter(session or Q(), where, IS_STOPPED, branch=branch).order_by()
         return Subquery(found.values(is_there=Value(True))[:1])
-    is_stopped = ExpressionWrapper(Q(status__in=STOPPED), BooleanField())
+    is_stopped = ExpressionWrapper(IS_STOPPED, BooleanField())
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
@@ -106,7 +113,7 @@ def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Qu
     # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
     # index gives them in their order, as it does without another condition, where the plan is made for all times.
     moving = stuck.not_moving_conditions(now, compared=NotEstimated)
-    if condition.matches is not Matches.MANY:
+    if condition.moving.matches is not Matches.MANY:
         moving = [reduce(or_, moving)]
-    parts = [Session.objects.filter(condition.moving, each) for each in moving]
-    return [*parts, Session.objects.filter(condition.stopped, expired)]
+    parts = [Session.objects.filter(condition.moving.where, each) for each in moving]
+    return [*parts, Session.objects.filter(condition.stopped.where, expired)]
