@@ -1,5 +1,6 @@
 """A filtered inbox: how its sessions are found depends on how many match, and what it shows does not."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import uuid4
@@ -17,7 +18,7 @@ from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import Condition, Matches
 from sessions_app.finding.inbox_rows import KINDS
-from sessions_app.models import Session, SessionTag
+from sessions_app.models import Session, SessionTag, Status
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +57,13 @@ def sessions() -> list[Session]:
     return made
 
 
+@pytest.fixture
+def paused() -> None:
+    """One that waited for an approval, and one that has a call in doubt."""
+    for build in (builders.waiting_for_approval, builders.in_doubt):
+        Session.objects.filter(pk=build(title="paused").pk).update(status="paused", waiting_for="")
+
+
 FILTERS = {
     "agent": Q(agent="claims"),
     "either": Q(title__endswith="1") | Q(customer="Ada Byron", title__gt="f"),
@@ -81,7 +89,7 @@ def conditions(where: Q) -> list[Condition]:
     """For any number of sessions that meet it, and with the keys of those that may have a line."""
     named = inbox_condition.by_keys(where)
     assert named is not None
-    return [*(Condition.of(where, matches) for matches in Matches), named, inbox_condition.by_state(where)]
+    return [*(Condition.of(where, matches) for matches in Matches), named]
 
 
 @pytest.mark.usefixtures("sessions")
@@ -240,9 +248,31 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)
     assert prepared(q="Bob") == (3, Matches.FEW)
-    assert prepared(phase="planning") == (0, Matches.FEW)
-    assert prepared(status="paused") == (6, Matches.MANY)
+    assert prepared(phase="planning") == (0, Matches.MANY)
+    assert prepared(status="paused") == (6, Matches.SOME)
+    assert prepared(status="waiting") == (0, Matches.FEW)
     assert inbox_condition.prepare(SessionFilter({}, user=user)) is None
+
+
+@pytest.mark.usefixtures("sessions", "paused")
+@pytest.mark.parametrize("most_keys", [3_000, 1])
+def test_a_status_leaves_the_lines_of_sessions_that_have_it(
+    desk: Client, monkeypatch: pytest.MonkeyPatch, most_keys: int
+) -> None:
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", most_keys)
+    lines = {
+        status: Counter(line.kind for line in desk.get(f"/inbox/?status={status}").context["page"].lines)
+        for status in Status.values
+    }
+    assert lines == {
+        # Failures and sessions whose retries are used up share a cause each.
+        "waiting": Counter(approval=4, doubt=4, failed=1, changed=1),
+        "idle": Counter(failed=1),
+        "running": Counter(stuck=4),
+        "queued": Counter(),
+        "paused": Counter(approval=1, doubt=1),
+        "cancelled": Counter(),
+    }
 
 
 def test_of_each_state_by_itself_the_sessions_are_named_if_they_are_few(
@@ -253,7 +283,7 @@ def test_of_each_state_by_itself_the_sessions_are_named_if_they_are_few(
         builders.in_doubt(title=f"In doubt {number}")
     monkeypatch.setattr(inbox, "PAGE", 2)
     monkeypatch.setattr(inbox_condition, "MOST_KEYS", 2)
-    condition = inbox_condition.by_state(Q(status="waiting"))
+    condition = inbox_condition.of_status(Q(status="waiting"), "waiting")
     assert [part.matches for part in (condition.stopped, condition.moving, condition.failed)] == [
         Matches.MANY,
         Matches.FEW,

@@ -139,10 +139,10 @@ class SessionFilter(forms.Form):
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
     @property
-    def is_of_state(self) -> bool:
-        """Whether it is by status or phase, and so may leave out all sessions that wait, run, or have failed."""
+    def only_status(self) -> str:
+        """The status that all sessions which match have; "" if they may have any."""
         self.is_valid()
-        return any(self.cleaned_data.get(name) for name in ("status", "phase"))
+        return str(self.cleaned_data.get("status") or "")
 
     def finds_about(self) -> int:
         """How many sessions match at most, as far as an index of agents or tags tells. At most two queries."""

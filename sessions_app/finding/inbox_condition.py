@@ -12,9 +12,12 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
 from sessions_app.models import Phase, Session, Status
 
+_STOPPED = (Status.WAITING, Status.PAUSED)
+_MOVING = (Status.RUNNING, Status.QUEUED)
+_WITH_CAUSE = (Status.WAITING, Status.IDLE)
 # The states in which a session may have a line. The last one: it has failed, or cannot go on, for a known cause.
-IS_STOPPED = Q(status__in=(Status.WAITING, Status.PAUSED))
-IS_MOVING = Q(status__in=(Status.RUNNING, Status.QUEUED))
+IS_STOPPED = Q(status__in=_STOPPED)
+IS_MOVING = Q(status__in=_MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
@@ -94,7 +97,8 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    return by_state(where) if session_filter.is_of_state else Condition.of(where)
+    status = session_filter.only_status
+    return of_status(where, status) if status else Condition.of(where)
 
 
 def by_keys(where: Q) -> Condition | None:
@@ -115,14 +119,21 @@ def by_keys(where: Q) -> Condition | None:
     )
 
 
-def by_state(where: Q) -> Condition:
-    """By the keys of the sessions in each state where they are few: those in one phase are mostly in one state."""
+def of_status(where: Q, status: str) -> Condition:
+    """The sessions that meet the condition, and so have this status: none are in a state of another one.
 
-    def of(state: Q) -> OfState:
-        keys = _few(Session.objects.filter(where, state).order_by().values_list("pk", flat=True))
-        return OfState(where, Matches.MANY) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
+    PostgreSQL takes the two for independent of each other, and looks for sessions that are in both.
+    """
 
-    return Condition(of(IS_STOPPED), of(IS_MOVING), of(HAS_CAUSE))
+    # Few requests and calls in doubt are of paused sessions: to ask each would take longer than to begin with these.
+    if_many = Matches.SOME if status == Status.PAUSED else Matches.MANY
+
+    def of(state: Q, statuses: tuple[Status, ...]) -> OfState:
+        rows = Session.objects.filter(where, state).order_by().values_list("pk", flat=True)
+        keys = _few(rows) if status in statuses else []
+        return OfState(where, if_many) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
+
+    return Condition(of(IS_STOPPED, _STOPPED), of(IS_MOVING, _MOVING), of(HAS_CAUSE, _WITH_CAUSE))
 
 
 def _few(rows: QuerySet[Session, Row]) -> list[Row] | None:
