@@ -388,6 +388,22 @@ def asking(arguments, **properties):
     return history.rest("waiting", waiting_for="approval")
 
 
+@pytest.mark.parametrize("schema", [True, False], ids=["anything", "nothing"])
+def test_an_argument_whose_schema_is_true_or_false_is_shown_and_can_be_edited(operator, schema):
+    session = asking({"note": "Dear Ada", "copies": 2}, note=schema, copies=True, lines=True)
+    for page in ("/inbox/", f"/sessions/{session.pk}/", "/inbox/?tool=send"):
+        response = operator.get(page)
+        assert response.status_code == 200
+        assert "Dear Ada" in response.content.decode()
+    fields = typed(session, "approve") | {"arg-note": "Dear Ada", "arg-copies": "3", "arg-lines": "[1]"}
+    status = operator.post(address(session, "approve"), fields).status_code
+    edited = Approval.objects.get(session=session).edited
+    # A schema of false allows no value at all.
+    assert (status, edited) == (
+        (302, {"note": "Dear Ada", "copies": 3, "lines": [1]}) if schema else (400, None)
+    )
+
+
 def sent_by_browser(text):
     """What a browser sends of the fields for the arguments, if they are left alone."""
     fields = {}

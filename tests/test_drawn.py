@@ -66,11 +66,24 @@ def test_no_more_parts_are_kept_than_the_limit_however_short_they_are():
     assert kept.misses == 5
 
 
-def test_a_part_that_is_larger_than_the_limit_is_drawn_and_not_kept():
-    kept = tag.Parts(10, 99)
+def test_a_part_that_is_larger_than_the_limit_is_drawn_and_neither_kept_nor_takes_the_place_of_others():
+    kept = tag.Parts(2_000, 99)
+    kept.draw("session/_diagram_lines.html", {"name": "small", "lines": ()})
     for _ in range(2):
-        assert "<defs" in kept.draw("session/_diagram_lines.html", {"name": "a", "lines": ()})
-    assert (kept.misses, kept.characters) == (2, 0)
+        assert "<defs" in kept.draw("session/_diagram_lines.html", {"name": "a" * 2_000, "lines": ()})
+    kept.draw("session/_diagram_lines.html", {"name": "small", "lines": ()})
+    assert kept.misses == 3
+    assert 0 < kept.characters < 2_000
+
+
+def test_the_values_by_which_a_part_is_found_count_too_where_it_does_not_show_them():
+    kept = tag.Parts(100_000, 99)
+    for number in range(20):
+        kept.draw("session/_diagram_lines.html", {"name": "a", "lines": (), "unused": str(number) * 10_000})
+        assert kept.characters <= 100_000
+    assert kept.misses == 20
+    kept.draw("session/_diagram_lines.html", {"name": "a", "lines": (), "unused": "0" * 10_000})
+    assert kept.misses == 21
 
 
 def test_addresses_in_a_part_are_those_of_the_prefix_of_the_request():

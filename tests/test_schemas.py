@@ -31,6 +31,7 @@ def of(name: str, **rules: Any) -> dict[str, Any]:
         (of("a", uniqueItems=True), {"a": ["s3cret", "s3cret"]}, "a has the same item twice"),
         (of("a", maxItems=1), {"a": ["s3cret", "s3cret"]}, "a has more than 1 items"),
         (of("a", anyOf=[{"minLength": 9}, {"const": 1}]), {"a": "s3cret"}, "a must satisfy anyOf"),
+        (of("a", anyOf=[False, {"type": "number"}]), {"a": "s3cret"}, "a must satisfy anyOf"),
         ({"required": ["b", "c"]}, {"c": "s3cret"}, "it lacks b"),
         ({"additionalProperties": False}, {"s3cret": 1}, "it has fields that the schema does not name"),
         ({"additionalProperties": {"type": "number"}}, {"s3cret": {}}, "… must be a number"),

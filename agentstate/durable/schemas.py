@@ -105,10 +105,14 @@ def _rule(error: jsonschema.ValidationError) -> str:
         return f"must be {_types(limit if isinstance(limit, list) else [limit])}"
     if rule == "required" and isinstance(error.instance, dict):
         return f"lacks {', '.join(name for name in limit if name not in error.instance)}"
-    if rule in ("anyOf", "oneOf") and all(isinstance(option.get("type"), str) for option in limit):
+    if rule in ("anyOf", "oneOf") and all(_is_of_type(option) for option in limit):
         return f"must be {_types(option['type'] for option in limit)}"
     text = json.dumps(limit, ensure_ascii=False, default=str)[:_CUT]
     return _RULES.get(rule, f"must satisfy {rule} {{}}").format(text)
+
+
+def _is_of_type(option: Any) -> bool:
+    return isinstance(option, dict) and isinstance(option.get("type"), str)
 
 
 def _types(names: Iterable[str]) -> str:

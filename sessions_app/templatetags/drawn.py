@@ -16,8 +16,7 @@ from django.utils.safestring import SafeString
 
 register = template.Library()
 
-# Of all parts that are kept, and how many these may be. A part is given no values but those that it shows: by these it
-# is found again, so they are kept too.
+# Of all parts that are kept and the values by which they are found again, and how many parts these may be.
 MOST_CHARACTERS, MOST_PARTS = 8_000_000, 4096
 
 
@@ -41,7 +40,8 @@ class Parts:
         self.clear()
 
     def clear(self) -> None:
-        self._kept: OrderedDict[object, SafeString] = OrderedDict()
+        # By its part and values, a text, and the characters of both.
+        self._kept: OrderedDict[object, tuple[SafeString, int]] = OrderedDict()
         self._lock = Lock()
         self.characters = self.misses = 0
 
@@ -52,16 +52,17 @@ class Parts:
         with self._lock:
             if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
-                return kept
+                return kept[0]
         text = render_to_string(part, values)
+        size = len(text) + len(str(values))
         with self._lock:
             self.misses += 1
-            if key not in self._kept:
-                self._kept[key] = text
-                self.characters += len(text)
+            if key not in self._kept and size <= self.most_characters:
+                self._kept[key] = text, size
+                self.characters += size
             while self.characters > self.most_characters or len(self._kept) > self.most_parts:
-                _, oldest = self._kept.popitem(last=False)
-                self.characters -= len(oldest)
+                _, (_, oldest) = self._kept.popitem(last=False)
+                self.characters -= oldest
         return text
 
 

@@ -130,7 +130,7 @@ def fields(
     """
     current = arguments if edited is None else edited
     defaults = defaults_of(schema)
-    properties: Mapping[str, Any] = schema.get("properties", {})
+    properties = properties_of(schema)
     result = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
         argument_schema = properties.get(name, {})
@@ -141,11 +141,6 @@ def fields(
         if name in arguments:
             default = ""
         value = with_line_ends_of(present, (typed or {}).get(prefix + name, present))
-        choices = (
-            ("true", "false")
-            if kind == "yesno"
-            else tuple([_text(kind, choice) for choice in argument_schema.get("enum", [])])
-        )
         format = (formats or {}).get(name, "")
         result.append(
             Field(
@@ -155,7 +150,7 @@ def fields(
                 value,
                 requested,
                 str(argument_schema.get("description", "")),
-                choices,
+                _choices(kind, argument_schema),
                 prefix,
                 _shown(kind, value, format),
                 _shown(kind, requested, format),
@@ -167,14 +162,26 @@ def fields(
     return tuple(result)
 
 
+def _choices(kind: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
+    if kind == "yesno":
+        return ("true", "false")
+    return tuple([_text(kind, choice) for choice in schema["enum"]]) if kind == "choice" else ()
+
+
+def properties_of(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The schemas of a tool's arguments, by their names. The schema ``true``, which allows any value, says nothing."""
+    return {
+        name: argument if isinstance(argument, dict) else {}
+        for name, argument in schema.get("properties", {}).items()
+    }
+
+
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """What the tool uses for the arguments that a call leaves out, as far as its schema says it."""
     return {
         name: argument["default"]
-        for name, argument in schema.get("properties", {}).items()
-        if isinstance(argument, dict)
-        and argument.get("default") is not None
-        and name not in schema.get("required", ())
+        for name, argument in properties_of(schema).items()
+        if argument.get("default") is not None and name not in schema.get("required", ())
     }
 
 
@@ -188,7 +195,7 @@ def with_hidden_defaults(schema: Mapping[str, Any], mask: Mask) -> dict[str, Any
 
 def label(name: str, schema: Mapping[str, Any]) -> str:
     """The argument's title in the tool's schema; without one ``Claim number`` of ``claim_number``."""
-    title = schema.get("properties", {}).get(name, {}).get("title")
+    title = properties_of(schema).get(name, {}).get("title")
     return str(title or name.replace("_", " ").strip().capitalize() or name)
 
 
@@ -210,7 +217,7 @@ def read(
         if text == "" and argument.kind not in ("text", "long"):
             edited.pop(name, None)
             continue
-        edited[name] = _value(argument, text, schema.get("properties", {}).get(name, {}))
+        edited[name] = _value(argument, text, properties_of(schema).get(name, {}))
     return edited
 
 
