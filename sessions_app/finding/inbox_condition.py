@@ -80,7 +80,7 @@ class Condition:
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most six queries besides those of the filter.
+    """The condition of a filter; None where it leaves all sessions. At most seven queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
