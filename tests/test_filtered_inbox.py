@@ -302,6 +302,28 @@ def test_of_each_state_by_itself_the_sessions_are_named_if_they_are_few(
         }
 
 
+@pytest.mark.usefixtures("sessions")
+def test_a_session_that_moves_on_after_its_key_was_read_is_no_line() -> None:
+    condition = inbox_condition.by_keys(Q(customer="Greta Lindqvist"))
+    assert condition is not None
+    before = inbox_counts.counts(timezone.now(), condition)
+    assert [count.number for count in before.values()] == [2, 2, 2, 0, 2]
+    Session.objects.update(status="cancelled", waiting_for="", lease_expires_at=None, worker="", failure=None)
+    numbers = inbox_counts.counts(timezone.now(), condition)
+    assert [count.number for count in numbers.values()] == [0] * 5
+    page = inbox.read_page(timezone.now(), condition=condition)
+    assert (page.entries, page.causes) == ([], {})
+
+
+def test_few_sessions_are_named_also_where_more_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        builders.paused(customer="Ada", title=str(number))
+    monkeypatch.setattr(inbox_condition, "are_about", lambda rows: 1_000_000)
+    condition = inbox_condition.by_keys(Q(customer="Ada"))
+    assert condition is not None
+    assert Session.objects.filter(condition.stopped.where).count() == 3
+
+
 def test_more_keys_than_are_estimated_do_not_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         builders.paused(customer="Ada", title=str(number))

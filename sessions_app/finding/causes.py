@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db import DEFAULT_DB_ALIAS, connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.lookups import PatternLookup
 
 from sessions_app.finding.counting import MOST, Count
@@ -72,8 +72,8 @@ def causes_to_count(condition: Condition | None, *, changed: bool) -> Sql:
     failed = condition.failed if condition is not None else None
     if failed is not None and failed.matches is Matches.FEW:
         is_changed = Q(waiting_for=WaitingFor.CHANGED)
-        rows = _members(failed).filter(is_changed if changed else ~is_changed)
-        return as_sql(rows.order_by().values("failure").distinct()[: MOST + 1])
+        rows = failed.sessions(HAS_CAUSE).filter(is_changed if changed else ~is_changed)
+        return as_sql(rows.values("failure").distinct()[: MOST + 1])
     where = failed.where if failed is not None else None
     return _causes_sql("1", where, MOST + 1, changed=changed)
 
@@ -83,7 +83,7 @@ def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]]
 
     :returns: None if there are too many.
     """
-    rows = _members(failed).order_by().values("failure", "waiting_for", "updated_at", "pk")
+    rows = failed.sessions(HAS_CAUSE).values("failure", "waiting_for", "updated_at", "pk")
     selected, values = as_sql(rows[: MOST_MEMBERS + 1])
     if selected == NO_ROWS:
         return {}
@@ -122,12 +122,6 @@ def _causes_one_by_one(where: Q | None, limit: int, members: int, *, changed: bo
         Cause(_uuid(key), _uuid(oldest), _uuid(newest), Count.of(number, members))
         for key, oldest, newest, number in rows
     ]
-
-
-def _members(failed: OfState) -> QuerySet[Session]:
-    """The sessions of all causes that meet the condition."""
-    rows = Session.objects.filter(failed.where)
-    return rows if failed.is_named else rows.filter(HAS_CAUSE)
 
 
 def _causes_sql(columns: str, where: Q | None, limit: int, *, changed: bool) -> Sql:

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Self, TypeVar
 
 from django.db import connection
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, Case, ExpressionWrapper, Q, QuerySet, When
 
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
@@ -23,7 +23,7 @@ Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
 MOST_KEYS = 3_000
-# So many keys are looked for where the filter is not known to match a small part of all sessions.
+# So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
@@ -46,13 +46,21 @@ class OfState:
     """A condition on the sessions in one state.
 
     matches: how many sessions meet it.
-    is_named: only sessions in that state meet it, each by its key: to ask for the state again would let PostgreSQL read
-        all that are in it.
+    is_named: it names each session by its key.
     """
 
     where: Q
     matches: Matches
     is_named: bool = False
+
+    def sessions(self, state: Q) -> QuerySet[Session]:
+        """Those that meet the condition, and are in the state still: another request may have moved them on."""
+        rows = Session.objects.filter(self.where).order_by()
+        if not self.is_named:
+            return rows.filter(state)
+        # Of each of these rows, so that PostgreSQL does not read all that are in the state to find them.
+        is_still = Case(When(state, then=True), default=False, output_field=BooleanField())
+        return rows.filter(is_still)
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
@@ -137,9 +145,9 @@ def of_status(where: Q, status: str) -> Condition:
 
 
 def _few(rows: QuerySet[Session, Row]) -> list[Row] | None:
-    """The rows; None if they are more than `MOST_KEYS`. At most two queries."""
-    # On SQLite to count them takes as long as to read them.
-    if connection.vendor == "postgresql" and are_about(rows) > MOST_KEYS:
-        return None
-    found = list(rows[: MOST_KEYS + 1])
-    return found if len(found) <= MOST_KEYS else None
+    """The rows; None if they are too many. At most two queries."""
+    # What PostgreSQL expects may be wrong: some are looked for all the same. SQLite counts no faster than it reads.
+    are_many = connection.vendor == "postgresql" and are_about(rows) > MOST_KEYS
+    most = min(MOST_KEYS, MOST_KEYS_OF_MANY) if are_many else MOST_KEYS
+    found = list(rows[: most + 1])
+    return found if len(found) <= most else None

@@ -42,7 +42,9 @@ def of_kind(kind: str, condition: Condition) -> OfState:
 def approvals(now: datetime, condition: Condition | None, tool: str = "") -> QuerySet[Approval]:
     if condition is not None and condition.stopped.matches is not Matches.MANY:
         # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-        rows = _undecided(now).filter(session__in=_stopped(condition), call__branch=F("session__branch"))
+        rows = _undecided(now).filter(
+            session__in=condition.stopped.sessions(IS_STOPPED), call__branch=F("session__branch")
+        )
     else:
         rows = open_approvals(now, condition.stopped.where if condition is not None else None)
     return rows.filter(call__tool=tool) if tool else rows
@@ -50,15 +52,10 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> Que
 
 def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
     if condition is not None and condition.stopped.matches is not Matches.MANY:
-        rows = _in_doubt().filter(branch__in=_stopped(condition).values("branch"))
+        rows = _in_doubt().filter(branch__in=condition.stopped.sessions(IS_STOPPED).values("branch"))
     else:
         rows = calls_in_doubt(condition.stopped.where if condition is not None else None)
     return rows.filter(tool=tool) if tool else rows
-
-
-def _stopped(condition: Condition) -> QuerySet[Session]:
-    rows = Session.objects.filter(condition.stopped.where).order_by()
-    return rows if condition.stopped.is_named else rows.filter(IS_STOPPED)
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:

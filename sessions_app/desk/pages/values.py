@@ -65,7 +65,8 @@ class ReadableValue:
         """The JSON without the fields of documents that are not set, and with the length of an embedding for its
         numbers; "" where that leaves nothing out.
         """
-        return "" if self.plain or not self.shorter or self.shorter == self.data else _as_json(self.shorter)
+        leaves_nothing_out = self.plain or self.shorter is None or self.shorter == self.data
+        return "" if leaves_nothing_out else _as_json(self.shorter)
 
     @property
     def line(self) -> str:
