@@ -25,7 +25,7 @@ from sessions_app.models import Phase, Session, Status, WaitingFor
 
 MOST_CAUSES = 200
 # So many sessions that have failed and meet a condition are sorted by their causes faster than each cause is looked up.
-MOST_MEMBERS = 2_000
+MOST_MEMBERS = 3_000
 # Without an alias, so that a condition of Django's can be put into the SQL.
 _TABLE = Session._meta.db_table
 
