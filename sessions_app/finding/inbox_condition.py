@@ -54,7 +54,9 @@ class OfState:
     is_named: bool = False
 
     def sessions(self, state: Q) -> QuerySet[Session]:
-        """Those that meet the condition, and are in the state still: another request may have moved them on."""
+        """Those that meet the condition and are in the state. Of those that are named both were so when their keys were
+        read, and the state is asked again: another request may have moved them on.
+        """
         rows = Session.objects.filter(self.where).order_by()
         if not self.is_named:
             return rows.filter(state)
