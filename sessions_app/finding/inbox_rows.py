@@ -102,7 +102,8 @@ def _is_shown_by_a_stopped_session(
 def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[QuerySet[Session]]:
     """Sessions that should move by themselves and do not, as parts with an index each.
 
-    Those of `SOME` sessions are one part: which sessions meet the condition is then searched once instead of thrice.
+    Those that do not move are one part where not `MANY` sessions meet the condition: these are then searched once
+    instead of thrice.
     """
     expired = stuck.expired_but_not_rejected(now)
     if condition is None:

@@ -130,10 +130,10 @@ def fields(
     """
     current = arguments if edited is None else edited
     defaults = defaults_of(schema)
-    properties = properties_of(schema)
+    properties: Mapping[str, Any] = schema.get("properties", {})
     result = []
     for name in [*arguments, *(name for name in properties if name not in arguments)]:
-        argument_schema = properties.get(name, {})
+        argument_schema = schema_of(name, schema)
         kind = _kind(argument_schema, arguments.get(name, defaults.get(name)))
         requested = _text(kind, arguments[name]) if name in arguments else ""
         default = _text(kind, defaults[name]) if name in defaults else ""
@@ -168,20 +168,19 @@ def _choices(kind: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([_text(kind, choice) for choice in schema["enum"]]) if kind == "choice" else ()
 
 
-def properties_of(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schemas of a tool's arguments, by their names. The schema ``true``, which allows any value, says nothing."""
-    return {
-        name: argument if isinstance(argument, dict) else {}
-        for name, argument in schema.get("properties", {}).items()
-    }
+def schema_of(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of an argument; empty if there is none, or if it is ``true`` or ``false``, which describe nothing."""
+    found = schema.get("properties", {}).get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """What the tool uses for the arguments that a call leaves out, as far as its schema says it."""
     return {
-        name: argument["default"]
-        for name, argument in properties_of(schema).items()
-        if argument.get("default") is not None and name not in schema.get("required", ())
+        name: default
+        for name in schema.get("properties", {})
+        if (default := schema_of(name, schema).get("default")) is not None
+        and name not in schema.get("required", ())
     }
 
 
@@ -195,7 +194,7 @@ def with_hidden_defaults(schema: Mapping[str, Any], mask: Mask) -> dict[str, Any
 
 def label(name: str, schema: Mapping[str, Any]) -> str:
     """The argument's title in the tool's schema; without one ``Claim number`` of ``claim_number``."""
-    title = properties_of(schema).get(name, {}).get("title")
+    title = schema_of(name, schema).get("title")
     return str(title or name.replace("_", " ").strip().capitalize() or name)
 
 
@@ -217,7 +216,7 @@ def read(
         if text == "" and argument.kind not in ("text", "long"):
             edited.pop(name, None)
             continue
-        edited[name] = _value(argument, text, properties_of(schema).get(name, {}))
+        edited[name] = _value(argument, text, schema_of(name, schema))
     return edited
 
 

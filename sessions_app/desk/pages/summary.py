@@ -11,7 +11,13 @@ from typing import Any
 
 from sessions_app import wording
 from sessions_app.access.masking import Mask
-from sessions_app.desk.pages.arguments import LONGEST_IN_SENTENCE, defaults_of, label, with_hidden_defaults
+from sessions_app.desk.pages.arguments import (
+    LONGEST_IN_SENTENCE,
+    defaults_of,
+    label,
+    schema_of,
+    with_hidden_defaults,
+)
 from sessions_app.desk.pages.excerpts import Style
 from sessions_app.desk.pages.formats import by_formats, formatted
 from sessions_app.models import RegisteredAgent, ToolCall, policies_of
@@ -110,11 +116,11 @@ def style_of_result(agent: RegisteredAgent | None, tool: str, mask: Mask, *, ask
     for name in dict.fromkeys((asked_by or tool, tool)):
         published = published_tool(agent, name, mask)
         formats |= (published.get("policy") or {}).get("formats") or {}
-        properties = (published.get("parameters") or {}).get("properties") or {}
+        parameters: Mapping[str, Any] = published.get("parameters") or {}
         titles |= {
-            key: str(schema["title"])
-            for key, schema in properties.items()
-            if isinstance(schema, dict) and schema.get("title")
+            key: str(title)
+            for key in parameters.get("properties") or {}
+            if (title := schema_of(key, parameters).get("title"))
         }
     return Style(formats, titles)
 
