@@ -21,7 +21,10 @@ from agentstate.durable.state.encoding import encode_lossy
 def plan_added_calls(run: RunContext, state: State) -> None:
     """Commit the calls of the last message that are not on record, and give each call an id of its own."""
     messages = state.data.get("messages") or []
-    calls = list(messages[-1].tool_calls) if messages else []
+    calls = messages[-1].tool_calls if messages else []
+    ids = {call.id for call in calls}
+    if len(ids) == len(calls) and run.calls.keys() >= ids:
+        return
     calls_with_ids = _with_recorded_ids(run, calls)
     added = [call for call in calls_with_ids if run.call(call.id) is None]
     if added:

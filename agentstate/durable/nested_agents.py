@@ -115,6 +115,8 @@ def _agents_in(tool: Tool) -> Iterator[Agent]:
     ]
     seen: set[int] = set()
     for part in parts:
+        if part is None:
+            continue
         for agent in _agents_of(part):
             if id(agent) not in seen:
                 seen.add(id(agent))

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 
 class RunIsOver(BaseException):
@@ -57,6 +57,16 @@ class OpenCalls:
     def _open(self) -> dict[Future[None], asyncio.Task[object] | None]:
         with self._lock:
             return dict(self._ends)
+
+
+class NoOpenCalls:
+    """Those of a synchronous run."""
+
+    def call(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def wait(self) -> None:
+        """At once."""
 
 
 def _task() -> asyncio.Task[object] | None:

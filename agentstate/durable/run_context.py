@@ -18,7 +18,7 @@ from agentstate.domain.phases import AgentPhase
 from agentstate.durable import found_tools
 from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.cache import ToolCache
-from agentstate.durable.open_calls import OpenCalls
+from agentstate.durable.open_calls import NoOpenCalls, OpenCalls
 from agentstate.durable.policy import DEFAULT, Policies, ToolPolicy, fingerprint
 from agentstate.durable.port import Journal
 from agentstate.durable.progress import Clock, Meter
@@ -79,7 +79,7 @@ class RunContext:
     :param starts_at_once: How many calls may be recorded as started together with it, see `prompt_start`.
     :param tool_items: The agent's tools and toolsets, as it was given them.
     :param breakpoints: Those of this run; those of the session come with the snapshot and with each commit.
-    :param journal_thread: Where an asynchronous run has its commits.
+    :param journal_thread: Where an asynchronous run has its commits; None for a synchronous run.
     :param ends_after_loop: The turn ends when the agent's own `run` has returned.
     """
 
@@ -114,7 +114,7 @@ class RunContext:
         self.tool_items = tool_items
         self.journal_thread = journal_thread or JournalThread()
         self.semantic_cache = semantic_cache
-        self.open_calls = OpenCalls()
+        self.open_calls = OpenCalls() if journal_thread is not None else NoOpenCalls()
         self.search_tools = {found_tools.search_tool_name(item) for item in tool_items} - {None}
         self.allowed = snapshot.allowed
         self.meter = Meter(snapshot.progress, clock)

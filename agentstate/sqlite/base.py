@@ -5,7 +5,8 @@ is executed, which for the few statements of a step takes longer than SQLite nee
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -31,6 +32,21 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def create_cursor(self, name: Any = None) -> Cursor:
         cursor: Cursor = self.connection.cursor(factory=Cursor)
         return cursor
+
+    @contextmanager
+    def plain_cursor(self) -> Iterator[Any]:
+        """The driver's own cursor, for several statements at once: Django does as much around each statement as some
+        of them take. Its errors are Django's outside of the context. Where statements are logged or have wrappers it is
+        Django's cursor.
+        """
+        if self.execute_wrappers or self.queries_logged:
+            with self.cursor() as cursor:
+                yield cursor
+            return
+        self.ensure_connection()
+        self.validate_thread_sharing()
+        with self.wrap_database_errors, closing(self.create_cursor(None)) as cursor:
+            yield cursor
 
     def write_later(self, statement: str, values: Sequence[Any]) -> None:
         """Execute the statement at once: it takes no round trip that it could share (see `agentstate.postgresql`)."""

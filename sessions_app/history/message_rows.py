@@ -11,16 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from django.db import connection
-from django.db.models import TextField
-from django.db.models.functions import Cast
-
 from agentstate.names import TYPE_TAG
 from sessions_app.models import Branch, Message, ToolCall
 
 Body = dict[str, Any]
 RESULT_OF = "result_of"
 RESULT_SOURCE = "result_source"
+_PLACE = {RESULT_OF, RESULT_SOURCE}
 # Where a JSON text does not have this, no value in it is tagged.
 TAG = json.dumps(TYPE_TAG)
 # So that a long history is not one text in memory.
@@ -80,21 +77,38 @@ def _place(text: str, call: AnsweredCall) -> Body:
 
 def _has_arguments(origin: Body, call: AnsweredCall) -> bool:
     """Whether the arguments are the call's to the letter (1, 1.0 and True are equal), and none of them is tagged."""
-    text = json.dumps(origin["arguments"])
-    return text == json.dumps(call.arguments) and TAG not in text
+    return _is_to_the_letter(origin["arguments"], call.arguments)
 
 
-def _content_of(call: AnsweredCall) -> list[Body]:
-    """The content of a message that only answers the call, without the text. It is the caller's, to change."""
-    arguments = call.arguments
-    if isinstance(arguments, dict) and not any(
-        isinstance(value, dict | list) for value in arguments.values()
-    ):
-        arguments = dict(arguments)
-    else:
-        arguments = deepcopy(arguments)
+def _is_to_the_letter(value: Any, other: Any) -> bool:
+    """Whether both are the same JSON, which has no tags."""
+    if type(value) is not type(other):
+        return False
+    if type(value) is dict:
+        return (
+            TYPE_TAG not in value
+            and list(value) == list(other)
+            and all(_is_to_the_letter(value[key], other[key]) for key in value)
+        )
+    if type(value) is list:
+        return len(value) == len(other) and all(map(_is_to_the_letter, value, other))
+    return bool(value == other)
+
+
+def _content_of(call: AnsweredCall, text: str | None = None) -> list[Body]:
+    """The content of a message that only answers the call. It is the caller's, to change."""
+    arguments = _copied(call.arguments)
     origin = {"tool_name": call.tool, "arguments": arguments, "id": call.call_id, "extra": None}
-    return [{"tool_call_result": {"result": None, "origin": origin, "error": False}}]
+    return [{"tool_call_result": {"result": text, "origin": origin, "error": False}}]
+
+
+def _copied(arguments: Any) -> Any:
+    if type(arguments) is dict:
+        for value in arguments.values():
+            if type(value) is dict or type(value) is list:
+                return deepcopy(arguments)
+        return arguments.copy()
+    return deepcopy(arguments)
 
 
 def values_of(result: Any) -> Mapping[str, Any]:
@@ -131,6 +145,10 @@ def unpack(message: Message, calls: Mapping[int, AnsweredCall] | None = None) ->
 
 def complete(role: str, text: str, body: Body, calls: Mapping[int, AnsweredCall]) -> Body:
     """As `unpack`, from the columns of the row, of which `body` becomes the message."""
+    if RESULT_OF in body and not text and body.keys() <= _PLACE:
+        call = calls[body[RESULT_OF]]
+        content = _content_of(call, _text_of(call.result, body.get(RESULT_SOURCE)))
+        return {"role": role, "meta": {}, "name": None, "content": content}
     position, source = body.pop(RESULT_OF, None), body.pop(RESULT_SOURCE, None)
     if position is not None:
         call = calls[position]
@@ -154,37 +172,14 @@ def complete(role: str, text: str, body: Body, calls: Mapping[int, AnsweredCall]
 
 def answered_calls(branch: Branch, messages: Iterable[Message]) -> dict[int, AnsweredCall]:
     """The calls that hold a part of the messages, by their positions: one query, or none."""
-    return answered_by(branch, [message.body for message in messages])
-
-
-def answered_by(branch: Branch, bodies: Iterable[Body]) -> dict[int, AnsweredCall]:
-    """As `answered_calls`, from the bodies of the rows."""
-    positions = [body[RESULT_OF] for body in bodies if RESULT_OF in body]
+    positions = [message.body[RESULT_OF] for message in messages if RESULT_OF in message.body]
     if not positions:
         return {}
     calls = ToolCall.objects.visible_on(branch, after=min(positions) - 1, upto=max(positions))
     if len(positions) <= FEW:
         calls = calls.filter(position__in=positions)
-    columns = calls.values_list("position", "call_id", "tool", as_text("arguments"), as_text("result"))
-    rows = fetched(*columns.query.sql_with_params())
-    arguments = parsed([row[3] for row in rows])
-    results = parsed([row[4] or "null" for row in rows])
-    return {
-        position: AnsweredCall(position, call_id, tool, given, result)
-        for (position, call_id, tool, *_), given, result in zip(rows, arguments, results, strict=True)
-    }
-
-
-def fetched(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The rows of texts and numbers, as the driver returns them: the ORM adds as much time to many as they take."""
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return list(cursor.fetchall())
-
-
-def as_text(column: str) -> Cast:
-    """A column of JSON as its text, to be given to `parsed`."""
-    return Cast(column, TextField())
+    rows = calls.values_list(*AnsweredCall._fields)
+    return {call.position: call for call in map(AnsweredCall._make, rows)}
 
 
 def parsed(texts: Sequence[str]) -> Iterator[Any]:

@@ -17,17 +17,8 @@ from agentstate.durable.records import (
     StoredMessage,
 )
 from agentstate.names import STEP_KINDS, CallState, CheckpointKind
-from sessions_app.history import value_rows
-from sessions_app.history.message_rows import (
-    RESULT_OF,
-    TAG,
-    answered_by,
-    as_text,
-    complete,
-    fetched,
-    parsed,
-    unpack,
-)
+from sessions_app.history import context_rows, value_rows
+from sessions_app.history.message_rows import RESULT_OF, unpack
 from sessions_app.models import (
     Branch,
     Checkpoint,
@@ -139,13 +130,10 @@ def stored_context(branch: Branch, checkpoint: Checkpoint) -> tuple[StoredMessag
     """As `context_of`: the whole messages, for a run. Rows become no objects on the way, since there may be many."""
     spans = _spans(branch, checkpoint)
     where = visible(branch, upto=checkpoint.position)
-    rows = fetched(*_bodies_in_context.sql_with_params(where, spans, checkpoint.context_at or None))
-    bodies = list(parsed([body for _, _, _, body in rows]))
-    calls = answered_by(branch, bodies)
-    stored = {
-        position: StoredMessage(position, complete(role, text, body, calls), TAG not in written)
-        for (position, role, text, written), body in zip(rows, bodies, strict=True)
-    }
+    rows = context_rows.fetched(
+        *_bodies_in_context.sql_with_params(where, spans, checkpoint.context_at or None)
+    )
+    stored = context_rows.stored_messages(branch, rows)
     return tuple(_as_seen(stored, checkpoint, spans))
 
 
@@ -178,9 +166,11 @@ def _in_context(where: Ranges, spans: Spans, behind: int | None) -> QuerySet[Mes
 @compiled
 def _bodies_in_context(
     where: Ranges, spans: Spans, behind: int | None
-) -> QuerySet[Message, tuple[int, str, str, str]]:
-    """Of each message its position, role, text and body, as `message_rows.fetched` reads them."""
-    return _in_context(where, spans, behind).values_list("position", "role", "text", as_text("body"))
+) -> QuerySet[Message, context_rows.MessageColumns]:
+    """As `context_rows.fetched` reads them."""
+    return _in_context(where, spans, behind).values_list(
+        "position", "role", "text", context_rows.as_text("body")
+    )
 
 
 def _as_seen(rows: dict[int, Item], checkpoint: Checkpoint, spans: Spans) -> list[Item]:

@@ -7,7 +7,8 @@ for the length of a transaction only: while it waits for its model or for a tool
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -18,6 +19,7 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from agentstate.durable.port import JournalUnavailable
 
@@ -47,57 +49,71 @@ class RunConnection:
         :raises JournalUnavailable: if the database is unavailable or locked for too long, or has ended the
             transaction, which PostgreSQL does where a process stands still in one; nothing of it is stored then.
         """
-        with self._held(), transaction.atomic():
+        with _Held(self), transaction.atomic():
             yield
 
-    @contextmanager
-    def whole_commit(self) -> Iterator[None]:
+    def whole_commit(self) -> AbstractContextManager[None]:
         """The run's connection for a commit that is made at once. Other threads wait until it is.
 
         :raises JournalUnavailable: as `transaction`.
         """
-        with self._held():
-            try:
-                yield
-            except Error:
-                # It may be broken, and without a transaction Django does not look.
-                if not self._connection.in_atomic_block:
-                    self._connection.close()
-                raise
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        with self.lock if threading.get_ident() == self._thread else self._shared():
-            try:
-                yield
-            # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
-            except (OperationalError, InterfaceError, InternalError) as error:
-                raise JournalUnavailable(str(error)) from error
-            finally:
-                self._return()
-
-    def _return(self) -> None:
-        """Give the connection back to its pool, if it is from one."""
-        if getattr(self._connection, "pool", None) is not None and not self._connection.in_atomic_block:
-            self._connection.close()
+        return _Held(self)
 
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""
         if threading.get_ident() != self._thread:
             forget_connections()
 
-    @contextmanager
-    def _shared(self) -> Iterator[None]:
-        """Use the run's connection in this thread, which is not the run's. It has the lock."""
-        with self.lock:
-            own_connection = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
-            self._connection.inc_thread_sharing()
-            connections[DEFAULT_DB_ALIAS] = self._connection
-            try:
-                yield
-            finally:
+    def _take(self) -> BaseDatabaseWrapper | None:
+        """Wait for the connection, and use it in this thread.
+
+        :returns: The thread's own connection, if it is not the run's and has one.
+        """
+        self.lock.acquire()
+        if threading.get_ident() == self._thread:
+            return None
+        own: BaseDatabaseWrapper | None = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
+        self._connection.inc_thread_sharing()
+        connections[DEFAULT_DB_ALIAS] = self._connection
+        return own
+
+    def _give_back(self, own: BaseDatabaseWrapper | None, error: BaseException | None) -> None:
+        """Let other threads use the connection, and its pool have it, if it is from one.
+
+        :param own: As `_take` has returned it.
+        """
+        try:
+            is_over = not self._connection.in_atomic_block
+            # It may be broken, and without a transaction Django does not look.
+            if is_over and (isinstance(error, Error) or getattr(self._connection, "pool", None) is not None):
+                self._connection.close()
+        finally:
+            if threading.get_ident() != self._thread:
                 self._connection.dec_thread_sharing()
-                if own_connection is not None:
-                    connections[DEFAULT_DB_ALIAS] = own_connection
+                if own is not None:
+                    connections[DEFAULT_DB_ALIAS] = own
                 else:
                     del connections[DEFAULT_DB_ALIAS]
+            self.lock.release()
+
+
+class _Held:
+    """The run's connection in this thread, as a context: a class, since a generator takes several times as long."""
+
+    __slots__ = ("_own", "_run")
+
+    def __init__(self, run: RunConnection) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._own = self._run._take()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._run._give_back(self._own, error)
+        finally:
+            # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
+            if isinstance(error, OperationalError | InterfaceError | InternalError):
+                raise JournalUnavailable(str(error)) from error

@@ -4,7 +4,7 @@ Tool threads write through the run's own connection, one at a time.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -52,7 +52,8 @@ from sessions_app.runtime.step_rows import LONGEST_TOOL_NAME, NewMessageRow
 from sessions_app.runtime.whole_commits import Expected
 
 Json = Any
-Written = tuple[CommittedCheckpoint, CheckpointRows]
+# The positions of a checkpoint's messages, the unread messages that it read, the session's status, and its rows.
+Written = tuple[tuple[int, ...], tuple[StoredMessage, ...], str, CheckpointRows]
 # While steps are shorter than this, lists are in the order of the changes only to within it. The end of a run, and what
 # people do, set `updated_at` in any case.
 UPDATED_AGAIN_AFTER = timedelta(seconds=5)
@@ -242,10 +243,10 @@ class OrmJournal(FencedCommits):
         self, new: NewCheckpoint, fence: statements.Fence, written: Written
     ) -> CommittedCheckpoint:
         """Remember what the next checkpoint refers to, now that this one is committed."""
-        committed, self._checkpoints = written
+        positions, read, status, self._checkpoints = written
         if new.kind != CheckpointKind.PREPARED:
             self._asked, self._answered = {}, {}
-        return replace(committed, signals=fence.signals())
+        return CommittedCheckpoint(positions, fence.signals(), read, status)
 
     def _updated(self, now: datetime) -> dict[str, Json]:
         """`updated_at`, which is in the indexes of the lists, unless it was set a moment ago."""
@@ -284,7 +285,7 @@ class OrmJournal(FencedCommits):
             status = str(
                 end_run(self._session, self.claim.worker, new.run_end, fence, now, next_turn=next_turn)
             )
-        return CommittedCheckpoint(positions, fence.signals(), read, status), rows
+        return positions, read, status, rows
 
     def _store_messages(self, new: NewCheckpoint, positions: Sequence[int], now: datetime) -> None:
         ids = read_ids(new)

@@ -86,10 +86,10 @@ def _by_transaction(
 ) -> Row | None:
     sql, converters = _fence_sql(names, kind)
     values = converted(converters, fenced, database)
-    with database.cursor() as cursor:
-        if database.in_atomic_block:
-            with transaction.atomic():
-                return _write(cursor, database, sql, values, writes)
+    if database.in_atomic_block:
+        with database.cursor() as cursor, transaction.atomic():
+            return _write(cursor, database, sql, values, writes)
+    with database.plain_cursor() as cursor:
         try:
             cursor.execute("BEGIN IMMEDIATE")
             row = _write(cursor, database, sql, values, writes)

@@ -1,0 +1,109 @@
+"""The messages that a model sees, read as columns: there may be thousands, for which the ORM takes as long as the rest.
+
+A message that answers a call may hold the call's position instead of its text (`message_rows`). Where all texts are
+values of one name in the results of their calls, as of tools with that `outputs_to_string`, the database reads these
+values out of the results, which may hold much more. Else whole results are read.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from django.db import connection
+from django.db.models import Case, QuerySet, TextField, When
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast
+
+from agentstate.durable.records import StoredMessage
+from agentstate.names import TYPE_TAG
+from sessions_app.history.message_rows import (
+    FEW,
+    RESULT_OF,
+    RESULT_SOURCE,
+    TAG,
+    AnsweredCall,
+    Body,
+    complete,
+    parsed,
+)
+from sessions_app.models import Branch, ToolCall
+from sessions_app.models.compiled import compiled
+from sessions_app.models.rows import Ranges, visible
+
+# The position, role, text and body of a message.
+MessageColumns = tuple[int, str, str, str]
+CallColumns = tuple[int, str, str, str, str | None]
+
+
+def stored_messages(branch: Branch, rows: Sequence[MessageColumns]) -> dict[int, StoredMessage]:
+    """The whole messages by their positions. At most one query."""
+    bodies = list(parsed([body for _, _, _, body in rows]))
+    calls = _answered(branch, bodies)
+    return {
+        position: StoredMessage(position, complete(role, text, body, calls), TAG not in written)
+        for (position, role, text, written), body in zip(rows, bodies, strict=True)
+    }
+
+
+def fetched(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of texts and numbers, as the driver returns them."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return list(cursor.fetchall())
+
+
+def as_text(column: str) -> Cast:
+    """A column of JSON as its text, to be given to `parsed`."""
+    return Cast(column, TextField())
+
+
+def _answered(branch: Branch, bodies: Iterable[Body]) -> Mapping[int, AnsweredCall]:
+    """The calls that hold the texts of the bodies, by their positions. Of their results only that may be read."""
+    sources = {body[RESULT_OF]: body.get(RESULT_SOURCE) for body in bodies if RESULT_OF in body}
+    if not sources:
+        return {}
+    positions = tuple(sources) if len(sources) <= FEW else None
+    where = visible(branch, after=min(sources) - 1, upto=max(sources))
+    names = set(sources.values())
+    source = names.pop() if len(names) == 1 else None
+    # Django takes some names for places in a list.
+    if source is not None and source.isidentifier():
+        rows = fetched(*_with_value.sql_with_params(where, positions, source=source))
+        results: Iterator[Any] = ({source: text} for *_, text in rows)
+    else:
+        rows = fetched(*_with_result.sql_with_params(where, positions))
+        results = parsed([result or "null" for *_, result in rows])
+    arguments = parsed([row[3] for row in rows])
+    return {
+        position: AnsweredCall(position, call_id, tool, given, result)
+        for (position, call_id, tool, *_), given, result in zip(rows, arguments, results, strict=True)
+    }
+
+
+@compiled
+def _with_result(where: Ranges, positions: tuple[int, ...] | None) -> QuerySet[ToolCall, CallColumns]:
+    return _calls(where, positions).values_list(
+        "position", "call_id", "tool", as_text("arguments"), as_text("result")
+    )
+
+
+@compiled
+def _with_value(
+    where: Ranges, positions: tuple[int, ...] | None, *, source: str
+) -> QuerySet[ToolCall, CallColumns]:
+    """With the text of that name in the result, as `message_rows.values_of` finds it."""
+    tagged = KeyTextTransform(source, KeyTransform("value", "result"))
+    value = Case(
+        When(result__has_key=TYPE_TAG, then=tagged),
+        default=KeyTextTransform(source, "result"),
+        output_field=TextField(),
+    )
+    return (
+        _calls(where, positions)
+        .annotate(value_of=value)
+        .values_list("position", "call_id", "tool", as_text("arguments"), "value_of")
+    )
+
+
+def _calls(where: Ranges, positions: tuple[int, ...] | None) -> QuerySet[ToolCall]:
+    calls = ToolCall.objects.within(where)
+    return calls if positions is None else calls.filter(position__in=positions)
