@@ -195,6 +195,17 @@ def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
     assert wasteful(queries, most=MOST_FOUND) == []
 
 
+def test_a_part_of_a_name_is_looked_up_among_the_sessions_that_may_be_in_the_inbox(desk: Client) -> None:
+    with captured() as queries:
+        assert desk.get("/inbox/", {"customer": "Lindqvist"}).status_code == 200
+    plans = [query.plan() for query in queries if "LIKE" in query.text and "EXPLAIN" not in query.text]
+    assert plans
+    for plan in plans:
+        assert {node["Index Name"] for node in nodes(plan) if "Index Name" in node} == {
+            "session_customer_open"
+        }
+
+
 @pytest.mark.usefixtures("long_session")
 def test_the_sessions_of_a_very_common_word_are_found_without_reading_all_messages_that_contain_it(
     django_db_blocker: Any,

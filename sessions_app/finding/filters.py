@@ -22,6 +22,8 @@ from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Sessi
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
 MOST_PICKED = 50
+# The index of parts of names is one of three characters each.
+LEAST_OF_NAME = 3
 # So many sessions are found by their title, customer, agent or id: those that changed last.
 MOST_NAMED = 150
 
@@ -137,6 +139,13 @@ class SessionFilter(forms.Form):
         self.is_valid()
         is_of_one = self.cleaned_data.get("assignee") not in ("", "nobody", None)
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
+
+    @property
+    def finds_customers(self) -> bool:
+        """Whether sessions are found by a part of a customer's name that an index of such parts finds."""
+        self.is_valid()
+        name = self.cleaned_data.get("customer") or ""
+        return len(name) >= LEAST_OF_NAME and may_know_hidden(self.user)
 
     @property
     def only_status(self) -> str:

@@ -29,6 +29,26 @@ def create(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
         )
 
 
+def create_of_open(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """The customers of the sessions that may have a line in the inbox, of which `finding.inbox_condition` asks."""
+    if schema_editor.connection.vendor != "postgresql":
+        return
+    with schema_editor.connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('session_customer_trigrams') IS NOT NULL")
+        [is_to_be_had] = cursor.fetchone()
+    if is_to_be_had:
+        schema_editor.execute(
+            "CREATE INDEX session_customer_open ON sessions_app_session USING gin (UPPER(customer::text) gin_trgm_ops) "
+            "WHERE CASE WHEN status IN ('waiting', 'paused', 'running', 'queued') OR failure IS NOT NULL THEN true "
+            "ELSE false END"
+        )
+
+
+def drop_of_open(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    if schema_editor.connection.vendor == "postgresql":
+        schema_editor.execute("DROP INDEX IF EXISTS session_customer_open")
+
+
 def estimate_well(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Has an effect when PostgreSQL analyzes the table again, which it does by itself when it has changed."""
     _set_statistics(schema_editor, _STATISTICS)

@@ -93,7 +93,7 @@ class Card:
     fingerprint: str
     session: Session
     agent_title: str
-    sentence: list[SentencePart]
+    sentence: tuple[SentencePart, ...]
     effect: str
     fields: tuple[Field, ...]
     editable: bool
@@ -129,6 +129,11 @@ class Card:
     def summary(self) -> str:
         """The sentence as one text."""
         return "".join(part.text for part in self.sentence)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a discarded branch has the same call."""
+        return self.repeats is not None
 
     @property
     def edited(self) -> bool:
@@ -247,12 +252,12 @@ def _why_alone(request: Request, earlier: Earlier) -> str:
 
 def _sentence(
     tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any], rows: Sequence[Field]
-) -> list[SentencePart]:
+) -> tuple[SentencePart, ...]:
     by_name = {row.name: row for row in rows}
     typed = {row.name: row.shown for row in rows if row.changed}
-    return [
-        SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)
-    ]
+    return tuple(
+        [SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)]
+    )
 
 
 def _formats(request: Request, mask: Mask) -> Mapping[str, str]:

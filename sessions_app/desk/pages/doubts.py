@@ -48,7 +48,7 @@ class Doubt:
     may_still_end: str
     agent_problem: str
     new_definition: str
-    tools_inside: list[str]
+    tools_inside: tuple[str, ...]
     changes: str
 
     @property
@@ -97,7 +97,7 @@ def _doubt(call: ToolCall, session: Session, worker: Worker | None, now: datetim
         may_still_end=may_still_end,
         agent_problem=agent_cannot_run(session),
         new_definition=session.new_definition,
-        tools_inside=list(tool.get("tools_inside") or ()),
+        tools_inside=tuple(tool.get("tools_inside") or ()),
         changes=changes_of(agent, call),
     )
 
