@@ -18,7 +18,7 @@ from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import Condition, Matches
 from sessions_app.finding.inbox_rows import KINDS
-from sessions_app.models import Session, SessionTag, Status
+from sessions_app.models import Approval, Phase, Session, SessionTag, Status, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -64,6 +64,7 @@ def paused() -> None:
         Session.objects.filter(pk=build(title="paused").pk).update(status="paused", waiting_for="")
 
 
+STOPPED = ("waiting", "paused")
 FILTERS = {
     "agent": Q(agent="claims"),
     "either": Q(title__endswith="1") | Q(customer="Ada Byron", title__gt="f"),
@@ -248,7 +249,9 @@ def test_only_so_many_keys_stand_for_a_condition(monkeypatch: pytest.MonkeyPatch
     assert prepared(since="1d") == (6, Matches.SOME)
     assert prepared(assignee="me") == (0, Matches.FEW)
     assert prepared(q="Bob") == (3, Matches.FEW)
-    assert prepared(phase="planning") == (0, Matches.MANY)
+    assert prepared(phase="reflecting") == (6, Matches.SOME)
+    assert prepared(phase="reflecting", status="waiting") == (0, Matches.FEW)
+    assert prepared(phase="executing") == (0, Matches.FEW)
     assert prepared(status="paused") == (6, Matches.SOME)
     assert prepared(status="waiting") == (0, Matches.FEW)
     assert inbox_condition.prepare(SessionFilter({}, user=user)) is None
@@ -273,6 +276,52 @@ def test_a_status_leaves_the_lines_of_sessions_that_have_it(
         "paused": Counter(approval=1, doubt=1),
         "cancelled": Counter(),
     }
+
+
+def lines_by_phase(status: str) -> dict[str, Counter[str]]:
+    """Of all sessions, or of those with the status: how many lines of each kind those in each phase make."""
+    lines: dict[str, Counter[str]] = {phase: Counter() for phase in Phase.values}
+    sessions = Session.objects.filter(**{"status": status} if status else {})
+    shown = {(session.pk, session.branch_id): session.phase for session in sessions}
+    for approval in Approval.objects.filter(decision=""):
+        if (
+            phase := shown.get((approval.session_id, approval.call.branch_id))
+        ) and approval.session.status in STOPPED:
+            lines[phase]["approval"] += 1
+    for call in ToolCall.objects.filter(status="doubt"):
+        session = call.branch.session
+        if (phase := shown.get((session.pk, call.branch_id))) and session.status in STOPPED:
+            lines[phase]["doubt"] += 1
+    causes_seen = set()
+    for session in sessions:
+        lines[session.phase]["stuck"] += session.status == "running"
+        has_cause = session.status == "waiting" or (session.status, session.phase) == ("idle", "error")
+        if session.failure and has_cause and (session.phase, session.failure) not in causes_seen:
+            causes_seen.add((session.phase, session.failure))
+            lines[session.phase]["changed" if session.waiting_for == "changed" else "failed"] += 1
+    return {phase: +numbers for phase, numbers in lines.items()}
+
+
+@pytest.mark.usefixtures("sessions", "paused")
+@pytest.mark.parametrize("status", ["", *Status.values])
+@pytest.mark.parametrize("most_keys", [3_000, 1, 0])
+def test_a_phase_leaves_the_lines_of_sessions_that_are_in_it(
+    desk: Client, monkeypatch: pytest.MonkeyPatch, most_keys: int, status: str
+) -> None:
+    monkeypatch.setattr(inbox_condition, "MOST_KEYS", most_keys)
+    # Of each state one in another phase than its sessions are in by themselves.
+    for state in (Q(status="waiting"), Q(status="paused"), Q(status="queued"), Q(status="running")):
+        session = Session.objects.filter(state).order_by("title").last()
+        if session is not None:
+            Session.objects.filter(pk=session.pk).update(phase="reflecting", previous_phase="")
+    expected = lines_by_phase(status)
+    assert sum(map(len, expected.values())) > 0 or status in ("queued", "cancelled")
+    for phase in Phase.values:
+        page = desk.get("/inbox/", {"phase": phase, "status": status}).context["page"]
+        assert Counter(line.kind for line in page.lines) == expected[phase], phase
+        assert {
+            chip.kind: chip.number.number for chip in page.chips if chip.kind and chip.number
+        } == expected[phase]
 
 
 def test_of_each_state_by_itself_the_sessions_are_named_if_they_are_few(

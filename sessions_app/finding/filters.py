@@ -153,6 +153,12 @@ class SessionFilter(forms.Form):
         self.is_valid()
         return str(self.cleaned_data.get("status") or "")
 
+    @property
+    def only_phase(self) -> str:
+        """The phase that all sessions which match are in; "" if they may be in any."""
+        self.is_valid()
+        return str(self.cleaned_data.get("phase") or "")
+
     def finds_about(self) -> int:
         """How many sessions match at most, as far as an index of agents or tags tells. At most two queries."""
         self.is_valid()

@@ -115,8 +115,8 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    status = session_filter.only_status
-    return of_status(where, status) if status else Condition.of(where)
+    status, phase = session_filter.only_status, session_filter.only_phase
+    return of_status(where, status, phase) if status or phase else Condition.of(where)
 
 
 def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
@@ -142,21 +142,39 @@ def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
     )
 
 
-def of_status(where: Q, status: str) -> Condition:
-    """The sessions that meet the condition, and so have this status: none are in a state of another one.
+def of_status(where: Q, status: str, phase: str = "") -> Condition:
+    """The sessions that meet the condition, and so have this status and are in this phase, where one is given: none are
+    in a state of another one.
 
     PostgreSQL takes the two for independent of each other, and looks for sessions that are in both.
     """
 
-    # Few requests and calls in doubt are of paused sessions: to ask each would take longer than to begin with these.
-    if_many = Matches.SOME if status == Status.PAUSED else Matches.MANY
+    def of(statuses: tuple[Status, ...], state: Q, here: Q, if_many: Matches) -> OfState:
+        """
+        :param here: What the state comes to for this phase, with columns that have an index.
+        """
+        if status and status not in statuses:
+            return OfState(are([]), Matches.FEW, is_named=True)
+        rows = Session.objects.filter(where, state, here).order_by().values_list("pk", flat=True)
+        keys = _few(rows, rows)
+        return (
+            OfState(where & here, if_many) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
+        )
 
-    def of(state: Q, statuses: tuple[Status, ...]) -> OfState:
-        rows = Session.objects.filter(where, state).order_by().values_list("pk", flat=True)
-        keys = _few(rows, rows) if status in statuses else []
-        return OfState(where, if_many) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
-
-    return Condition(of(IS_STOPPED, _STOPPED), of(IS_MOVING, _MOVING), of(HAS_CAUSE, _WITH_CAUSE))
+    stopped = moving = failed = Q()
+    if phase:
+        stopped = Q(phase_at_rest=phase)
+        moving = Q(status=Status.QUEUED, phase_at_rest=phase) | Q(status=Status.RUNNING)
+        if phase != Phase.ERROR:
+            failed = Q(status=Status.WAITING, phase_at_rest=phase)
+    # Requests and calls in doubt are of sessions that execute and wait. To ask each where few are of another phase or
+    # status would take longer than to begin with the sessions.
+    are_of_others = status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
+    return Condition(
+        of(_STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
+        of(_MOVING, IS_MOVING, moving, Matches.SOME if phase else Matches.MANY),
+        of(_WITH_CAUSE, HAS_CAUSE, failed, Matches.SOME if failed else Matches.MANY),
+    )
 
 
 def _few(expected: QuerySet[Session, Any], rows: QuerySet[Session, Row]) -> list[Row] | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import ExpressionWrapper, Q
+from django.db.models import Case, ExpressionWrapper, F, Q, When
 from django.utils import timezone
 
 from agentstate.domain.phases import TRANSITIONS, AgentPhase
@@ -149,6 +149,7 @@ def _allowed_phase_changes() -> Q:
 
 _BY_CAUSE = ["failure", "updated_at", "id"]
 _FAILED = ExpressionWrapper(Q(status=Status.IDLE, phase=Phase.ERROR), models.BooleanField())
+_STOPPED_OR_QUEUED = Q(status__in=[Status.WAITING, Status.PAUSED, Status.QUEUED])
 
 
 class Session(WritesChanges):
@@ -235,6 +236,12 @@ class Session(WritesChanges):
     has_failed = models.GeneratedField(
         expression=_FAILED, output_field=models.BooleanField(), db_persist=True
     )
+    # For the same reason: that of a session which waits, is paused or is queued.
+    phase_at_rest = models.GeneratedField(
+        expression=Case(When(_STOPPED_OR_QUEUED, then=F("phase"))),
+        output_field=models.CharField(max_length=12),
+        db_persist=True,
+    )
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     updated_at = models.DateTimeField(default=timezone.now)
 
@@ -253,6 +260,11 @@ class Session(WritesChanges):
                 fields=_BY_CAUSE, condition=Q(waiting_for=WaitingFor.CHANGED), name="session_changed"
             ),
             models.Index(fields=["agent", "status"], name="session_agent_status"),
+            models.Index(
+                fields=["phase_at_rest", "status"],
+                condition=Q(phase_at_rest__isnull=False),
+                name="session_phase_at_rest",
+            ),
             models.Index(fields=["line"], condition=Q(line__isnull=False), name="session_line"),
         ]
         constraints = [
