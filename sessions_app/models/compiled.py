@@ -153,16 +153,27 @@ class _Kept:
         return tuple(parameters)
 
     def compiler_of(self, connection: BaseDatabaseWrapper, values: Sequence[Any]) -> SQLCompiler:
-        """A compiler that has made the SQL for these values."""
-        made: Any
+        """A compiler that executes the SQL for these values."""
         compiler = copy(self.compiler)
+        compiler.connection = connection
+        columns = compiler.col_count if compiler.has_extra_select else None
         if self.numbered is None:
-            compiler.connection, made = connection, (self.sql, self.parameters_of(values))
+            execute = partial(_rows, connection.cursor, self.sql, self.parameters_of(values), columns)
         else:
-            compiler.connection = connection.prepared()  # type: ignore[attr-defined]
-            made = self.numbered, tuple([adapt(values[number]) for _, number, adapt in self.places])
-        compiler.as_sql = lambda *_, **__: made  # type: ignore[method-assign]
+            sent = tuple([adapt(values[number]) for _, number, adapt in self.places])
+            execute = partial(_rows, connection.prepared_cursor, self.numbered, sent, columns)  # type: ignore[attr-defined]
+        compiler.execute_sql = lambda *_, **__: execute()  # type: ignore[method-assign, assignment]
         return compiler
+
+
+def _rows(
+    new_cursor: Callable[[], Any], statement: Any, values: tuple[Any, ...], columns: int | None
+) -> list[list[Any]]:
+    """The rows as blocks of them, as Django's compilers return them. Its own reads a hundred at a time."""
+    with new_cursor() as cursor:
+        cursor.execute(statement, values)
+        rows = cursor.fetchall()
+    return [rows if columns is None else [row[:columns] for row in rows]]
 
 
 @dataclass(slots=True)
@@ -200,10 +211,13 @@ def _keep(
     places = list(_places(parameters, markers))
     if unused := set(range(len(markers))) - {number for _, number, _ in places}:
         raise ValueError(f"Arguments {sorted(unused)} of this query are not parameters of its SQL.")
-    compiler.connection = None  # that of a thread, which may end
     numbered = None
     if connection.vendor == "postgresql":
+        # Those of SQLite keep the connection of this thread, which may end.
+        converters = compiler.get_converters([column for column, *_ in compiler.select[: compiler.col_count]])
+        compiler.get_converters = lambda _: converters
         numbered = connection.numbered(sql, parameters, [index for index, *_ in places])  # type: ignore[attr-defined]
+    compiler.connection = None
     return _Kept(
         iterable, compiler, sql, parameters, places, bool(query_set.query.select_for_update), numbered
     )
