@@ -106,12 +106,11 @@ def watch() -> None:
             yield
             is_inside()
 
-    @contextmanager
-    def is_about_to_send(journal: OrmJournal) -> Iterator[None]:
+    def is_about_to_send(journal: OrmJournal, commit: Callable[[], Any]) -> Any:
         if is_one_statement and (name := getattr(writing, "name", "")):
             moment(writing.session, "before", name)
-        with _in_transaction, whole_commit(journal):
-            yield
+        with _in_transaction:
+            return whole_commit(journal, commit)
 
     def writes_rows(*args: Any) -> Any:
         row = write_rows(*args)

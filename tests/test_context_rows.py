@@ -74,6 +74,21 @@ def test_texts_of_several_names_come_back_whole() -> None:
     assert found == told
 
 
+def test_two_texts_of_one_call_come_back_whole() -> None:
+    history = builders.asked()
+    history.reply("", [("look", {})])
+    result = {"summary": "It is covered.", "details": TEXT}
+    call = history.finish(history.calls[-1], result)
+    origin = ToolCall("look", {}, id=call.call_id)
+    told = [ChatMessage.from_tool(text, origin=origin) for text in result.values()]
+    answered = AnsweredCall(call.position, call.call_id, call.tool, call.arguments, result)
+    rows = [step_rows.NewMessageRow(history.place(), message_body(message), history.now) for message in told]
+    step_rows.messages(history.branch, rows, {call.call_id: answered})
+    history.calls = []
+    context = stored_context(history.branch, history.checkpoint())
+    assert [message for message in map(as_message, context) if message.tool_call_results] == told
+
+
 @pytest.mark.parametrize("results", [[TEXT], [{"text": TEXT}, ORDERED], [TEXT, ORDERED]])
 def test_the_texts_of_a_long_context_come_back_whole(results: list[Any]) -> None:
     told, found = in_context(results * (context_rows.FEW // len(results) + 1))

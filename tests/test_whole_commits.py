@@ -3,17 +3,21 @@
 `test_one_statement.py` has the tests that need two connections to PostgreSQL.
 """
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, connection, connections
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections
 from django.db.models import F
 
 from agentstate.durable.port import JournalUnavailable, LeaseLost
 from agentstate.durable.records import CallEnd, NewCall
 from agentstate.names import CallState
+from agentstate.sqlite.base import Cursor
 from sessions_app.models import Checkpoint, Message, ModelCall, Session, StateValue, ToolCall
 from sessions_app.runtime.commits import FencedCommits
 from tests.adapters import OrmAdapter
@@ -77,7 +81,19 @@ class Statements:
         self.sent: list[str] = []
         self.interrupted, self.error, self.behind = interrupted, error, behind
 
-    def __call__(self, execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """At the driver's cursor: with a wrapper of Django's, statements go another way."""
+        original = Cursor.execute
+
+        def execute(cursor: Cursor, sql: str, values: Any = None) -> Any:
+            return self.passed(partial(original, cursor), sql, values)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Cursor, "execute", execute)
+            yield
+
+    def passed(self, execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
         self.sent.append(sql)
         strikes = self.error is not None and len(self.sent) == self.interrupted
         if strikes and not self.behind:
@@ -104,7 +120,7 @@ def test_on_sqlite_a_commit_is_a_transaction_with_one_statement_for_each_table(
     journal = begun(session)
     transactions.clear()
     statements = Statements()
-    with connection.execute_wrapper(statements):
+    with statements.watched():
         step_of(journal, 1)
     assert [" ".join(sql.split()[:3]).split(" (")[0] for sql in statements.sent] == [
         "BEGIN IMMEDIATE",
@@ -127,7 +143,7 @@ def test_an_interruption_at_any_statement_writes_nothing_and_leaves_no_transacti
     error: BaseException, behind: bool
 ) -> None:
     undisturbed, journal = Statements(), begun(OrmAdapter())
-    with connection.execute_wrapper(undisturbed):
+    with undisturbed.watched():
         step_of(journal, 1)
     last = undisturbed.sent.index("COMMIT") + 1
     assert last == 8
@@ -137,7 +153,7 @@ def test_an_interruption_at_any_statement_writes_nothing_and_leaves_no_transacti
         before = rows(session)
         with (
             pytest.raises(type(error)),
-            connection.execute_wrapper(Statements(number, error, behind=behind)),
+            Statements(number, error, behind=behind).watched(),
         ):
             step_of(journal, 1)
         assert not connection.connection.in_transaction
@@ -162,7 +178,9 @@ def test_a_row_that_the_database_refuses_leaves_nothing_of_its_commit() -> None:
 
 
 @on_sqlite
-@pytest.mark.parametrize("error", [OperationalError("database is locked"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("database is locked"), KeyboardInterrupt()], ids=repr
+)
 def test_where_the_rollback_fails_too_the_connection_is_closed_and_the_first_error_told(
     error: BaseException,
 ) -> None:
@@ -184,8 +202,8 @@ def test_where_the_rollback_fails_too_the_connection_is_closed_and_the_first_err
 
     database = connections[DEFAULT_DB_ALIAS]
     database.connection = Broken(database.connection)
-    expected = JournalUnavailable if isinstance(error, OperationalError) else type(error)
-    with pytest.raises(expected), connection.execute_wrapper(Statements(4, error)):
+    expected = JournalUnavailable if isinstance(error, sqlite3.Error) else type(error)
+    with pytest.raises(expected), Statements(4, error).watched():
         step_of(journal, 1)
     assert database.connection is None
     assert rows(session) == before

@@ -6,7 +6,7 @@ is executed, which for the few statements of a step takes longer than SQLite nee
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -40,13 +40,19 @@ class DatabaseWrapper(base.DatabaseWrapper):
         Django's cursor.
         """
         if self.execute_wrappers or self.queries_logged:
-            with self.cursor() as cursor:
-                yield cursor
+            with self.cursor() as watched:
+                yield watched
             return
         self.ensure_connection()
         self.validate_thread_sharing()
-        with self.wrap_database_errors, closing(self.create_cursor(None)) as cursor:
-            yield cursor
+        cursor = self.create_cursor(None)
+        try:
+            with self.wrap_database_errors:
+                yield cursor
+        finally:
+            # As Django's does it: what has failed before is told, and not that the connection is closed.
+            with suppress(sqlite3.Error):
+                cursor.close()
 
     def write_later(self, statement: str, values: Sequence[Any]) -> None:
         """Execute the statement at once: it takes no round trip that it could share (see `agentstate.postgresql`)."""

@@ -58,12 +58,13 @@ def as_text(column: str) -> Cast:
 
 def _answered(branch: Branch, bodies: Iterable[Body]) -> Mapping[int, AnsweredCall]:
     """The calls that hold the texts of the bodies, by their positions. Of their results only that may be read."""
-    sources = {body[RESULT_OF]: body.get(RESULT_SOURCE) for body in bodies if RESULT_OF in body}
-    if not sources:
+    # Several messages may answer one call, each by another value of its result.
+    places = [(body[RESULT_OF], body.get(RESULT_SOURCE)) for body in bodies if RESULT_OF in body]
+    if not places:
         return {}
-    positions = tuple(sources) if len(sources) <= FEW else None
-    where = visible(branch, after=min(sources) - 1, upto=max(sources))
-    names = set(sources.values())
+    found, names = {position for position, _ in places}, {name for _, name in places}
+    positions = tuple(found) if len(found) <= FEW else None
+    where = visible(branch, after=min(found) - 1, upto=max(found))
     source = names.pop() if len(names) == 1 else None
     # Django takes some names for places in a list.
     if source is not None and source.isidentifier():

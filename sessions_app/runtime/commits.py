@@ -40,8 +40,8 @@ class FencedCommits:
     def _transaction(self) -> AbstractContextManager[None]:
         return self.connection.transaction()
 
-    def _whole_commit(self) -> AbstractContextManager[None]:
-        return self.connection.whole_commit()
+    def _whole_commit(self, commit: Callable[[], T]) -> T:
+        return self.connection.whole_commit(commit)
 
     def _commit(
         self,
@@ -77,7 +77,8 @@ class FencedCommits:
         """
         if progress is not None:
             values = values | progress_fields(progress)
-        with self._whole_commit():
+
+        def commit() -> tuple[statements.Fence, T] | None:
             with statements.collected() as writes:
                 result = write(statements.Fence((expected.position or 0) + positions, "", 0, None))
             if not writes.are_few():
@@ -88,7 +89,9 @@ class FencedCommits:
             if fence is None:
                 return None
             self._passed(fence)
-        return fence, result
+            return fence, result
+
+        return self._whole_commit(commit)
 
     def _fence(self, positions: int, progress: Progress | None = None, **values: Json) -> statements.Fence:
         """:raises LeaseLost: if the claim is over; heartbeats of it end too."""

@@ -6,9 +6,9 @@ for the length of a transaction only: while it waits for its model or for a tool
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from django.db import (
     DEFAULT_DB_ALIAS,
@@ -22,6 +22,10 @@ from django.db import (
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from agentstate.durable.port import JournalUnavailable
+
+T = TypeVar("T")
+# InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
+_UNAVAILABLE = (OperationalError, InterfaceError, InternalError)
 
 
 def forget_connections() -> None:
@@ -49,15 +53,37 @@ class RunConnection:
         :raises JournalUnavailable: if the database is unavailable or locked for too long, or has ended the
             transaction, which PostgreSQL does where a process stands still in one; nothing of it is stored then.
         """
-        with _Held(self), transaction.atomic():
-            yield
+        with self.lock:
+            own = self._take()
+            try:
+                with transaction.atomic():
+                    yield
+            except _UNAVAILABLE as error:
+                raise JournalUnavailable(str(error)) from error
+            finally:
+                self._give_back(own)
 
-    def whole_commit(self) -> AbstractContextManager[None]:
-        """The run's connection for a commit that is made at once. Other threads wait until it is.
+    def whole_commit(self, commit: Callable[[], T]) -> T:
+        """What `commit` returns, which makes a commit at once on the run's connection. Other threads wait until it has.
+
+        A function and no context: a generator takes as long as all the rest, and a class would keep the lock if a
+        signal interrupted it between its methods.
 
         :raises JournalUnavailable: as `transaction`.
         """
-        return _Held(self)
+        with self.lock:
+            own = self._take()
+            try:
+                return commit()
+            except Error as error:
+                # It may be broken, and without a transaction Django does not look.
+                if not self._connection.in_atomic_block:
+                    self._connection.close()
+                if isinstance(error, _UNAVAILABLE):
+                    raise JournalUnavailable(str(error)) from error
+                raise
+            finally:
+                self._give_back(own)
 
     def close_others(self) -> None:
         """Close the connections that a tool has opened in its own thread. Does nothing in the run's thread."""
@@ -65,11 +91,10 @@ class RunConnection:
             forget_connections()
 
     def _take(self) -> BaseDatabaseWrapper | None:
-        """Wait for the connection, and use it in this thread.
+        """Use the run's connection in this thread, which has the lock.
 
-        :returns: The thread's own connection, if it is not the run's and has one.
+        :returns: The thread's own connection, if this is not the run's thread and has one.
         """
-        self.lock.acquire()
         if threading.get_ident() == self._thread:
             return None
         own: BaseDatabaseWrapper | None = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
@@ -77,15 +102,13 @@ class RunConnection:
         connections[DEFAULT_DB_ALIAS] = self._connection
         return own
 
-    def _give_back(self, own: BaseDatabaseWrapper | None, error: BaseException | None) -> None:
-        """Let other threads use the connection, and its pool have it, if it is from one.
+    def _give_back(self, own: BaseDatabaseWrapper | None) -> None:
+        """Let the pool have the connection, if it is from one.
 
         :param own: As `_take` has returned it.
         """
         try:
-            is_over = not self._connection.in_atomic_block
-            # It may be broken, and without a transaction Django does not look.
-            if is_over and (isinstance(error, Error) or getattr(self._connection, "pool", None) is not None):
+            if getattr(self._connection, "pool", None) is not None and not self._connection.in_atomic_block:
                 self._connection.close()
         finally:
             if threading.get_ident() != self._thread:
@@ -94,26 +117,3 @@ class RunConnection:
                     connections[DEFAULT_DB_ALIAS] = own
                 else:
                     del connections[DEFAULT_DB_ALIAS]
-            self.lock.release()
-
-
-class _Held:
-    """The run's connection in this thread, as a context: a class, since a generator takes several times as long."""
-
-    __slots__ = ("_own", "_run")
-
-    def __init__(self, run: RunConnection) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        self._own = self._run._take()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._run._give_back(self._own, error)
-        finally:
-            # InternalError is what psycopg makes of an idle_in_transaction_session_timeout.
-            if isinstance(error, OperationalError | InterfaceError | InternalError):
-                raise JournalUnavailable(str(error)) from error
