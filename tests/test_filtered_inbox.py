@@ -364,6 +364,27 @@ def test_a_session_that_moves_on_after_its_key_was_read_is_no_line() -> None:
     assert (page.entries, page.causes) == ([], {})
 
 
+@pytest.mark.usefixtures("sessions")
+@pytest.mark.parametrize(
+    "filtered, later",
+    [
+        ({"phase": "executing"}, {"phase": "reflecting", "previous_phase": ""}),
+        ({"status": "waiting"}, {"status": "paused", "waiting_for": ""}),
+    ],
+    ids=["phase", "status"],
+)
+def test_a_session_that_leaves_its_phase_or_status_after_its_key_was_read_is_no_line(
+    filtered: dict[str, str], later: dict[str, str]
+) -> None:
+    condition = inbox_condition.of_status(Q(**filtered), **{"status": "", **filtered})
+    assert inbox_counts.counts(timezone.now(), condition)["approval"].number == 4
+    Session.objects.filter(**filtered).update(**later)
+    numbers = inbox_counts.counts(timezone.now(), condition)
+    assert [count.number for count in numbers.values()] == [0] * 5
+    page = inbox.read_page(timezone.now(), condition=condition)
+    assert (page.entries, page.causes) == ([], {})
+
+
 def test_few_sessions_are_named_also_where_more_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         builders.paused(customer="Ada", title=str(number))

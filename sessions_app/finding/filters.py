@@ -1,5 +1,6 @@
 """The filters of the list of sessions, as a form on the query string: every list is a link that can be shared."""
 
+import re
 import sys
 import uuid
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Sessi
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
 MOST_PICKED = 50
-# The index of parts of names is one of three characters each.
-LEAST_OF_NAME = 3
+# The parts of names that an index has are three letters or digits each.
+_INDEXED = re.compile(r"[^\W_]{3}")
 # So many sessions are found by their title, customer, agent or id: those that changed last.
 MOST_NAMED = 150
 
@@ -145,7 +146,7 @@ class SessionFilter(forms.Form):
         """Whether sessions are found by a part of a customer's name that an index of such parts finds."""
         self.is_valid()
         name = self.cleaned_data.get("customer") or ""
-        return len(name) >= LEAST_OF_NAME and may_know_hidden(self.user)
+        return _INDEXED.search(name) is not None and may_know_hidden(self.user)
 
     @property
     def only_status(self) -> str:

@@ -97,7 +97,7 @@ class Condition:
 
 
 def prepare(session_filter: SessionFilter) -> Condition | None:
-    """The condition of a filter; None where it leaves all sessions. At most seven queries besides the filter's.
+    """The condition of a filter; None where it leaves all sessions. At most nine queries besides the filter's.
 
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
@@ -157,10 +157,13 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
             return OfState(are([]), Matches.FEW, is_named=True)
         rows = Session.objects.filter(where, state, here).order_by().values_list("pk", flat=True)
         keys = _few(rows, rows)
-        return (
-            OfState(where & here, if_many) if keys is None else OfState(are(keys), Matches.FEW, is_named=True)
-        )
+        if keys is None:
+            return OfState(where & here, if_many)
+        return OfState(are(keys) & asked_again, Matches.FEW, is_named=True)
 
+    # For the same reason as in `OfState.sessions`.
+    filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
+    asked_again = Q(Case(When(Q(**filtered), then=True), default=False, output_field=BooleanField()))
     stopped = moving = failed = Q()
     if phase:
         stopped = Q(phase_at_rest=phase)

@@ -1,5 +1,15 @@
+from django.apps.registry import Apps
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import Case, F, Q, When
+
+
+def analyze(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Of a new column and a new index PostgreSQL knows nothing until the table is analyzed, and a table that is written
+    anew does not count as changed.
+    """
+    if schema_editor.connection.vendor == "postgresql":
+        schema_editor.execute("ANALYZE sessions_app_session")
 
 
 class Migration(migrations.Migration):
@@ -25,4 +35,5 @@ class Migration(migrations.Migration):
                 name="session_phase_at_rest",
             ),
         ),
+        migrations.RunPython(analyze, migrations.RunPython.noop),
     ]

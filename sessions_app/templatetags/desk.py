@@ -1,11 +1,11 @@
 """Template filters for times, values and calls."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from sessions_app import times, wording
@@ -75,6 +75,12 @@ def place(checkpoint: Checkpoint) -> str:
         case Checkpoint.Kind.PREPARED:
             return f"inside step {checkpoint.step + 1}"
     return Checkpoint.Kind(checkpoint.kind).label
+
+
+@register.simple_tag
+def shown_sentence(sentence: Sequence[Any]) -> SafeString:
+    """What a call does, of parts that are shown as `shown_field` shows them."""
+    return format_html_join("", "{}", ((shown_field(part.field, part.text),) for part in sentence))
 
 
 @register.simple_tag
