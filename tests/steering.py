@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -49,6 +49,8 @@ from sessions_app.runtime.connection import RunConnection
 from sessions_app.runtime.worker import drive
 from tests import driving
 from tests.builders import SYSTEM, branch_of
+
+T = TypeVar("T")
 
 WORDS = ("a", "b")
 RESTING = ("idle", "done", "error")
@@ -104,10 +106,9 @@ class DyingConnection(RunConnection):
                 faults.dead = True
                 raise Killed
 
-    @contextmanager
-    def whole_commit(self) -> Iterator[None]:
+    def whole_commit(self, commit: Callable[[], T]) -> T:
         with self.transaction():
-            yield
+            return commit()
 
 
 # The agent: it looks and pays, pays again, and answers. What it says depends on the messages alone.

@@ -7,7 +7,7 @@ from haystack.dataclasses import ChatMessage, ToolCall
 
 from agentstate.durable.state.chat_messages import as_message, message_body
 from sessions_app.history import context_rows
-from sessions_app.history.message_rows import AnsweredCall
+from sessions_app.history.message_rows import FEW, AnsweredCall
 from sessions_app.history.restore import stored_context
 from sessions_app.models import Message
 from sessions_app.runtime import step_rows
@@ -91,12 +91,12 @@ def test_two_texts_of_one_call_come_back_whole() -> None:
 
 @pytest.mark.parametrize("results", [[TEXT], [{"text": TEXT}, ORDERED], [TEXT, ORDERED]])
 def test_the_texts_of_a_long_context_come_back_whole(results: list[Any]) -> None:
-    told, found = in_context(results * (context_rows.FEW // len(results) + 1))
+    told, found = in_context(results * (FEW // len(results) + 1))
     assert found == told
 
 
 def test_of_a_result_with_more_than_the_text_only_the_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
+    read: list[list[tuple[Any, ...]]] = []
 
     original = context_rows.fetched
 

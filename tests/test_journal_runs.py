@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -22,6 +22,8 @@ from sessions_app.runtime.journal import OrmJournal
 from tests import sample_agents
 from tests.adapters import Adapter, FileAdapter, MemoryAdapter, OrmAdapter, ValkeyAdapter
 from tests.test_durable_run import Killed, Kind, Run, comparable, kinds
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.usefixtures("no_effects")
 
@@ -129,10 +131,9 @@ class DyingConnection(RunConnection):
                     self.death.adapter.fence()  # what still runs in this process may write no more
                 raise Killed
 
-    @contextmanager
-    def whole_commit(self) -> Iterator[None]:
+    def whole_commit(self, commit: Callable[[], T]) -> T:
         with self.transaction():
-            yield
+            return commit()
 
 
 def dying_journal(adapter: Adapter, death: Death, say: str = "hi") -> Journal:
