@@ -131,11 +131,6 @@ class Card:
         return "".join(part.text for part in self.sentence)
 
     @property
-    def is_repeated(self) -> bool:
-        """Whether a discarded branch has the same call."""
-        return self.repeats is not None
-
-    @property
     def edited(self) -> bool:
         """Whether a field holds another value than was requested."""
         return any(field.changed for field in self.fields)
