@@ -5,6 +5,7 @@ values of one name in the results of their calls, as of tools with that `outputs
 values out of the results, which may hold much more. Else whole results are read.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,9 @@ from sessions_app.history.message_rows import (
     FEW,
     RESULT_OF,
     RESULT_SOURCE,
-    TAG,
     AnsweredCall,
     Body,
     complete,
-    parsed,
 )
 from sessions_app.models import Branch, ToolCall
 from sessions_app.models.compiled import compiled
@@ -32,11 +31,15 @@ from sessions_app.models.rows import Ranges, visible
 # The position, role, text and body of a message.
 MessageColumns = tuple[int, str, str, str]
 CallColumns = tuple[int, str, str, str, str | None]
+# Where a JSON text does not have this, no value in it is tagged.
+TAG = json.dumps(TYPE_TAG)
+# So that a long history is not one text in memory.
+TEXTS_AT_ONCE = 1_000
 
 
 def stored_messages(branch: Branch, rows: Sequence[MessageColumns]) -> dict[int, StoredMessage]:
     """The whole messages by their positions. At most one query."""
-    bodies = list(parsed([body for _, _, _, body in rows]))
+    bodies = list(_parsed([body for _, _, _, body in rows]))
     calls = _answered(branch, bodies)
     return {
         position: StoredMessage(position, complete(role, text, body, calls), TAG not in written)
@@ -51,8 +54,14 @@ def fetched(sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def _parsed(texts: Sequence[str]) -> Iterator[Any]:
+    """The values of many JSON texts, read as a few long ones, which takes two thirds of the time."""
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        yield from json.loads(f"[{','.join(texts[start : start + TEXTS_AT_ONCE])}]")
+
+
 def as_text(column: str) -> Cast:
-    """A column of JSON as its text, to be given to `parsed`."""
+    """A column of JSON as its text, to be given to `_parsed`."""
     return Cast(column, TextField())
 
 
@@ -72,8 +81,8 @@ def _answered(branch: Branch, bodies: Iterable[Body]) -> Mapping[int, AnsweredCa
         results: Iterator[Any] = ({source: text} for *_, text in rows)
     else:
         rows = fetched(*_with_result.sql_with_params(where, positions))
-        results = parsed([result or "null" for *_, result in rows])
-    arguments = parsed([row[3] for row in rows])
+        results = _parsed([result or "null" for *_, result in rows])
+    arguments = _parsed([row[3] for row in rows])
     return {
         position: AnsweredCall(position, call_id, tool, given, result)
         for (position, call_id, tool, *_), given, result in zip(rows, arguments, results, strict=True)

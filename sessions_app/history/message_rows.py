@@ -6,8 +6,7 @@ holds the call's position instead, under `RESULT_OF`, and the name of the value 
 says nothing beyond that call has no ``content`` at all; it is built again from the call.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -18,10 +17,6 @@ Body = dict[str, Any]
 RESULT_OF = "result_of"
 RESULT_SOURCE = "result_source"
 _PLACE = {RESULT_OF, RESULT_SOURCE}
-# Where a JSON text does not have this, no value in it is tagged.
-TAG = json.dumps(TYPE_TAG)
-# So that a long history is not one text in memory.
-TEXTS_AT_ONCE = 1_000
 # So many calls are looked up by their positions. Of more, all that lie between the first and the last are read.
 FEW = 100
 
@@ -180,12 +175,6 @@ def answered_calls(branch: Branch, messages: Iterable[Message]) -> dict[int, Ans
         calls = calls.filter(position__in=positions)
     rows = calls.values_list(*AnsweredCall._fields)
     return {call.position: call for call in map(AnsweredCall._make, rows)}
-
-
-def parsed(texts: Sequence[str]) -> Iterator[Any]:
-    """The values of many JSON texts, read as a few long ones, which takes two thirds of the time."""
-    for start in range(0, len(texts), TEXTS_AT_ONCE):
-        yield from json.loads(f"[{','.join(texts[start : start + TEXTS_AT_ONCE])}]")
 
 
 def fill_texts(branch: Branch, messages: list[Message]) -> list[Message]:
