@@ -12,6 +12,12 @@ from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
 from sessions_app.models import Phase, Session, Status
 
+
+def _as_expression(condition: Q) -> Case:
+    """The condition in a form that PostgreSQL does not look into: it uses no index for it but one of the same form."""
+    return Case(When(condition, then=True), default=False, output_field=BooleanField())
+
+
 _STOPPED = (Status.WAITING, Status.PAUSED)
 _MOVING = (Status.RUNNING, Status.QUEUED)
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
@@ -19,13 +25,8 @@ _WITH_CAUSE = (Status.WAITING, Status.IDLE)
 IS_STOPPED = Q(status__in=_STOPPED)
 IS_MOVING = Q(status__in=_MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
-# Each session in one of these states, by an expression of which the index `session_customer_open` is (migration 0031).
-# PostgreSQL does not see what it says, and so looks in no other index for it.
-_MAY_HAVE_LINE = Case(
-    When(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False), then=True),
-    default=False,
-    output_field=BooleanField(),
-)
+# Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
+_MAY_HAVE_LINE = _as_expression(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False))
 Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
@@ -68,8 +69,7 @@ class OfState:
         if not self.is_named:
             return rows.filter(state)
         # Of each of these rows, so that PostgreSQL does not read all that are in the state to find them.
-        is_still = Case(When(state, then=True), default=False, output_field=BooleanField())
-        return rows.filter(is_still)
+        return rows.filter(_as_expression(state))
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
@@ -163,7 +163,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
 
     # For the same reason as in `OfState.sessions`.
     filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
-    asked_again = Q(Case(When(Q(**filtered), then=True), default=False, output_field=BooleanField()))
+    asked_again = Q(_as_expression(Q(**filtered)))
     stopped = moving = failed = Q()
     if phase:
         stopped = Q(phase_at_rest=phase)

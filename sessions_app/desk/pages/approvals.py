@@ -93,7 +93,7 @@ class Card:
     fingerprint: str
     session: Session
     agent_title: str
-    sentence: tuple[SentencePart, ...]
+    sentence: list[SentencePart]
     effect: str
     fields: tuple[Field, ...]
     editable: bool
@@ -247,12 +247,12 @@ def _why_alone(request: Request, earlier: Earlier) -> str:
 
 def _sentence(
     tool: Mapping[str, Any], name: str, arguments: Mapping[str, Any], rows: Sequence[Field]
-) -> tuple[SentencePart, ...]:
+) -> list[SentencePart]:
     by_name = {row.name: row for row in rows}
     typed = {row.name: row.shown for row in rows if row.changed}
-    return tuple(
-        [SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)]
-    )
+    return [
+        SentencePart(part.text, by_name.get(part.argument)) for part in parts(tool, name, arguments, typed)
+    ]
 
 
 def _formats(request: Request, mask: Mask) -> Mapping[str, str]:
