@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import IO, Any
 
 import django
@@ -24,6 +25,7 @@ from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
 from agentstate.preload import preload
+from agentstate.turns import Turns
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentstate.settings")
 
@@ -41,6 +43,7 @@ class Handler(ASGIHandler):
         self._synchronous = BaseHandler()
         self._synchronous.load_middleware()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="agentstate-web")
+        self._turns = Turns(self._threads)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         if _is_for_coroutine(scope):
@@ -51,7 +54,7 @@ class Handler(ASGIHandler):
         except RequestAborted:
             return
         # What is set around the application counts in the thread, and nothing that is set there outlasts the request.
-        job = self._threads.submit(copy_context().run, self._answer, scope, body)
+        job = self._turns.submit(partial(copy_context().run, self._answer, scope, body))
         response = await self._unless_gone(job, receive)
         if response is None:
             if job.cancel():

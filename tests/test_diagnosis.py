@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.desk.pages.session import diagnosis, secrets
+from sessions_app.desk.pages.session import diagnosis_facts, secrets
 from sessions_app.desk.pages.session.diagnosis import diagnose
 from sessions_app.desk.pages.session.header import header
 from sessions_app.finding import stuck
@@ -172,7 +172,7 @@ def test_the_same_call_again_and_again():
 
 
 def test_calls_that_differ_only_far_behind_are_not_the_same(monkeypatch):
-    monkeypatch.setattr(diagnosis, "MOST_CHARACTERS", 20)
+    monkeypatch.setattr(diagnosis_facts, "MOST_CHARACTERS", 20)
     history = builders.asked()
     for number in range(4):
         history.lookup("POL-" + "7" * (50 + number))

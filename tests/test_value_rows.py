@@ -16,7 +16,7 @@ from agentstate.durable.agent import make_durable
 from agentstate.durable.run import run
 from agentstate.durable.state.encoding import decode, encode, encode_result
 from sessions_app import actions
-from sessions_app.desk.pages.session import diagnosis
+from sessions_app.desk.pages.session import diagnosis_facts
 from sessions_app.history import restore, value_rows
 from sessions_app.history.message_rows import AnsweredCall
 from sessions_app.models import Checkpoint, Session, StateValue, ToolCall
@@ -191,8 +191,8 @@ def test_a_secret_in_a_value_that_a_call_holds_is_named(what: str, monkeypatch: 
     )
     history.checkpoint("step", keys={"seen": place})
     assert [hint.kind for hint in of_rule(history.session, "secret")] == ["state"]
-    assert diagnosis.MOST_CHARACTERS >= value_rows.MOST
-    monkeypatch.setattr(diagnosis, "MOST_CHARACTERS", 3)  # less than the name of the value
+    assert diagnosis_facts.MOST_CHARACTERS >= value_rows.MOST
+    monkeypatch.setattr(diagnosis_facts, "MOST_CHARACTERS", 3)  # less than the name of the value
     assert of_rule(history.session, "secret") == []
 
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC
 from typing import Any
 
 import psycopg
@@ -30,6 +31,7 @@ from psycopg_pool import ConnectionPool
 
 from agentstate.postgresql.later import LaterWrites
 from agentstate.postgresql.prepared import Prepared, PreparedCursor, numbered
+from agentstate.postgresql.times import reading_utc
 
 WAIT_SECONDS = 10.0
 # A connection that was returned no longer ago is handed out without asking the server.
@@ -144,6 +146,8 @@ class DatabaseWrapper(LaterWrites):
         parameters.pop("connections", None)
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
+        if self.timezone is UTC:
+            parameters["context"] = reading_utc(parameters["context"])
         # The last one counts where an option is given twice.
         parameters["options"] = f"{PLANNED_ONCE} {NO_JIT_NO_HELPERS} {parameters.get('options', '')}".strip()
         return parameters

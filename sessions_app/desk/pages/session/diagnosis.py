@@ -4,43 +4,29 @@ The rules look at the last few calls and at the last checkpoint only, so a diagn
 history is. Nothing is stored: a hint disappears as soon as its rule no longer applies.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import takewhile
 
 from django.conf import settings
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast, Length, Substr
 
 from agentstate.names import AGENT_GENERATOR
 from sessions_app.desk.pages import workers
 from sessions_app.desk.pages.session import secrets
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.finding import stuck
-from sessions_app.history import restore, value_rows
-from sessions_app.models import (
-    CallStatus,
-    Checkpoint,
-    ModelCall,
-    Phase,
-    RegisteredAgent,
-    Session,
-    Status,
-    ToolCall,
-    WaitingFor,
-    policies_of,
+from sessions_app.desk.pages.session.diagnosis_facts import (
+    LAST_MODEL_CALLS,
+    Facts,
+    LastCall,
+    facts_of,
+    window_of,
 )
-from sessions_app.models.compiled import compiled
-from sessions_app.models.rows import Ranges, visible
+from sessions_app.finding import stuck
+from sessions_app.models import CallStatus, Checkpoint, Phase, Status, WaitingFor, policies_of
 from sessions_app.wording import age, duration
 
 ERROR, WARNING, NOTE = TONES = ("error", "waiting", "idle")
-LAST_CALLS = 60
-LAST_MODEL_CALLS = 10
-MOST_KEYS = 100
-MOST_CHARACTERS = 20_000
-
 REPEATS = 3
 LONG_CALL = timedelta(minutes=5)
 FULL = 0.8
@@ -70,60 +56,36 @@ class Hint:
         return f"{prefix}{self.position}" if prefix else ""
 
 
-@dataclass(slots=True)
-class _Facts:
-    """What the rules look at. Calls are newest first; ``state`` is JSON text by key.
-
-    The session and the model calls are masked, since hints quote them. ``calls`` and ``state`` are not.
-    """
-
-    session: Session
-    now: datetime
-    agent: RegisteredAgent | None
-    # The last complete one: the start of the unfinished step.
-    checkpoint: Checkpoint | None
-    calls: Sequence[ToolCall]
-    model_calls: list[ModelCall]  # the last ones, if a rule may apply to them
-    state: list[tuple[str, str]]
-
-    @property
-    def open_calls(self) -> list[ToolCall]:
-        """The calls of the unfinished step, oldest first."""
-        start = self.checkpoint.position if self.checkpoint else 0
-        return [call for call in reversed(self.calls) if call.position > start]
-
-
 def diagnose(context: SessionContext, newest: Checkpoint | None) -> list[Hint]:
     """What the rules find, the most severe first. At most nine queries, one of them for the session's agent.
 
     :param newest: The branch's newest checkpoint; None where it has none.
     """
-    facts = _facts(context, newest)
+    facts = facts_of(context, newest)
     hints = [replace(hint, text=context.mask.text(hint.text)) for rule in RULES for hint in rule(facts)]
     return sorted(hints, key=lambda hint: TONES.index(hint.tone))
 
 
-def in_doubt(facts: _Facts) -> Iterator[Hint]:
+def in_doubt(facts: Facts) -> Iterator[Hint]:
     for call in facts.open_calls:
         if call.status == CallStatus.DOUBT:
             text = f"{call.tool} is in doubt. The session continues once its outcome is recorded."
             yield Hint("in doubt", ERROR, text, "call", call.position)
 
 
-def old_approval(facts: _Facts) -> Iterator[Hint]:
+def old_approval(facts: Facts) -> Iterator[Hint]:
     for call in facts.open_calls:
-        approval = getattr(call, "approval", None)
-        if approval is None or approval.decision or call.status != CallStatus.PLANNED:
+        if not call.waits_for_approval or call.asked_at is None:
             continue
-        if approval.expires_at is not None and approval.expires_at <= facts.now:
+        if call.expires_at is not None and call.expires_at <= facts.now:
             text = f"The approval of {call.tool} has expired; the next sweep rejects it."
             yield Hint("old approval", ERROR, text, "call", call.position)
-        elif approval.asked_at <= facts.now - stuck.LONG_WAIT:
-            text = f"{call.tool} has waited for an approval for {age(approval.asked_at, facts.now)}."
+        elif call.asked_at <= facts.now - stuck.LONG_WAIT:
+            text = f"{call.tool} has waited for an approval for {age(call.asked_at, facts.now)}."
             yield Hint("old approval", WARNING, text, "call", call.position)
 
 
-def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
+def stale_heartbeat(facts: Facts) -> Iterator[Hint]:
     session = facts.session
     seconds = session.heartbeat_age(facts.now, settings.AGENTSTATE_LEASE_SECONDS)
     if seconds is None or seconds <= 2 * settings.AGENTSTATE_HEARTBEAT_SECONDS:
@@ -134,7 +96,7 @@ def stale_heartbeat(facts: _Facts) -> Iterator[Hint]:
     yield Hint("stale heartbeat", ERROR if lost else WARNING, text)
 
 
-def not_taken(facts: _Facts) -> Iterator[Hint]:
+def not_taken(facts: Facts) -> Iterator[Hint]:
     due = facts.session.next_run_at
     if due is None or due > facts.now - workers.LATE:
         return
@@ -145,7 +107,7 @@ def not_taken(facts: _Facts) -> Iterator[Hint]:
         yield Hint("not taken", WARNING, f"{why} The workers are busy, or are not receiving messages.")
 
 
-def many_attempts(facts: _Facts) -> Iterator[Hint]:
+def many_attempts(facts: Facts) -> Iterator[Hint]:
     session, most = facts.session, settings.AGENTSTATE_MAX_ATTEMPTS
     if session.waiting_for == WaitingFor.RETRIES:
         yield Hint("many attempts", ERROR, "All attempts are used up.", *_step(facts))
@@ -154,7 +116,7 @@ def many_attempts(facts: _Facts) -> Iterator[Hint]:
         yield Hint("many attempts", WARNING, text, *_step(facts))
 
 
-def failing_model(facts: _Facts) -> Iterator[Hint]:
+def failing_model(facts: Facts) -> Iterator[Hint]:
     failed = []
     for call in facts.model_calls:
         if not call.error:
@@ -166,9 +128,9 @@ def failing_model(facts: _Facts) -> Iterator[Hint]:
         yield Hint("failing model", WARNING, text, *_step(facts))
 
 
-def failing_tool(facts: _Facts) -> Iterator[Hint]:
+def failing_tool(facts: Facts) -> Iterator[Hint]:
     """The last calls of a tool all failed."""
-    newest: dict[str, list[ToolCall]] = {}
+    newest: dict[str, list[LastCall]] = {}
     for call in facts.calls:
         if call.status in (CallStatus.DONE, CallStatus.FAILED):
             newest.setdefault(call.tool, []).append(call)
@@ -179,23 +141,22 @@ def failing_tool(facts: _Facts) -> Iterator[Hint]:
             yield Hint("failing tool", ERROR, text, "call", failed[0].position)
 
 
-def same_call(facts: _Facts) -> Iterator[Hint]:
-    repeated: dict[tuple[str, str, int], list[ToolCall]] = {}
+def same_call(facts: Facts) -> Iterator[Hint]:
+    repeated: dict[tuple[str, str, int], list[LastCall]] = {}
     for call in facts.calls:
-        repeated.setdefault((call.tool, *_arguments(call)), []).append(call)
+        repeated.setdefault((call.tool, call.arguments, call.size), []).append(call)
     for (tool, _, _), calls in repeated.items():
         if len(calls) >= REPEATS:
             text = f"{tool} was called {len(calls)} times with the same arguments."
             yield Hint("same call", WARNING, text, "call", calls[0].position)
 
 
-def missing_policy(facts: _Facts) -> Iterator[Hint]:
+def missing_policy(facts: Facts) -> Iterator[Hint]:
     """A call needed approval for its arguments alone: the tool's policy does not say what repeating a call does."""
     policies = policies_of(facts.agent)
-    repeated: dict[str, ToolCall] = {}
+    repeated: dict[str, LastCall] = {}
     for call in facts.calls:
-        approval = getattr(call, "approval", None)
-        if approval is not None and approval.repeats_id is not None and call.tool in policies:
+        if call.repeats is not None and call.tool in policies:
             repeated.setdefault(call.tool, call)
     for tool, call in repeated.items():
         if not any(policies[tool].get(name) for name in _SAYS_WHAT_REPEATING_DOES):
@@ -206,7 +167,7 @@ def missing_policy(facts: _Facts) -> Iterator[Hint]:
             yield Hint("no policy", NOTE, text, "call", call.position)
 
 
-def slow_call(facts: _Facts) -> Iterator[Hint]:
+def slow_call(facts: Facts) -> Iterator[Hint]:
     if facts.session.status != Status.RUNNING:
         return
     policies = policies_of(facts.agent)
@@ -221,8 +182,8 @@ def slow_call(facts: _Facts) -> Iterator[Hint]:
             yield Hint("slow call", WARNING, text, "call", call.position)
 
 
-def full_context(facts: _Facts) -> Iterator[Hint]:
-    window = _window(facts.session)
+def full_context(facts: Facts) -> Iterator[Hint]:
+    window = window_of(facts.session)
     if not window or facts.checkpoint is None:
         return
     tokens = facts.checkpoint.counters.get("context_tokens") or 0
@@ -236,7 +197,7 @@ def full_context(facts: _Facts) -> Iterator[Hint]:
         yield Hint("full context", severity, text, "checkpoint", facts.checkpoint.position)
 
 
-def changed_definition(facts: _Facts) -> Iterator[Hint]:
+def changed_definition(facts: Facts) -> Iterator[Hint]:
     session, agent = facts.session, facts.agent
     if session.status == Status.CANCELLED:
         return
@@ -248,17 +209,17 @@ def changed_definition(facts: _Facts) -> Iterator[Hint]:
         yield Hint("changed definition", WARNING, text, *_step(facts))
 
 
-def looks_like_a_secret(facts: _Facts) -> Iterator[Hint]:
+def looks_like_a_secret(facts: Facts) -> Iterator[Hint]:
     for key, text in facts.state:
         if what := secrets.looks_like(f'"{key}": {text}'):
             yield Hint("secret", WARNING, f"What looks like {what} is in the state, under {key}.", "state")
     for call in facts.calls:
-        if what := secrets.looks_like(_arguments(call)[0]):
+        if what := secrets.looks_like(call.arguments):
             text = f"What looks like {what} is in the arguments of {call.tool}."
             yield Hint("secret", WARNING, text, "call", call.position)
 
 
-RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
+RULES: tuple[Callable[[Facts], Iterator[Hint]], ...] = (
     in_doubt,
     old_approval,
     stale_heartbeat,
@@ -275,65 +236,5 @@ RULES: tuple[Callable[[_Facts], Iterator[Hint]], ...] = (
 )
 
 
-def _facts(context: SessionContext, newest: Checkpoint | None) -> _Facts:
-    session, branch = context.session, context.branch
-    agent = session.registered_agent
-    checkpoint = newest
-    if newest is not None and not newest.complete:
-        checkpoint = restore.last_visible(Checkpoint, branch, without=Q(kind=Checkpoint.Kind.PREPARED))
-    calls = _last_calls(visible(branch), characters=MOST_CHARACTERS)
-    model_calls = [] if _all_replied(session) and not _window(session) else _model_calls(context)
-    state = []
-    if checkpoint is not None and checkpoint.keys:
-        state = value_rows.beginnings(branch, checkpoint, keys=MOST_KEYS, characters=MOST_CHARACTERS)
-    return _Facts(session, context.now, agent, checkpoint, calls, model_calls, state)
-
-
-def _model_calls(context: SessionContext) -> list[ModelCall]:
-    return context.mask.rows(_last_model_calls(visible(context.branch)))
-
-
-@compiled
-def _last_calls(where: Ranges, *, characters: int) -> QuerySet[ToolCall]:
-    as_text = Cast("arguments", TextField())
-    return (
-        ToolCall.objects.within(where)
-        .select_related("approval")
-        .defer("arguments", "sent", "result", "state", "approval__arguments", "approval__edited")
-        .annotate(arguments_text=Substr(as_text, 1, characters), arguments_size=Length(as_text))
-        .order_by("-position")[:LAST_CALLS]
-    )
-
-
-@compiled
-def _last_model_calls(where: Ranges) -> QuerySet[ModelCall]:
-    return ModelCall.objects.within(where).defer("side_replies").order_by("-position")[:LAST_MODEL_CALLS]
-
-
-def _all_replied(session: Session) -> bool:
-    """Whether the last model calls of a session that runs have replied, for all that its row says.
-
-    The page of such a session is drawn with each of its steps. An attempt counts until the next reply. Sessions of
-    version 0.1 have no total of the failed calls.
-    """
-    return (
-        session.status == Status.RUNNING
-        and session.attempt <= 1
-        and not session.totals.get("failed_model_calls")
-    )
-
-
-def _window(session: Session) -> int | None:
-    """The tokens that fit into the context of the session's agent; None where that is not configured."""
-    windows = settings.AGENTSTATE_CONTEXT_WINDOW
-    tokens: int | None = windows.get(session.agent, windows.get(""))
-    return tokens
-
-
-def _arguments(call: ToolCall) -> tuple[str, int]:
-    """The beginning of the arguments as JSON text, and the length of the whole text."""
-    return call.arguments_text, call.arguments_size  # type: ignore[attr-defined]
-
-
-def _step(facts: _Facts) -> tuple[str, int]:
+def _step(facts: Facts) -> tuple[str, int]:
     return ("checkpoint", facts.checkpoint.position) if facts.checkpoint else ("", 0)

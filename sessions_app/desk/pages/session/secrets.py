@@ -1,6 +1,7 @@
 """Detects text that looks like a secret: keys and passwords do not belong in a session's history. No queries."""
 
 import re
+from functools import lru_cache
 
 _KINDS: tuple[tuple[str, str], ...] = (
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
@@ -20,8 +21,17 @@ _KINDS: tuple[tuple[str, str], ...] = (
     ),
 )
 _PATTERNS = [(what, re.compile(pattern)) for what, pattern in _KINDS]
+# The page of a running session is drawn with each step, and all but the newest of its texts are those of before.
+_SHORT, _KEPT = 500, 5_000
 
 
 def looks_like(text: str) -> str:
     """``a private key``, ``a password``, ...: what the first secret in the text seems to be; "" for none."""
+    return _of_short_text(text) if len(text) <= _SHORT else _found(text)
+
+
+def _found(text: str) -> str:
     return next((what for what, pattern in _PATTERNS if pattern.search(text)), "")
+
+
+_of_short_text = lru_cache(maxsize=_KEPT)(_found)

@@ -36,7 +36,8 @@ TOP, HEIGHT = 12, 14
 # How wide the bar of the kind that took longest is.
 BAR = 170
 # Where several things happened at once, the later one of these is drawn.
-_ORDER = ("idle", "waiting", "model", "tool")
+_KINDS = ("idle", "waiting", "model", "tool")
+_RANKS = {kind: rank for rank, kind in enumerate(_KINDS)}
 _LABELS = {"model": "model", "tool": "tools", "waiting": "waiting", "idle": "idle"}
 
 _WAIT_BEGINS = (
@@ -48,6 +49,8 @@ _WAIT_BEGINS = (
 )
 
 Span = tuple[str, datetime, datetime]
+# From the beginning of the axis.
+Seconds = tuple[str, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +120,20 @@ def strip(context: SessionContext) -> Strip | None:
     position, start = starts[min(len(starts), STEPS) - 1]
     recorded, running = _spans(session, branch, position - 1, now)
     recorded += _waits(session, branch, position - 1, now, [first for _, first, _ in recorded])
-    spans = [*recorded, *running]
     live = session.status in (Status.RUNNING, Status.WAITING, Status.QUEUED)
     end = max(
-        [last for _, _, last in spans] + [now if live else starts[0][1], start + timedelta(milliseconds=1)]
+        now if live else starts[0][1],
+        start + timedelta(milliseconds=1),
+        *[last for _, _, last in (*recorded, *running)],
     )
-    seconds = (end - start).total_seconds() if is_whole else None
+    seconds = (end - start).total_seconds()
+    of_recorded, of_running = _seconds(recorded, start), _seconds(running, start)
     return Strip(
         start,
         end,
         *axis_texts(start, now if live else end, now),
-        _bars(_cells(spans, start, end)),
-        _totals(session, recorded, running, seconds),
+        _bars(_cells([*of_recorded, *of_running], seconds)),
+        _totals(session, of_recorded, of_running, seconds if is_whole else None),
         is_whole,
         live,
     )
@@ -213,17 +218,22 @@ def _waits(
     return [("waiting", first, first if is_over and last == now else last) for _, first, last in spans]
 
 
-def _cells(spans: Sequence[Span], start: datetime, end: datetime) -> list[str]:
-    """The kind that is drawn in each cell of the axis."""
-    total_seconds = (end - start).total_seconds()
-    cells = ["idle"] * CELLS
+def _seconds(spans: Iterable[Span], start: datetime) -> list[Seconds]:
+    return [
+        (kind, (first - start).total_seconds(), (last - start).total_seconds()) for kind, first, last in spans
+    ]
+
+
+def _cells(spans: Iterable[Seconds], total: float) -> list[str]:
+    """The kind that is drawn in each cell of the axis, which is so many seconds long."""
+    cells = [0] * CELLS
     for kind, first, last in spans:
-        begin = int((first - start).total_seconds() / total_seconds * CELLS)
-        stop = max(begin + 1, int((last - start).total_seconds() / total_seconds * CELLS))
+        rank, begin = _RANKS[kind], int(first / total * CELLS)
+        stop = max(begin + 1, int(last / total * CELLS))
         for cell in range(max(0, min(begin, CELLS - 1)), min(stop, CELLS)):
-            if _ORDER.index(kind) > _ORDER.index(cells[cell]):
-                cells[cell] = kind
-    return cells
+            if rank > cells[cell]:
+                cells[cell] = rank
+    return [_KINDS[rank] for rank in cells]
 
 
 def _bars(cells: Sequence[str]) -> list[Bar]:
@@ -240,26 +250,29 @@ def _bars(cells: Sequence[str]) -> list[Bar]:
 
 
 def _totals(
-    session: Session, recorded: Sequence[Span], running: Sequence[Span], axis: float | None
+    session: Session, recorded: Sequence[Seconds], running: Sequence[Seconds], axis: float | None
 ) -> list[Total]:
     """``axis`` are the seconds of the whole session, None where the bars do not begin at its beginning.
 
     All bars have one scale: the longest fills its row.
     """
-    seconds = {
+    recorded_of, running_of = _by_kind(recorded), _by_kind(running)
+    counted = {
         "model": float(session.totals.get("model_seconds", 0)),
         "tool": float(session.totals.get("tool_seconds", 0)),
-        "waiting": _sum(span for span in recorded if span[0] == "waiting"),
+        "waiting": _sum(recorded_of["waiting"]),
     }
+    seconds: dict[str, float] = {}
     together = 0.0
-    for kind, counted in seconds.items():
-        spans = [span for span in (*recorded, *running) if span[0] == kind]
-        together += _union(spans)
+    for kind, amount in counted.items():
+        parts = recorded_of[kind] + running_of[kind]
+        covered = _union(parts)
+        together += covered
         # The session's totals add the calls up, those at the same time too.
-        twice = _sum(spans) - _union(spans)
-        seconds[kind] = max(counted + _sum(span for span in running if span[0] == kind) - twice, 0.0)
+        twice = _sum(parts) - covered
+        seconds[kind] = max(amount + _sum(running_of[kind]) - twice, 0.0)
     if axis is not None:
-        several_kinds = together - _union([*recorded, *running])
+        several_kinds = together - _union([(first, last) for _, first, last in (*recorded, *running)])
         seconds["idle"] = max(axis - sum(seconds.values()) + several_kinds, 0.0)
     most = max(seconds.values()) or 1.0
     return [
@@ -268,16 +281,21 @@ def _totals(
     ]
 
 
-def _sum(spans: Iterable[Span]) -> float:
-    return sum((last - first).total_seconds() for _, first, last in spans)
+def _by_kind(spans: Iterable[Seconds]) -> dict[str, list[tuple[float, float]]]:
+    by_kind: dict[str, list[tuple[float, float]]] = {kind: [] for kind in _KINDS}
+    for kind, first, last in spans:
+        by_kind[kind].append((first, last))
+    return by_kind
 
 
-def _union(spans: Iterable[Span]) -> float:
-    """The seconds in which at least one of the spans was."""
-    seconds, end = 0.0, None
-    for _, first, last in sorted(spans, key=lambda span: span[1:]):
-        begin = first if end is None else max(first, end)
-        if last > begin:
-            seconds += (last - begin).total_seconds()
-        end = last if end is None else max(last, end)
+def _sum(parts: Iterable[tuple[float, float]]) -> float:
+    return sum([last - first for first, last in parts])
+
+
+def _union(parts: Iterable[tuple[float, float]]) -> float:
+    """The seconds in which at least one of these was."""
+    seconds, end = 0.0, float("-inf")
+    for first, last in sorted(parts):
+        seconds += max(last - max(first, end), 0.0)
+        end = max(end, last)
     return seconds
