@@ -2,8 +2,10 @@
 
 Twenty answers that begin together, as when twenty pages hear of news, take a fifth more CPU where each has a thread at
 once, and all of them are late: Python runs one at a time, and each query of one makes it wait for all others. In turns
-they are done in the order in which they came. Whoever waits for the database for long, as for a lock, does not count as
-working any more, so there may be many such.
+they are done in the order in which they came.
+
+Only what keeps the interpreter busy counts. As long as this process takes less CPU than one thread could, those who
+work evidently wait, for the database or for a lock, and others begin beside them, up to the number of threads.
 """
 
 import asyncio
@@ -17,35 +19,48 @@ from typing import Any
 
 # One of two may wait for the database.
 AT_ONCE = 2
-PATIENCE_SECONDS = 0.05
+# How often it is looked whether others can begin, while there are any.
+LOOK_SECONDS = 0.005
+# So much of the time of one processor, and the interpreter is busy.
+BUSY = 0.7
+
+Clock = Callable[[], float]
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
     call: Callable[[], Any]
     future: "Future[Any]" = field(default_factory=Future)
-    began: float = 0.0
 
 
 class Turns:
     """The turns of the threads of one executor.
 
-    :param at_once: Jobs that work at the same time, besides those that have done so for more than ``patience`` seconds.
+    :param at_once: Jobs that work at the same time, besides those that have been found to wait.
+    :param clock: The time, in seconds.
+    :param cpu: The CPU time of this process, in seconds.
     """
 
     def __init__(
-        self, threads: ThreadPoolExecutor, *, at_once: int = AT_ONCE, patience: float = PATIENCE_SECONDS
+        self,
+        threads: ThreadPoolExecutor,
+        *,
+        at_once: int = AT_ONCE,
+        clock: Clock = time.monotonic,
+        cpu: Clock = time.process_time,
     ) -> None:
         self._threads = threads
         self._at_once = at_once
-        self._patience = patience
+        self._clock = clock
+        self._cpu = cpu
         self._lock = threading.Lock()  # of all that follows
         self._waiting: deque[_Job] = deque()
         self._working: set[_Job] = set()
         self._watched_by: asyncio.AbstractEventLoop | None = None
+        self._looked = 0.0, 0.0
 
     def submit(self, call: Callable[[], Any]) -> "Future[Any]":
-        """Call it in one of the threads when it is its turn. On an event loop only, which watches for slow jobs.
+        """Call it in one of the threads when it is its turn. On an event loop only, which looks after who waits.
 
         Until then the future can be cancelled.
         """
@@ -57,33 +72,48 @@ class Turns:
         return job.future
 
     def _begin(self) -> None:
-        while self._waiting and len(self._working) < self._at_once:
-            job = self._waiting.popleft()
-            job.began = time.monotonic()
-            self._working.add(job)
-            self._threads.submit(self._work, job)
+        while (job := self._next()) is not None:
+            try:
+                self._threads.submit(self._work, job)
+            except RuntimeError as error:  # the threads have been shut down
+                self._working.discard(job)
+                job.future.set_exception(error)
+
+    def _next(self) -> _Job | None:
+        """The job whose turn it is now, which counts as working from now on; None if there is none."""
+        if not self._waiting or len(self._working) >= self._at_once:
+            return None
+        job = self._waiting.popleft()
+        self._working.add(job)
+        return job
 
     def _work(self, job: _Job) -> None:
-        try:
-            if job.future.set_running_or_notify_cancel():
-                _call(job)
-        finally:
-            with self._lock:
-                self._working.discard(job)
-                self._begin()
+        """Do the job in this thread, and behind it those whose turn it is then."""
+        following: _Job | None = job
+        while following is not None:
+            job = following
+            try:
+                if job.future.set_running_or_notify_cancel():
+                    _call(job)
+            finally:
+                with self._lock:
+                    self._working.discard(job)
+                    following = self._next()
 
     def _watch(self) -> None:
-        """Have somebody look after slow jobs while others wait."""
+        """Have the event loop look again soon, while jobs wait."""
         loop = asyncio.get_running_loop()
         if self._waiting and self._watched_by is not loop:
             self._watched_by = loop
-            loop.call_later(self._patience, self._look)
+            self._looked = self._clock(), self._cpu()
+            loop.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         with self._lock:
             self._watched_by = None
-            since = time.monotonic() - self._patience
-            self._working = {job for job in self._working if job.began > since}
+            since, cpu_since = self._looked
+            if self._cpu() - cpu_since < BUSY * (self._clock() - since):
+                self._working.clear()
             self._begin()
             self._watch()
 

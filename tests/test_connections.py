@@ -135,6 +135,35 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(
             assert cursor.fetchone() != (first,)
 
 
+def test_when_the_server_has_ended_all_connections_the_next_query_does_not_wait_for_each_of_them(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
+    monkeypatch.setattr(base, "WAIT_SECONDS", 1.0)
+    all_connected = threading.Barrier(6)
+
+    def query() -> int:
+        with connected(url, pool=6), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            all_connected.wait(services.START_SECONDS)
+            (pid,) = cursor.fetchone()
+            return int(pid)
+
+    with ThreadPoolExecutor(6) as threads:
+        ended = list(threads.map(lambda _: query(), range(6)))
+    assert len({*ended}) == 6
+    monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+    with connected(url), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT bool_and(pg_terminate_backend(pid, 5000)) FROM unnest(%s::int[]) AS pid", [ended]
+        )
+        assert cursor.fetchone() == (True,)
+    with connected(url, pool=6), ThreadPoolExecutor(6) as threads:
+        assert Session.objects.count() == 0
+        connection.close()
+        assert {*threads.map(lambda _: query(), range(6))}.isdisjoint(ended)
+
+
 def test_a_forked_process_has_a_pool_of_its_own(url: str) -> None:
     with connected(url, pool=2):
         assert Session.objects.count() == 0

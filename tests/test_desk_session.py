@@ -23,7 +23,7 @@ from sessions_app.desk.pages.session.timeline_items import (
     MessageItem,
 )
 from sessions_app.desk.pages.why_not import UnknownActionError, WhyNot
-from sessions_app.models import Checkpoint, Event, Session, StateValue, ToolCall
+from sessions_app.models import Approval, Checkpoint, Event, Session, StateValue, ToolCall
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -553,6 +553,21 @@ def test_the_ends_of_the_time_strip_have_dates_unless_all_of_it_is_of_today(desk
     assert time_strip.axis_texts(at, later, at + timedelta(days=300)) == ("18 Nov 2026 21:10:05", "21:14:05")
     text = page_of(builders.done(), desk)
     assert re.search(r'<text class="small" x="0" y="43">\s*<title>[^<]+ UTC</title>', text)
+
+
+@pytest.mark.parametrize("seconds, told", [(3600, "1 h"), (120, "2 min"), (60, "1 min"), (1, "1 s")])
+def test_the_time_strip_tells_how_long_a_session_waited_to_the_second(seconds, told):
+    history = builders.refunding(created_at=datetime(2026, 1, 1, tzinfo=UTC))
+    history.finish(history.calls[-1], "ok")
+    start = Checkpoint.objects.filter(branch=history.branch).earliest("position").created_at
+    # Of such a time before and behind the comma the difference is not exact in binary numbers.
+    asked_at = start + timedelta(microseconds=535_031_144)
+    history.ask(history.calls[-1], decision="approved", decided_at=asked_at + timedelta(seconds=seconds))
+    Approval.objects.update(asked_at=asked_at)
+    history.checkpoint("step")
+    strip = time_strip.strip(builders.context_of(history.rest("paused")))
+    assert strip is not None
+    assert [total.duration for total in strip.totals if total.kind == "waiting"] == [told]
 
 
 def test_the_bars_of_one_kind_are_drawn_as_one_shape(desk):

@@ -68,6 +68,13 @@ def test_a_time_that_python_does_not_have_is_a_data_error(time):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_postgresql")
+def test_a_time_that_python_has_in_another_time_zone_only_is_a_data_error_too():
+    with pytest.raises(DataError, match="too early or too late"):
+        read("10000-01-01 00:00:00+00", "America/St_Johns")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("on_postgresql")
 def test_the_connections_of_the_desk_read_times_so():
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")

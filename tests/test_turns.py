@@ -1,6 +1,7 @@
-"""Threads that take turns: few work at once, and whoever waits for long keeps nobody from working."""
+"""Threads that take turns: few work at once, and whoever waits keeps nobody from working."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +11,31 @@ import pytest
 from agentstate.turns import Turns
 from tools.services import wait_for
 
-NEVER = 3600.0
-
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as executor:
         yield executor
+
+
+def busy(threads: ThreadPoolExecutor, at_once: int, looks: list[int] | None = None) -> Turns:
+    """Of a process that takes all the CPU of one thread.
+
+    :param looks: Gets longer each time that it is looked whether others can begin.
+    """
+    clock, cpu, seen = itertools.count(), itertools.count(), [] if looks is None else looks
+
+    def used() -> float:
+        seen.append(len(seen))
+        return next(cpu)
+
+    return Turns(threads, at_once=at_once, clock=lambda: next(clock), cpu=used)
+
+
+def idle(threads: ThreadPoolExecutor, at_once: int) -> Turns:
+    """Of a process that takes no CPU: all who work wait for something."""
+    clock = itertools.count()
+    return Turns(threads, at_once=at_once, clock=lambda: next(clock), cpu=lambda: 0.0)
 
 
 class Job:
@@ -32,22 +51,26 @@ class Job:
 
 
 def test_two_work_at_once_and_the_others_follow_in_their_order(threads):
-    turns = Turns(threads, at_once=2, patience=NEVER)
+    looks: list[int] = []
+    turns = busy(threads, 2, looks)
     jobs = [Job() for _ in range(5)]
 
     async def scenario() -> None:
         futures = [turns.submit(job) for job in jobs]
         for number, job in enumerate(jobs):
             wait_for(job.began.is_set, "its turn")
-            assert [other.began.is_set() for other in jobs[number + 2 :]] == [False] * len(jobs[number + 2 :])
+            later, before = jobs[number + 2 :], len(looks)
+            while later and len(looks) < before + 4:
+                await asyncio.sleep(0)
+            assert not any(other.began.is_set() for other in later)
             job.released.set()
             assert await asyncio.wrap_future(futures[number]) == "done"
 
     asyncio.run(scenario())
 
 
-def test_who_works_for_long_keeps_nobody_waiting(threads):
-    turns = Turns(threads, at_once=1, patience=0.001)
+def test_those_who_wait_keep_nobody_waiting(threads):
+    turns = idle(threads, 1)
     met = threading.Barrier(5)
 
     async def scenario() -> None:
@@ -57,29 +80,8 @@ def test_who_works_for_long_keeps_nobody_waiting(threads):
     asyncio.run(scenario())
 
 
-def test_who_worked_for_long_and_has_ended_gives_no_second_turn_away(threads):
-    turns = Turns(threads, at_once=1, patience=NEVER)
-    slow, second, third = Job(), Job(), Job()
-
-    async def scenario() -> None:
-        futures = [turns.submit(job) for job in (slow, second, third)]
-        wait_for(slow.began.is_set, "its turn")
-        turns._patience = 0.0
-        turns._look()
-        turns._patience = NEVER
-        wait_for(second.began.is_set, "the turn of the second")
-        slow.released.set()
-        await asyncio.wrap_future(futures[0])
-        assert not third.began.is_set()
-        second.released.set()
-        wait_for(third.began.is_set, "the turn of the third")
-        third.released.set()
-
-    asyncio.run(scenario())
-
-
 def test_what_is_cancelled_before_its_turn_is_not_called(threads):
-    turns = Turns(threads, at_once=1, patience=NEVER)
+    turns = busy(threads, 1)
     first, cancelled, last = Job(), Job(), Job()
 
     async def scenario() -> None:
@@ -94,7 +96,7 @@ def test_what_is_cancelled_before_its_turn_is_not_called(threads):
 
 
 def test_an_error_ends_a_turn_and_is_told_to_who_waits_for_the_answer(threads):
-    turns = Turns(threads, at_once=1, patience=NEVER)
+    turns = busy(threads, 1)
 
     async def scenario() -> None:
         broken = asyncio.wrap_future(turns.submit(lambda: int("no number")))
@@ -107,7 +109,7 @@ def test_an_error_ends_a_turn_and_is_told_to_who_waits_for_the_answer(threads):
 
 
 def test_turns_go_on_after_the_event_loop_that_watched_them_has_ended(threads):
-    turns = Turns(threads, at_once=1, patience=0.001)
+    turns = idle(threads, 1)
     left = Job()
 
     async def leave() -> None:
@@ -120,3 +122,20 @@ def test_turns_go_on_after_the_event_loop_that_watched_them_has_ended(threads):
     asyncio.run(leave())
     assert asyncio.run(go_on()) == "done"
     left.released.set()
+
+
+def test_what_was_taken_before_the_threads_are_shut_down_is_done_and_what_comes_later_is_refused(threads):
+    turns = busy(threads, 1)
+    first = Job()
+
+    async def scenario() -> None:
+        futures = [turns.submit(job) for job in (first, lambda: "second", lambda: "third")]
+        wait_for(first.began.is_set, "its turn")
+        threads.shutdown(wait=False)
+        first.released.set()
+        done = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        assert done == ["done", "second", "third"]
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await asyncio.wrap_future(turns.submit(lambda: "too late"))
+
+    asyncio.run(scenario())

@@ -60,6 +60,21 @@ class PooledConnection(psycopg.Connection[Any]):
     returned_at = float("-inf")
 
 
+class Pool(ConnectionPool[PooledConnection]):
+    """A pool that is emptied when it finds a connection that the server has ended: after a restart all of them have.
+
+    psycopg would find one after the other, and wait for longer behind each.
+    """
+
+    _emptied_at = float("-inf")
+
+    def empty(self, ended: PooledConnection) -> None:
+        """Close the idle connections, unless that was done since this one, which has ended, was last in use."""
+        if ended.returned_at > self._emptied_at:
+            self._emptied_at = time.monotonic()
+            self.drain()
+
+
 class DatabaseOperations(operations.DatabaseOperations):
     compiler_module = "agentstate.postgresql.compiler"
 
@@ -119,7 +134,7 @@ class DatabaseWrapper(LaterWrites):
         return cursor_class(self.connection, name=name, scrollable=False, withhold=False)
 
     @property
-    def pool(self) -> "ConnectionPool[PooledConnection] | None":
+    def pool(self) -> Pool | None:
         """The pool of this process for this database."""
         size = self.settings_dict["OPTIONS"].get("connections")
         if self.alias == NO_DB_ALIAS or not size:
@@ -186,8 +201,8 @@ class DatabaseWrapper(LaterWrites):
         settings = self.settings_dict
         return self.alias, settings["HOST"], settings["PORT"], settings["NAME"]
 
-    def _new_pool(self, size: int) -> "ConnectionPool[PooledConnection]":
-        return ConnectionPool(
+    def _new_pool(self, size: int) -> Pool:
+        return Pool(
             connection_class=PooledConnection,
             kwargs={**self.get_connection_params(), "autocommit": True},
             configure=self._configure_connection,  # type: ignore[attr-defined]
@@ -203,11 +218,17 @@ class DatabaseWrapper(LaterWrites):
 
 
 def _check(connection: PooledConnection) -> None:
-    if time.monotonic() - connection.returned_at > ALIVE_SECONDS:
-        ConnectionPool.check_connection(connection)
+    if time.monotonic() - connection.returned_at <= ALIVE_SECONDS:
+        return
+    try:
+        Pool.check_connection(connection)
+    except psycopg.Error:
+        if isinstance(connection._pool, Pool):
+            connection._pool.empty(connection)
+        raise
 
 
-_pools: dict[Key, "ConnectionPool[PooledConnection]"] = {}
+_pools: dict[Key, Pool] = {}
 _making = threading.Lock()
 # Pools of the process that this one was forked from. Their connections are its own, so they are never closed here.
 _inherited: list[object] = []

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.db.backends.postgresql.psycopg_any import BaseTzLoader
+from psycopg import DataError
 from psycopg.adapt import AdaptersMap
 
 
@@ -24,8 +25,12 @@ class UtcLoader(BaseTzLoader):  # type: ignore[misc]
             time = datetime.fromisoformat(str(data, "ascii"))
         except ValueError:  # before the year 1, after 9999, infinity, or not in the style of ISO 8601
             time = super().load(data)
-        # Something may have set another time zone for the connection.
-        return time if time.tzinfo is UTC else time.astimezone(UTC)
+        if time.tzinfo is UTC:
+            return time
+        try:
+            return time.astimezone(UTC)  # something has set another time zone for the connection
+        except OverflowError:
+            raise DataError(f"This time is too early or too late in UTC: {time}") from None
 
 
 def reading_utc(context: AdaptersMap) -> AdaptersMap:

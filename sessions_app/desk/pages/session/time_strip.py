@@ -49,8 +49,9 @@ _WAIT_BEGINS = (
 )
 
 Span = tuple[str, datetime, datetime]
-# From the beginning of the axis.
-Seconds = tuple[str, float, float]
+# In microseconds from the beginning of the axis, so that sums are exact.
+Ticks = tuple[str, int, int]
+TICK = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +127,14 @@ def strip(context: SessionContext) -> Strip | None:
         start + timedelta(milliseconds=1),
         *[last for _, _, last in (*recorded, *running)],
     )
-    seconds = (end - start).total_seconds()
-    of_recorded, of_running = _seconds(recorded, start), _seconds(running, start)
+    length = (end - start) // TICK
+    of_recorded, of_running = _ticks(recorded, start), _ticks(running, start)
     return Strip(
         start,
         end,
         *axis_texts(start, now if live else end, now),
-        _bars(_cells([*of_recorded, *of_running], seconds)),
-        _totals(session, of_recorded, of_running, seconds if is_whole else None),
+        _bars(_cells([*of_recorded, *of_running], length)),
+        _totals(session, of_recorded, of_running, length if is_whole else None),
         is_whole,
         live,
     )
@@ -218,18 +219,16 @@ def _waits(
     return [("waiting", first, first if is_over and last == now else last) for _, first, last in spans]
 
 
-def _seconds(spans: Iterable[Span], start: datetime) -> list[Seconds]:
-    return [
-        (kind, (first - start).total_seconds(), (last - start).total_seconds()) for kind, first, last in spans
-    ]
+def _ticks(spans: Iterable[Span], start: datetime) -> list[Ticks]:
+    return [(kind, (first - start) // TICK, (last - start) // TICK) for kind, first, last in spans]
 
 
-def _cells(spans: Iterable[Seconds], total: float) -> list[str]:
-    """The kind that is drawn in each cell of the axis, which is so many seconds long."""
+def _cells(spans: Iterable[Ticks], length: int) -> list[str]:
+    """The kind that is drawn in each cell of the axis."""
     cells = [0] * CELLS
     for kind, first, last in spans:
-        rank, begin = _RANKS[kind], int(first / total * CELLS)
-        stop = max(begin + 1, int(last / total * CELLS))
+        rank, begin = _RANKS[kind], int(first / length * CELLS)
+        stop = max(begin + 1, int(last / length * CELLS))
         for cell in range(max(0, min(begin, CELLS - 1)), min(stop, CELLS)):
             if rank > cells[cell]:
                 cells[cell] = rank
@@ -250,9 +249,9 @@ def _bars(cells: Sequence[str]) -> list[Bar]:
 
 
 def _totals(
-    session: Session, recorded: Sequence[Seconds], running: Sequence[Seconds], axis: float | None
+    session: Session, recorded: Sequence[Ticks], running: Sequence[Ticks], length: int | None
 ) -> list[Total]:
-    """``axis`` are the seconds of the whole session, None where the bars do not begin at its beginning.
+    """``length`` is that of the axis, None where the bars do not begin at the session's beginning.
 
     All bars have one scale: the longest fills its row.
     """
@@ -260,20 +259,20 @@ def _totals(
     counted = {
         "model": float(session.totals.get("model_seconds", 0)),
         "tool": float(session.totals.get("tool_seconds", 0)),
-        "waiting": _sum(recorded_of["waiting"]),
+        "waiting": _in_seconds(_sum(recorded_of["waiting"])),
     }
     seconds: dict[str, float] = {}
-    together = 0.0
+    together = 0
     for kind, amount in counted.items():
         parts = recorded_of[kind] + running_of[kind]
         covered = _union(parts)
         together += covered
         # The session's totals add the calls up, those at the same time too.
         twice = _sum(parts) - covered
-        seconds[kind] = max(amount + _sum(running_of[kind]) - twice, 0.0)
-    if axis is not None:
+        seconds[kind] = max(amount + _in_seconds(_sum(running_of[kind]) - twice), 0.0)
+    if length is not None:
         several_kinds = together - _union([(first, last) for _, first, last in (*recorded, *running)])
-        seconds["idle"] = max(axis - sum(seconds.values()) + several_kinds, 0.0)
+        seconds["idle"] = max(_in_seconds(length + several_kinds) - sum(seconds.values()), 0.0)
     most = max(seconds.values()) or 1.0
     return [
         Total(kind, _LABELS[kind], duration(amount), round(amount / most * BAR, 1), 66 + 24 * row)
@@ -281,21 +280,26 @@ def _totals(
     ]
 
 
-def _by_kind(spans: Iterable[Seconds]) -> dict[str, list[tuple[float, float]]]:
-    by_kind: dict[str, list[tuple[float, float]]] = {kind: [] for kind in _KINDS}
+def _by_kind(spans: Iterable[Ticks]) -> dict[str, list[tuple[int, int]]]:
+    by_kind: dict[str, list[tuple[int, int]]] = {kind: [] for kind in _KINDS}
     for kind, first, last in spans:
         by_kind[kind].append((first, last))
     return by_kind
 
 
-def _sum(parts: Iterable[tuple[float, float]]) -> float:
+def _in_seconds(ticks: int) -> float:
+    return ticks / 1_000_000
+
+
+def _sum(parts: Iterable[tuple[int, int]]) -> int:
     return sum([last - first for first, last in parts])
 
 
-def _union(parts: Iterable[tuple[float, float]]) -> float:
-    """The seconds in which at least one of these was."""
-    seconds, end = 0.0, float("-inf")
+def _union(parts: Iterable[tuple[int, int]]) -> int:
+    """How long at least one of these was."""
+    together, end = 0, None
     for first, last in sorted(parts):
-        seconds += max(last - max(first, end), 0.0)
-        end = max(end, last)
-    return seconds
+        begin = first if end is None else max(first, end)
+        together += max(last - begin, 0)
+        end = last if end is None else max(last, end)
+    return together
