@@ -98,7 +98,8 @@ class Turns:
             finally:
                 with self._lock:
                     self._working.discard(job)
-                    following = self._next()
+            with self._lock:
+                following = self._next()
 
     def _watch(self) -> None:
         """Have the event loop look again soon, while jobs wait."""

@@ -17,6 +17,7 @@ _NEEDED = (
     "jsonschema",
     "kombu",
     "psycopg",
+    "psycopg_pool",
     "re2",
     "redis",
     "template_partials",
