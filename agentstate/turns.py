@@ -4,8 +4,9 @@ Twenty answers that begin together, as when twenty pages hear of news, take a fi
 once, and all of them are late: Python runs one at a time, and each query of one makes it wait for all others. In turns
 they are done in the order in which they came.
 
-Only what keeps the interpreter busy counts. As long as this process takes less CPU than one thread could, those who
-work evidently wait, for the database or for a lock, and others begin beside them, up to the number of threads.
+As long as this process takes less CPU than one thread could, those who work evidently wait, for the database or for a
+lock, and others begin beside them, up to the number of threads. Others begin also beside who works for long: that may
+be something which leaves the interpreter to others, like the check of a password.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from typing import Any
 
 # One of two may wait for the database.
 AT_ONCE = 2
+# Who works longer than that is not waited for.
+PATIENCE_SECONDS = 0.05
 # How often it is looked whether others can begin, while there are any.
 LOOK_SECONDS = 0.005
 # So much of the time of one processor, and the interpreter is busy.
@@ -31,12 +34,13 @@ Clock = Callable[[], float]
 class _Job:
     call: Callable[[], Any]
     future: "Future[Any]" = field(default_factory=Future)
+    began: float = 0.0
 
 
 class Turns:
     """The turns of the threads of one executor.
 
-    :param at_once: Jobs that work at the same time, besides those that have been found to wait.
+    :param at_once: Jobs that work at the same time, besides those that have been found to wait, or to take long.
     :param clock: The time, in seconds.
     :param cpu: The CPU time of this process, in seconds.
     """
@@ -67,28 +71,29 @@ class Turns:
         job = _Job(call)
         with self._lock:
             self._waiting.append(job)
-            self._begin()
+            self._begin_or_refuse()
             self._watch()
         return job.future
 
-    def _begin(self) -> None:
-        while (job := self._next()) is not None:
+    def _begin(self) -> _Job | None:
+        """Begin what can begin now. If a job's turn has come and the threads have been shut down, it is returned."""
+        while self._waiting and len(self._working) < self._at_once:
+            job = self._waiting.popleft()
+            job.began = self._clock()
+            self._working.add(job)
             try:
                 self._threads.submit(self._work, job)
-            except RuntimeError as error:  # the threads have been shut down
-                self._working.discard(job)
-                job.future.set_exception(error)
+            except RuntimeError:
+                return job
+        return None
 
-    def _next(self) -> _Job | None:
-        """The job whose turn it is now, which counts as working from now on; None if there is none."""
-        if not self._waiting or len(self._working) >= self._at_once:
-            return None
-        job = self._waiting.popleft()
-        self._working.add(job)
-        return job
+    def _begin_or_refuse(self) -> None:
+        while (job := self._begin()) is not None:
+            self._working.discard(job)
+            job.future.set_exception(RuntimeError("It was asked for after the shutdown of the threads."))
 
     def _work(self, job: _Job) -> None:
-        """Do the job in this thread, and behind it those whose turn it is then."""
+        """Do the job, and behind it what was taken before a shutdown."""
         following: _Job | None = job
         while following is not None:
             job = following
@@ -98,24 +103,24 @@ class Turns:
             finally:
                 with self._lock:
                     self._working.discard(job)
-            with self._lock:
-                following = self._next()
+                    following = self._begin()
 
     def _watch(self) -> None:
-        """Have the event loop look again soon, while jobs wait."""
-        loop = asyncio.get_running_loop()
-        if self._waiting and self._watched_by is not loop:
-            self._watched_by = loop
+        """Have one event loop look again soon, while jobs wait."""
+        if self._waiting and (self._watched_by is None or self._watched_by.is_closed()):
+            self._watched_by = asyncio.get_running_loop()
             self._looked = self._clock(), self._cpu()
-            loop.call_later(LOOK_SECONDS, self._look)
+            self._watched_by.call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         with self._lock:
             self._watched_by = None
-            since, cpu_since = self._looked
-            if self._cpu() - cpu_since < BUSY * (self._clock() - since):
+            now, (since, cpu_since) = self._clock(), self._looked
+            if self._cpu() - cpu_since < BUSY * (now - since):
                 self._working.clear()
-            self._begin()
+            else:
+                self._working = {job for job in self._working if now - job.began < PATIENCE_SECONDS}
+            self._begin_or_refuse()
             self._watch()
 
 
@@ -124,5 +129,6 @@ def _call(job: _Job) -> None:
         result = job.call()
     except BaseException as error:  # it belongs to whoever waits for the future
         job.future.set_exception(error)
+        del job  # which the traceback would keep, and with it the error itself
     else:
         job.future.set_result(result)

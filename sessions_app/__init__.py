@@ -17,7 +17,6 @@ _NEEDED = (
     "jsonschema",
     "kombu",
     "psycopg",
-    "psycopg_pool",
     "re2",
     "redis",
     "template_partials",

@@ -135,33 +135,53 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(
             assert cursor.fetchone() != (first,)
 
 
+def backends_of_pool(url: str, size: int) -> list[int]:
+    """The server's processes of so many connections that threads use at once, and that are idle in the pool then."""
+    all_connected = threading.Barrier(size)
+
+    def query(_: int) -> int:
+        with connected(url, pool=size), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            all_connected.wait(services.START_SECONDS)
+            (backend,) = cursor.fetchone()
+            return int(backend)
+
+    with ThreadPoolExecutor(size) as threads:
+        return [*threads.map(query, range(size))]
+
+
+def end(url: str, backends: list[int]) -> None:
+    """End them, on a connection of its own."""
+    ended = "SELECT bool_and(pg_terminate_backend(backend, 5000)) FROM unnest(%s::int[]) AS backend"
+    with connected(url), connection.cursor() as cursor:
+        cursor.execute(ended, [backends])
+        assert cursor.fetchone() == (True,)
+
+
 def test_when_the_server_has_ended_all_connections_the_next_query_does_not_wait_for_each_of_them(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
     monkeypatch.setattr(base, "WAIT_SECONDS", 1.0)
-    all_connected = threading.Barrier(6)
-
-    def query() -> int:
-        with connected(url, pool=6), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            all_connected.wait(services.START_SECONDS)
-            (pid,) = cursor.fetchone()
-            return int(pid)
-
-    with ThreadPoolExecutor(6) as threads:
-        ended = list(threads.map(lambda _: query(), range(6)))
-    assert len({*ended}) == 6
+    backends = backends_of_pool(url, 6)
+    assert len({*backends}) == 6
+    # As if they had been idle for a while.
     monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
-    with connected(url), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT bool_and(pg_terminate_backend(pid, 5000)) FROM unnest(%s::int[]) AS pid", [ended]
-        )
-        assert cursor.fetchone() == (True,)
-    with connected(url, pool=6), ThreadPoolExecutor(6) as threads:
-        assert Session.objects.count() == 0
-        connection.close()
-        assert {*threads.map(lambda _: query(), range(6))}.isdisjoint(ended)
+    for _ in range(3):
+        end(url, backends)
+        with connected(url, pool=6):
+            assert Session.objects.count() == 0
+        ended, backends = backends, backends_of_pool(url, 6)
+        assert {*backends}.isdisjoint(ended)
+
+
+def test_when_the_server_has_ended_one_connection_the_others_are_kept(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = backends_of_pool(url, 3)
+    monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+    end(url, before[:1])
+    assert {*before} & {*backends_of_pool(url, 3)} == {*before[1:]}
 
 
 def test_a_forked_process_has_a_pool_of_its_own(url: str) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentstate.turns import Turns
+from agentstate.turns import PATIENCE_SECONDS, Turns
 from tools.services import wait_for
 
 
@@ -23,13 +23,14 @@ def busy(threads: ThreadPoolExecutor, at_once: int, looks: list[int] | None = No
 
     :param looks: Gets longer each time that it is looked whether others can begin.
     """
-    clock, cpu, seen = itertools.count(), itertools.count(), [] if looks is None else looks
+    seen = [] if looks is None else looks
 
     def used() -> float:
         seen.append(len(seen))
-        return next(cpu)
+        return float(len(seen))
 
-    return Turns(threads, at_once=at_once, clock=lambda: next(clock), cpu=used)
+    # The time stands still, so nobody works for long.
+    return Turns(threads, at_once=at_once, clock=lambda: 0.0, cpu=used)
 
 
 def idle(threads: ThreadPoolExecutor, at_once: int) -> Turns:
@@ -80,6 +81,18 @@ def test_those_who_wait_keep_nobody_waiting(threads):
     asyncio.run(scenario())
 
 
+def test_who_works_for_long_keeps_nobody_waiting_however_busy_the_process_is(threads):
+    clock = itertools.count(step=PATIENCE_SECONDS)
+    turns = Turns(threads, at_once=1, clock=lambda: next(clock), cpu=lambda: next(clock))
+    met = threading.Barrier(5)
+
+    async def scenario() -> None:
+        futures = [turns.submit(lambda: met.wait(30)) for _ in range(5)]
+        assert sorted(await asyncio.gather(*map(asyncio.wrap_future, futures))) == [0, 1, 2, 3, 4]
+
+    asyncio.run(scenario())
+
+
 def test_what_is_cancelled_before_its_turn_is_not_called(threads):
     turns = busy(threads, 1)
     first, cancelled, last = Job(), Job(), Job()
@@ -104,6 +117,28 @@ def test_an_error_ends_a_turn_and_is_told_to_who_waits_for_the_answer(threads):
         with pytest.raises(ValueError, match="no number"):
             await broken
         assert await after == "done"
+
+    asyncio.run(scenario())
+
+
+class Ending(BaseException):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_waits_for_an_answer_and_ends_the_thread_takes_no_turn_with_it(threads):
+    turns = busy(threads, 1)
+
+    def end(_: object) -> None:
+        raise Ending
+
+    async def scenario() -> None:
+        first = Job()
+        future = turns.submit(first)
+        future.add_done_callback(end)
+        after = [asyncio.wrap_future(turns.submit(lambda: "done")) for _ in range(3)]
+        first.released.set()
+        assert await asyncio.gather(*after) == ["done"] * 3
 
     asyncio.run(scenario())
 
@@ -135,7 +170,7 @@ def test_what_was_taken_before_the_threads_are_shut_down_is_done_and_what_comes_
         first.released.set()
         done = await asyncio.gather(*map(asyncio.wrap_future, futures))
         assert done == ["done", "second", "third"]
-        with pytest.raises(RuntimeError, match="after shutdown"):
+        with pytest.raises(RuntimeError, match="after the shutdown"):
             await asyncio.wrap_future(turns.submit(lambda: "too late"))
 
     asyncio.run(scenario())

@@ -30,7 +30,6 @@ MODULE_OF = {
     "django-htmx": "django_htmx",
     "django-template-partials": "template_partials",
     "google-re2": "re2",
-    "psycopg-pool": "psycopg_pool",
 }
 
 

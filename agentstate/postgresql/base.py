@@ -55,24 +55,11 @@ Key = tuple[Any, ...]
 
 
 class PooledConnection(psycopg.Connection[Any]):
-    """A connection that knows when it was last returned to its pool."""
+    """A connection that knows when it was made, or last returned to its pool."""
 
-    returned_at = float("-inf")
-
-
-class Pool(ConnectionPool[PooledConnection]):
-    """A pool that is emptied when it finds a connection that the server has ended: after a restart all of them have.
-
-    psycopg would find one after the other, and wait for longer behind each.
-    """
-
-    _emptied_at = float("-inf")
-
-    def empty(self, ended: PooledConnection) -> None:
-        """Close the idle connections, unless that was done since this one, which has ended, was last in use."""
-        if ended.returned_at > self._emptied_at:
-            self._emptied_at = time.monotonic()
-            self.drain()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.returned_at = time.monotonic()
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -134,7 +121,7 @@ class DatabaseWrapper(LaterWrites):
         return cursor_class(self.connection, name=name, scrollable=False, withhold=False)
 
     @property
-    def pool(self) -> Pool | None:
+    def pool(self) -> "ConnectionPool[PooledConnection] | None":
         """The pool of this process for this database."""
         size = self.settings_dict["OPTIONS"].get("connections")
         if self.alias == NO_DB_ALIAS or not size:
@@ -201,8 +188,8 @@ class DatabaseWrapper(LaterWrites):
         settings = self.settings_dict
         return self.alias, settings["HOST"], settings["PORT"], settings["NAME"]
 
-    def _new_pool(self, size: int) -> Pool:
-        return Pool(
+    def _new_pool(self, size: int) -> "ConnectionPool[PooledConnection]":
+        return ConnectionPool(
             connection_class=PooledConnection,
             kwargs={**self.get_connection_params(), "autocommit": True},
             configure=self._configure_connection,  # type: ignore[attr-defined]
@@ -221,14 +208,16 @@ def _check(connection: PooledConnection) -> None:
     if time.monotonic() - connection.returned_at <= ALIVE_SECONDS:
         return
     try:
-        Pool.check_connection(connection)
+        ConnectionPool.check_connection(connection)
     except psycopg.Error:
-        if isinstance(connection._pool, Pool):
-            connection._pool.empty(connection)
+        # After a restart of the server all of them have ended. psycopg would find them one after the other, and wait
+        # for longer behind each.
+        if isinstance(connection._pool, ConnectionPool):
+            connection._pool.check()
         raise
 
 
-_pools: dict[Key, Pool] = {}
+_pools: dict[Key, "ConnectionPool[PooledConnection]"] = {}
 _making = threading.Lock()
 # Pools of the process that this one was forked from. Their connections are its own, so they are never closed here.
 _inherited: list[object] = []

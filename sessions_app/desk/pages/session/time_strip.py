@@ -51,7 +51,7 @@ _WAIT_BEGINS = (
 Span = tuple[str, datetime, datetime]
 # In microseconds from the beginning of the axis, so that sums are exact.
 Ticks = tuple[str, int, int]
-TICK = timedelta(microseconds=1)
+TICK, TICKS = timedelta(microseconds=1), 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,26 +257,26 @@ def _totals(
     """
     recorded_of, running_of = _by_kind(recorded), _by_kind(running)
     counted = {
-        "model": float(session.totals.get("model_seconds", 0)),
-        "tool": float(session.totals.get("tool_seconds", 0)),
-        "waiting": _in_seconds(_sum(recorded_of["waiting"])),
+        "model": _of_seconds(session.totals.get("model_seconds", 0)),
+        "tool": _of_seconds(session.totals.get("tool_seconds", 0)),
+        "waiting": _sum(recorded_of["waiting"]),
     }
-    seconds: dict[str, float] = {}
+    totals: dict[str, int] = {}
     together = 0
-    for kind, amount in counted.items():
+    for kind, ticks in counted.items():
         parts = recorded_of[kind] + running_of[kind]
         covered = _union(parts)
         together += covered
         # The session's totals add the calls up, those at the same time too.
         twice = _sum(parts) - covered
-        seconds[kind] = max(amount + _in_seconds(_sum(running_of[kind]) - twice), 0.0)
+        totals[kind] = max(ticks + _sum(running_of[kind]) - twice, 0)
     if length is not None:
         several_kinds = together - _union([(first, last) for _, first, last in (*recorded, *running)])
-        seconds["idle"] = max(_in_seconds(length + several_kinds) - sum(seconds.values()), 0.0)
-    most = max(seconds.values()) or 1.0
+        totals["idle"] = max(length + several_kinds - sum(totals.values()), 0)
+    most = max(totals.values()) or 1
     return [
-        Total(kind, _LABELS[kind], duration(amount), round(amount / most * BAR, 1), 66 + 24 * row)
-        for row, (kind, amount) in enumerate(seconds.items())
+        Total(kind, _LABELS[kind], duration(ticks / TICKS), round(ticks / most * BAR, 1), 66 + 24 * row)
+        for row, (kind, ticks) in enumerate(totals.items())
     ]
 
 
@@ -287,8 +287,8 @@ def _by_kind(spans: Iterable[Ticks]) -> dict[str, list[tuple[int, int]]]:
     return by_kind
 
 
-def _in_seconds(ticks: int) -> float:
-    return ticks / 1_000_000
+def _of_seconds(seconds: float) -> int:
+    return round(seconds * TICKS)
 
 
 def _sum(parts: Iterable[tuple[int, int]]) -> int:
