@@ -570,6 +570,24 @@ def test_the_time_strip_tells_how_long_a_session_waited_to_the_second(seconds, t
     assert [total.duration for total in strip.totals if total.kind == "waiting"] == [told]
 
 
+def test_waits_at_the_same_time_count_once_in_the_time_strip():
+    history = builders.refunding(created_at=datetime(2026, 1, 1, tzinfo=UTC))
+    history.finish(history.calls[-1], "ok")
+    history.checkpoint("step")
+    history.reply(calls=[("letter", {}), ("letter", {"copy": True})])
+    start = Checkpoint.objects.filter(branch=history.branch).earliest("position").created_at
+    # Neither these times nor their difference are exact in binary numbers.
+    waits = [(0, 40_372_488), (32_227_487, 60_000_000)]
+    for call, (asked, decided) in zip(history.calls[-2:], waits, strict=True):
+        history.ask(call, decision="approved", decided_at=start + timedelta(microseconds=decided))
+        Approval.objects.filter(call=call).update(asked_at=start + timedelta(microseconds=asked))
+        history.finish(call, "ok")
+    history.checkpoint("step")
+    strip = time_strip.strip(builders.context_of(history.rest("paused")))
+    assert strip is not None
+    assert [total.duration for total in strip.totals if total.kind == "waiting"] == ["1 min"]
+
+
 def test_the_bars_of_one_kind_are_drawn_as_one_shape(desk):
     bars = [
         time_strip.Bar("model", 0.0, 1.4),
