@@ -90,7 +90,8 @@ class Turns:
     def _begin_or_refuse(self) -> None:
         while (job := self._begin()) is not None:
             self._working.discard(job)
-            job.future.set_exception(RuntimeError("It was asked for after the shutdown of the threads."))
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_exception(RuntimeError("It was asked for after the shutdown of the threads."))
 
     def _work(self, job: _Job) -> None:
         """Do the job, and behind it what was taken before a shutdown."""

@@ -39,6 +39,12 @@ def idle(threads: ThreadPoolExecutor, at_once: int) -> Turns:
     return Turns(threads, at_once=at_once, clock=lambda: next(clock), cpu=lambda: 0.0)
 
 
+def slow(threads: ThreadPoolExecutor, at_once: int) -> Turns:
+    """Of a process that takes all the CPU of one thread, with jobs that all take long."""
+    clock = itertools.count(step=PATIENCE_SECONDS)
+    return Turns(threads, at_once=at_once, clock=lambda: next(clock), cpu=lambda: next(clock))
+
+
 class Job:
     """Waits until it is released."""
 
@@ -70,20 +76,9 @@ def test_two_work_at_once_and_the_others_follow_in_their_order(threads):
     asyncio.run(scenario())
 
 
-def test_those_who_wait_keep_nobody_waiting(threads):
-    turns = idle(threads, 1)
-    met = threading.Barrier(5)
-
-    async def scenario() -> None:
-        futures = [turns.submit(lambda: met.wait(30)) for _ in range(5)]
-        assert sorted(await asyncio.gather(*map(asyncio.wrap_future, futures))) == [0, 1, 2, 3, 4]
-
-    asyncio.run(scenario())
-
-
-def test_who_works_for_long_keeps_nobody_waiting_however_busy_the_process_is(threads):
-    clock = itertools.count(step=PATIENCE_SECONDS)
-    turns = Turns(threads, at_once=1, clock=lambda: next(clock), cpu=lambda: next(clock))
+@pytest.mark.parametrize("make", [idle, slow])
+def test_those_who_wait_or_work_for_long_keep_nobody_waiting(threads, make):
+    turns = make(threads, 1)
     met = threading.Barrier(5)
 
     async def scenario() -> None:
