@@ -120,7 +120,6 @@ class Ending(BaseException):
     pass
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_who_waits_for_an_answer_and_ends_the_thread_takes_no_turn_with_it(threads):
     turns = busy(threads, 1)
 
