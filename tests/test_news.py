@@ -247,22 +247,46 @@ def test_what_changed_meanwhile_is_one_message_and_an_absent_server_is_left_alon
 
     thread = NewsThread(lambda: send, clock=lambda: now)
     thread._thread = threading.current_thread()  # none is begun
+
+    def send_later() -> None:
+        nonlocal now
+        now += news.PAUSE_SECONDS
+        thread.send()
+
     thread.tell("one")
-    thread.send()
+    send_later()
     away = False
     thread.tell("two")
-    thread.send()
+    send_later()
     assert sent == []
-    now = news.AGAIN_SECONDS
+    now += news.AGAIN_SECONDS
     for session in ("one", "two", "one"):
         thread.tell(session)
-    thread.send()
-    thread.send()
+    send_later()
+    send_later()
     assert sent == [["one", "two"]]
     for number in range(news.MOST_SESSIONS + 5):
         thread.tell(str(number))
-    thread.send()
+    send_later()
     assert len(sent[-1]) == news.MOST_SESSIONS
+
+
+def test_the_two_commits_of_a_step_are_told_once_whenever_the_others_are_sent():
+    now = 0.0
+    sent: list[Any] = []
+    thread = NewsThread(lambda: sent.append, clock=lambda: now)
+    thread._thread = threading.current_thread()  # none is begun
+    thread.tell("other")
+    now += news.PAUSE_SECONDS * 0.9
+    thread.tell("step")
+    now += news.PAUSE_SECONDS * 0.1
+    thread.send()
+    now += news.PAUSE_SECONDS * 0.5
+    thread.tell("step")
+    thread.send()
+    now += news.PAUSE_SECONDS * 0.5
+    thread.send()
+    assert sent == [["other"], ["step"]]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,8 +1,8 @@
 """Tells web processes which sessions have changed, over the Redis server, for the pages that listen (`streams`).
 
-A commit only adds its session to a set; a thread of the process sends the set a moment later, as one message for all
-sessions that changed meanwhile, so that a step waits for nothing. What is sent are ids, no content. Nothing is told
-without REDIS_URL, and nothing raises: what is lost, pages find by the polls that remain.
+A commit only notes its session; a thread of the process tells of it a moment later, with others in one message, so
+that a step waits for nothing, and of its two commits the pages hear once. What is sent are ids, no content. Nothing is
+told without REDIS_URL, and nothing raises: what is lost, pages find by the polls that remain.
 """
 
 import logging
@@ -22,8 +22,9 @@ CHANNEL = "agentstate:news"
 SEPARATOR = ","
 # Before the id of a session of which nothing is committed, but more of a reply is written.
 REPLY = "~"
-# A step makes two commits within a few milliseconds, which one message tells of.
-PAUSE_SECONDS = 0.05
+# Of a session it is told so long after its first commit, and at most twice as long: a step whose call takes no time
+# makes two commits within a few milliseconds, and pages would ask for news after each.
+PAUSE_SECONDS = 0.025
 AGAIN_SECONDS = 5.0
 MOST_SESSIONS = 1000
 
@@ -40,7 +41,7 @@ class NewsThread:
         self._connect = connect
         self._clock = clock
         self._lock = threading.Condition()
-        self._due: dict[str, None] = {}
+        self._due: dict[str, float] = {}  # since when
         self._send: Send | None = None
         self._away_until = float("-inf")
         self._thread: threading.Thread | None = None
@@ -49,7 +50,7 @@ class NewsThread:
         """Send soon that the session has changed. Never waits, and never raises."""
         with self._lock:
             if len(self._due) < MOST_SESSIONS:
-                self._due[session] = None
+                self._due.setdefault(session, self._clock())
             self._lock.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="agentstate-news", daemon=True)
@@ -66,10 +67,13 @@ class NewsThread:
             self.send()
 
     def send(self) -> None:
-        """Send what is due. Dropped while the server is away."""
+        """Send what has been due for long enough. Dropped while the server is away."""
         with self._lock:
-            due, self._due = [*self._due], {}
-        if not due or self._clock() < self._away_until:
+            now = self._clock()
+            due = [session for session, since in self._due.items() if now >= since + PAUSE_SECONDS]
+            for session in due:
+                del self._due[session]
+        if not due or now < self._away_until:
             return
         try:
             self._send = self._send or self._connect()
