@@ -8,11 +8,11 @@ go, as by a WSGI server, by a thread that keeps its connection to the database.
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from typing import IO, Any
 
 import django
@@ -43,7 +43,7 @@ class Handler(ASGIHandler):
         self._synchronous = BaseHandler()
         self._synchronous.load_middleware()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="agentstate-web")
-        self._turns = Turns(self._threads)
+        self._turns = Turns()
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         if _is_for_coroutine(scope):
@@ -54,9 +54,11 @@ class Handler(ASGIHandler):
         except RequestAborted:
             return
         # What is set around the application counts in the thread, and nothing that is set there outlasts the request.
-        job = self._turns.submit(partial(copy_context().run, self._answer, scope, body))
+        gone = threading.Event()
+        job = self._threads.submit(copy_context().run, self._answer_in_turn, scope, body, gone)
         response = await self._unless_gone(job, receive)
         if response is None:
+            gone.set()
             if job.cancel():
                 body.close()
             else:
@@ -79,6 +81,14 @@ class Handler(ASGIHandler):
             with suppress(RequestAborted, asyncio.CancelledError):
                 await listening
         return answering.result() if answering.done() else None
+
+    def _answer_in_turn(self, scope: Any, body: IO[bytes], gone: threading.Event) -> Any:
+        """The answer; None if the client has gone away before it was the thread's turn."""
+        with self._turns.turn():
+            if not gone.is_set():
+                return self._answer(scope, body)
+        body.close()
+        return None
 
     def _answer(self, scope: Any, body: IO[bytes]) -> Any:
         """The answer, which is closed unless its parts are still to be read."""
@@ -115,7 +125,7 @@ def _is_for_coroutine(scope: Any) -> bool:
 
 def _close(job: "Future[Any]") -> None:
     """Close an answer that nobody waits for any more."""
-    if job.exception() is None and job.result().streaming:
+    if job.exception() is None and job.result() is not None and job.result().streaming:
         job.result().close()
 
 

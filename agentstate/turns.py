@@ -1,22 +1,20 @@
 """Threads that take turns: few work at once, so that they do not compete for the interpreter and for caches.
 
-Twenty answers that begin together, as when twenty pages hear of news, take a fifth more CPU where each has a thread at
-once, and all of them are late: Python runs one at a time, and each query of one makes it wait for all others. In turns
-they are done in the order in which they came.
+Twenty answers that begin together, as when twenty pages hear of news, take a fifth more CPU where all work at once, and
+all of them are late: Python runs one at a time, and each query of one makes it wait for all others. In turns they are
+done in the order in which they came.
 
-As long as this process takes less CPU than one thread could, those who work evidently wait, for the database or for a
-lock, and others begin beside them, up to the number of threads. Others begin also beside who works for long: that may
-be something which leaves the interpreter to others, like the check of a password.
+Who works may wait for something, though, and nobody shall wait for that: as long as this process takes less CPU than
+one thread could, all begin who wait for their turn. Others begin also beside who works for long: that may be something
+which leaves the interpreter to others, like the check of a password. Who ends looks for both, and the first in line.
 """
 
-import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 # One of two may wait for the database.
 AT_ONCE = 2
@@ -25,111 +23,103 @@ PATIENCE_SECONDS = 0.05
 # How often it is looked whether others can begin, while there are any.
 LOOK_SECONDS = 0.005
 # So much of the time of one processor, and the interpreter is busy.
-BUSY = 0.7
+BUSY = 0.85
 
 Clock = Callable[[], float]
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
-    call: Callable[[], Any]
-    future: "Future[Any]" = field(default_factory=Future)
+class _Turn:
+    """One of a thread. ``woken`` is set when the thread may begin, and when it has become the first in line."""
+
+    woken: threading.Event = field(default_factory=threading.Event)
+    may_begin: bool = False
     began: float = 0.0
 
 
 class Turns:
-    """The turns of the threads of one executor.
-
-    :param at_once: Jobs that work at the same time, besides those that have been found to wait, or to take long.
+    """
+    :param at_once: Turns at the same time, besides those in which somebody has been found to wait, or to take long.
+    :param look_seconds: See LOOK_SECONDS.
     :param clock: The time, in seconds.
     :param cpu: The CPU time of this process, in seconds.
     """
 
     def __init__(
         self,
-        threads: ThreadPoolExecutor,
         *,
         at_once: int = AT_ONCE,
+        look_seconds: float = LOOK_SECONDS,
         clock: Clock = time.monotonic,
         cpu: Clock = time.process_time,
     ) -> None:
-        self._threads = threads
         self._at_once = at_once
+        self._look_seconds = look_seconds
         self._clock = clock
         self._cpu = cpu
         self._lock = threading.Lock()  # of all that follows
-        self._waiting: deque[_Job] = deque()
-        self._working: set[_Job] = set()
-        self._watched_by: asyncio.AbstractEventLoop | None = None
-        self._looked = 0.0, 0.0
+        self._line: deque[_Turn] = deque()
+        self._working: set[_Turn] = set()
+        self._looked = 0.0, 0.0  # when, and the CPU time then
 
-    def submit(self, call: Callable[[], Any]) -> "Future[Any]":
-        """Call it in one of the threads when it is its turn. On an event loop only, which looks after who waits.
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Inside it is this thread's turn, which it has waited for. A thread that has one takes no second one."""
+        turn = _Turn()
+        try:
+            self._wait(turn)
+            yield
+        finally:
+            self._end(turn)
 
-        Until then the future can be cancelled.
-        """
-        job = _Job(call)
+    def _wait(self, turn: _Turn) -> None:
         with self._lock:
-            self._waiting.append(job)
-            self._begin_or_refuse()
-            self._watch()
-        return job.future
-
-    def _begin(self) -> _Job | None:
-        """Begin what can begin now. If a job's turn has come and the threads have been shut down, it is returned."""
-        while self._waiting and len(self._working) < self._at_once:
-            job = self._waiting.popleft()
-            job.began = self._clock()
-            self._working.add(job)
-            try:
-                self._threads.submit(self._work, job)
-            except RuntimeError:
-                return job
-        return None
-
-    def _begin_or_refuse(self) -> None:
-        while (job := self._begin()) is not None:
-            self._working.discard(job)
-            if job.future.set_running_or_notify_cancel():
-                job.future.set_exception(RuntimeError("It was asked for after the shutdown of the threads."))
-
-    def _work(self, job: _Job) -> None:
-        """Do the job, and behind it what was taken before a shutdown."""
-        following: _Job | None = job
-        while following is not None:
-            job = following
-            try:
-                if job.future.set_running_or_notify_cancel():
-                    _call(job)
-            finally:
+            self._line.append(turn)
+            self._begin()
+            if self._line and self._line[0] is turn:  # nobody has looked meanwhile
+                self._looked = self._clock(), self._cpu()
+        while not turn.may_begin:
+            with self._lock:
+                is_first = bool(self._line) and self._line[0] is turn
+            if not turn.woken.wait(self._look_seconds if is_first else None):
                 with self._lock:
-                    self._working.discard(job)
-                    following = self._begin()
-
-    def _watch(self) -> None:
-        """Have one event loop look again soon, while jobs wait."""
-        if self._waiting and (self._watched_by is None or self._watched_by.is_closed()):
-            self._watched_by = asyncio.get_running_loop()
-            self._looked = self._clock(), self._cpu()
-            self._watched_by.call_later(LOOK_SECONDS, self._look)
+                    self._look()
+            turn.woken.clear()
 
     def _look(self) -> None:
+        """Let others begin beside those who wait, or work for long, if it is time to look for that."""
+        now, (since, cpu_since) = self._clock(), self._looked
+        if not self._line or now - since < self._look_seconds:
+            return
+        cpu = self._cpu()
+        self._looked = now, cpu
+        if cpu - cpu_since < BUSY * (now - since):
+            self._begin(len(self._line))
+        else:
+            self._working = {turn for turn in self._working if now - turn.began < PATIENCE_SECONDS}
+            self._begin()
+
+    def _begin(self, at_least: int = 0) -> None:
+        """Let those begin who can, and wake who is the first in line then."""
+        if not self._line:
+            return
+        first = self._line[0]
+        while self._line and (at_least > 0 or len(self._working) < self._at_once):
+            turn = self._line.popleft()
+            at_least -= 1
+            turn.began = self._clock()
+            self._working.add(turn)
+            turn.may_begin = True
+            turn.woken.set()
+        if self._line and self._line[0] is not first:
+            self._line[0].woken.set()
+
+    def _end(self, turn: _Turn) -> None:
         with self._lock:
-            self._watched_by = None
-            now, (since, cpu_since) = self._clock(), self._looked
-            if self._cpu() - cpu_since < BUSY * (now - since):
-                self._working.clear()
-            else:
-                self._working = {job for job in self._working if now - job.began < PATIENCE_SECONDS}
-            self._begin_or_refuse()
-            self._watch()
-
-
-def _call(job: _Job) -> None:
-    try:
-        result = job.call()
-    except BaseException as error:  # it belongs to whoever waits for the future
-        job.future.set_exception(error)
-        del job  # which the traceback would keep, and with it the error itself
-    else:
-        job.future.set_result(result)
+            self._working.discard(turn)
+            if not turn.may_begin:  # the thread was interrupted while it waited
+                self._line.remove(turn)
+                if self._line:
+                    self._line[0].woken.set()
+            self._begin()
+            self._look()
