@@ -14,6 +14,7 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import Tool
+from pytest_django.plugin import DjangoDbBlocker
 
 from agentstate.postgresql import base
 from sessions_app.checks import connections_suffice
@@ -182,6 +183,58 @@ def test_when_the_server_has_ended_one_connection_the_others_are_kept(
     monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
     end(url, before[:1])
     assert {*before} & {*backends_of_pool(url, 3)} == {*before[1:]}
+
+
+def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_with_it(url: str) -> None:
+    backends = backends_of_pool(url, 4)
+    end(url, backends)
+    with connected(url, pool=4):
+        with pytest.raises(OperationalError):
+            Session.objects.count()
+        connection.close()
+        for _ in range(4):
+            assert Session.objects.count() == 0
+            connection.close()
+
+
+@pytest.mark.slow
+def test_who_waits_while_the_server_is_away_is_answered_soon_after_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker
+) -> None:
+    monkeypatch.setattr(base, "RECONNECT_SECONDS", 0.1)
+    waiting = 3
+
+    with services.running_postgres() as server, django_db_blocker.unblock():
+        failed = Failures(monkeypatch)
+
+        def query(_: int) -> int:
+            with connected(server.url(), pool=waiting), connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                return int(cursor.fetchone()[0])
+
+        server.stop()
+        with ThreadPoolExecutor(waiting) as threads:
+            answers = [threads.submit(query, number) for number in range(waiting)]
+            # Nobody else asks behind that.
+            services.wait_for(lambda: failed.number >= 2, "the server to be given up twice")
+            server.start()
+            assert [answer.result() for answer in answers] == [1] * waiting
+        with connected(server.url(), pool=waiting):
+            connection.close_pool()  # type: ignore[attr-defined]
+
+
+class Failures:
+    """Counts how often a pool has given up to connect."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        given_up = base.Pool.reconnect_failed
+
+        def count(pool: base.Pool) -> None:
+            self.number += 1
+            given_up(pool)
+
+        monkeypatch.setattr(base.Pool, "reconnect_failed", count)
 
 
 def test_a_forked_process_has_a_pool_of_its_own(url: str) -> None:

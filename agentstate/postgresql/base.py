@@ -38,7 +38,7 @@ WAIT_SECONDS = 10.0
 ALIVE_SECONDS = 1.0
 # Connections that nobody needed for so long are closed.
 IDLE_SECONDS = 60.0
-# A server that was away is tried again by the next query that needs a connection after this time.
+# A server that is away is tried again after this time, as long as somebody may wait for a connection.
 RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
 PREPARED_AFTER = 1
@@ -60,6 +60,20 @@ class PooledConnection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.returned_at = time.monotonic()
+
+
+class Pool(ConnectionPool[PooledConnection]):
+    """Tries again and again while somebody waits. psycopg gives up, and wakes nobody before another one asks."""
+
+    _asked_at = float("-inf")
+
+    def getconn(self, timeout: float | None = None) -> PooledConnection:
+        self._asked_at = time.monotonic()
+        return super().getconn(timeout)
+
+    def reconnect_failed(self) -> None:
+        if time.monotonic() < self._asked_at + self.timeout:
+            self.check()
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -121,7 +135,7 @@ class DatabaseWrapper(LaterWrites):
         return cursor_class(self.connection, name=name, scrollable=False, withhold=False)
 
     @property
-    def pool(self) -> "ConnectionPool[PooledConnection] | None":
+    def pool(self) -> Pool | None:
         """The pool of this process for this database."""
         size = self.settings_dict["OPTIONS"].get("connections")
         if self.alias == NO_DB_ALIAS or not size:
@@ -178,9 +192,14 @@ class DatabaseWrapper(LaterWrites):
         return numbered(self.connection, statement, values, places)
 
     def _close(self) -> None:
+        is_lost = False
         if isinstance(self.connection, PooledConnection):
             self.connection.returned_at = time.monotonic()
+            is_lost = self.connection.broken
         super()._close()
+        # As in `_check`.
+        if is_lost and self.pool is not None:
+            self.pool.check()
 
     @property
     def _key(self) -> Key:
@@ -188,8 +207,8 @@ class DatabaseWrapper(LaterWrites):
         settings = self.settings_dict
         return self.alias, settings["HOST"], settings["PORT"], settings["NAME"]
 
-    def _new_pool(self, size: int) -> "ConnectionPool[PooledConnection]":
-        return ConnectionPool(
+    def _new_pool(self, size: int) -> Pool:
+        return Pool(
             connection_class=PooledConnection,
             kwargs={**self.get_connection_params(), "autocommit": True},
             configure=self._configure_connection,  # type: ignore[attr-defined]
@@ -208,16 +227,16 @@ def _check(connection: PooledConnection) -> None:
     if time.monotonic() - connection.returned_at <= ALIVE_SECONDS:
         return
     try:
-        ConnectionPool.check_connection(connection)
+        Pool.check_connection(connection)
     except psycopg.Error:
         # After a restart of the server all of them have ended. psycopg would find them one after the other, and wait
         # for longer behind each.
-        if isinstance(connection._pool, ConnectionPool):
+        if isinstance(connection._pool, Pool):
             connection._pool.check()
         raise
 
 
-_pools: dict[Key, "ConnectionPool[PooledConnection]"] = {}
+_pools: dict[Key, Pool] = {}
 _making = threading.Lock()
 # Pools of the process that this one was forked from. Their connections are its own, so they are never closed here.
 _inherited: list[object] = []
