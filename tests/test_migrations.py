@@ -11,6 +11,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from pytest_django.plugin import DjangoDbBlocker
 
+from sessions_app.finding import search, search_index, search_masking
 from tests.databases import connected
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -89,6 +90,34 @@ def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
     # SQLite adds all messages again, by the next sweeps.
     assert (indexed, mark) == (([], 0) if connection.vendor == "sqlite" else ([-3, -2, 2, 3], 3))
     migrate("0021_filter_by_people")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> None:
+    apps = migrate("0032_phase_at_rest")
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    message = apps.get_model("sessions_app", "Message").objects.create(
+        branch=branch, position=1, role="user", text="The roof leaks", body={}
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sessions_app_message_words (rowid, words) VALUES (%s, 'roof:2 leaks:3')",
+            [message.pk],
+        )
+        cursor.execute("UPDATE sessions_app_search_mark SET upto = %s WHERE name = 'message'", [message.pk])
+        search_masking.store()
+    migrate("0033_marks_of_pairs")
+    assert search_masking.stored() is None or connection.vendor == "sqlite"
+    assert search_index.update() is False
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sessions_app_message_words")
+        assert cursor.fetchone()[0] == 1
+    assert not search_masking.outdated()
+    if connection.vendor == "postgresql":
+        assert search.newest_sessions('"roof leaks"', whole=True)[0] == [session.pk]
+    migrate("0032_phase_at_rest")
 
 
 @pytest.mark.slow

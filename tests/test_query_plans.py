@@ -16,7 +16,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from sessions_app.finding import search, search_masking
+from agentstate.domain.words import words_of
+from sessions_app.finding import newest, search, search_index, search_masking, search_words
 from sessions_app.management import synth
 from sessions_app.models import Checkpoint, Session
 from tests import builders
@@ -42,9 +43,11 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
         synth.write(sessions=SESSIONS, steps=STEPS, seed=1, now=timezone.now())
         with connection.cursor() as cursor:
             # The words of messages, faster than the sweep adds them.
+            cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
+            docs = [(key, search_index._tsvector(words_of(text))) for key, text in cursor.fetchall()]
             cursor.execute(
-                "INSERT INTO sessions_app_message_words"
-                " SELECT id, to_tsvector('simple', text) FROM sessions_app_message WHERE role <> 'tool'"
+                "INSERT INTO sessions_app_message_words SELECT * FROM unnest(%s::bigint[], %s::tsvector[])",
+                [list(column) for column in zip(*docs, strict=True)],
             )
             search_masking.store()
             cursor.execute("VACUUM ANALYZE")
@@ -186,12 +189,32 @@ def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
     assert wasteful(queries) == []
 
 
+@pytest.fixture
+def few_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of the newest rows are read first, so that what is read beyond them shows."""
+    monkeypatch.setattr(newest, "NEAR", 300)
+    monkeypatch.setattr(search_words, "NEAR", 300)
+
+
+@pytest.mark.usefixtures("few_are_near")
 @pytest.mark.parametrize("words", ["nothinglikethis", "Lindqvist", "Greta Lindqvist", "01"])
 def test_a_search_for_a_rare_word_or_a_name_reads_no_more_rows_than_it_needs(
     desk: Client, words: str
 ) -> None:
     with captured() as queries:
         assert desk.get("/", {"q": words}).status_code == 200
+    assert wasteful(queries, most=MOST_FOUND) == []
+
+
+# The words of each are frequent. PostgreSQL takes it for granted that they are as frequent where the others are.
+@pytest.mark.usefixtures("few_are_near")
+@pytest.mark.parametrize("text", ["hello damage", "became status", '"policy the"', '"status of claim"', "zq"])
+def test_words_that_never_stand_together_are_not_looked_for_in_all_messages_or_titles(
+    desk: Client, text: str
+) -> None:
+    with captured() as queries:
+        answer = desk.get("/", {"q": text}).content.decode()
+    assert "No session" in answer
     assert wasteful(queries, most=MOST_FOUND) == []
 
 

@@ -3,6 +3,7 @@
 import re
 import threading
 from datetime import timedelta
+from unittest import mock
 
 import pytest
 from django.core.management import call_command
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from agentstate.domain.words import words_of
 from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
-from sessions_app.finding import filters, hits, search, search_index, search_words
+from sessions_app.finding import filters, hits, newest, search, search_index, search_words
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import QUEUES
 from sessions_app.models import Branch, Message, Session, ToolCall
@@ -356,6 +357,62 @@ def test_the_list_finds_histories_as_well_as_titles(index):
     index()
     session_filter = SessionFilter({"q": "covers"}, user=builders.user())
     assert set(Session.objects.filter(session_filter.where())) == {history, titled}
+
+
+@pytest.mark.parametrize("near", [0, 1, 2, 100])
+def test_the_newest_messages_with_several_words_are_found_wherever_they_are(index, monkeypatch, near):
+    monkeypatch.setattr(search_words, "NEAR", near)
+    texts = ["roof leaks", "leaks", "the roof", "a roof that leaks", "leaks", "roof: leaks again"]
+    histories = [builders.History() for _ in texts]
+    for history, text in zip(histories, texts, strict=True):
+        history.user(text)
+    index()
+    sessions = [history.session for history in histories]
+    assert found("roof leaks") == {sessions[place] for place in (0, 3, 5)}
+    assert found('"roof leaks"') == {sessions[place] for place in (0, 5)}
+    for limit, newest_of_all in ((1, [5]), (2, [5, 3]), (3, [5, 3, 0])):
+        keys, more = search.newest_sessions("roof leaks", whole=True, limit=limit)
+        assert set(keys) == {sessions[place].pk for place in newest_of_all}
+        assert more
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), min_size=1, max_size=5),
+    st.lists(st.sampled_from("abcd"), min_size=2, max_size=3),
+)
+def test_a_quoted_phrase_is_found_where_its_words_follow_each_other_and_nowhere_else(index, said, phrase):
+    # With one mark for all pairs, and with many.
+    for marks in (1, search_words.MARKS):
+        with mock.patch.object(search_words, "MARKS", marks):
+            histories = [builders.History() for _ in said]
+            for history, words in zip(histories, said, strict=True):
+                history.user(" ".join(words))
+            index()
+            ours = {history.session for history in histories}
+            expected = {
+                history.session
+                for history, words in zip(histories, said, strict=True)
+                if f" {' '.join(phrase)} " in f" {' '.join(words)} "
+            }
+            assert found(f'"{" ".join(phrase)}"') & ours == expected
+
+
+@pytest.mark.parametrize("near", [0, 2, 100])
+def test_titles_and_customers_are_found_by_their_parts_in_any_order(monkeypatch, near):
+    monkeypatch.setattr(newest, "NEAR", near)
+    supervisor = builders.user("supervisor")
+    leak, storm = builders.done(title="Roof leaks in a storm"), builders.done(title="Storm damage to a roof")
+    named = builders.done(title="x", customer="Greta Lindqvist")
+
+    def titled(text):
+        return set(Session.objects.filter(SessionFilter({"q": text}, user=supervisor).where()))
+
+    assert titled("storm roof") == {leak, storm}
+    assert titled('"a roof"') == titled('roof "a roof"') == {storm}
+    assert titled("lindqvist greta") == titled('"greta lindqvist"') == titled("Greta Lindqvist") == {named}
+    assert titled("roof lindqvist") == titled('"roof storm"') == titled('""') == titled('"') == set()
+    assert titled(str(named.pk)) == {named}
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import re
 import sys
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -10,14 +11,17 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models import Q, Subquery
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
-from sessions_app.finding.counting import are_about
+from sessions_app.finding import newest
+from sessions_app.finding.counting import are_about, count_up_to
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
+from sessions_app.finding.search_words import MOST_WORDS, parts_of
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
 
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -81,7 +85,7 @@ class SessionFilter(forms.Form):
     def where(self, *, thorough: bool | None = None) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most three queries; two of them are the search's.
+        At most four queries; three of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
@@ -98,7 +102,7 @@ class SessionFilter(forms.Form):
         if "tag" in values:
             where &= is_tagged(values["tag"].lower(), whole=whole)
         if "customer" in values:
-            where &= contains(values["customer"], "customer", whole=whole)
+            where &= contains([values["customer"]], "customer", whole=whole)
         if "since" in values:
             where &= Q(updated_at__gte=timezone.now() - AGES[values["since"]])
         match values.get("assignee"):
@@ -198,24 +202,41 @@ class Found:
 
 
 def _search(text: str, whole: bool, thorough: bool) -> Found:
-    """Sessions whose history, title or customer contains the text, whose agent it is, or whose id starts with it.
+    """Sessions whose history, title or customer contains each part of the text, whose agent it is, or whose id starts
+    with it.
 
-    Each is looked for by an index of its own, so what is found are keys. At most two queries.
+    Each is looked for by an index of its own, so what is found are keys. At most three queries.
 
     :param thorough: As that of `Found`.
     """
     most, most_named = (NEWEST_IN_QUEUE, NEWEST_IN_QUEUE) if thorough else (NEWEST, MOST_NAMED)
     named = Q(agent=text) | id_begins_with(text)
+    parts = [part for part, _ in parts_of(text)][:MOST_WORDS] or [text]
     keys, more = newest_sessions(text, whole=whole, limit=most)
     if not whole:
         return Found(
-            are(keys) | contains(text, "title", "customer", whole=False) | named, cut=more, thorough=thorough
+            are(keys) | contains(parts, "title", "customer", whole=False) | named, cut=more, thorough=thorough
         )
-    rows = Session.objects.filter(contains(text, "title", "customer", whole=True) | named)
-    newest = rows.order_by("-updated_at", "-id").values_list("pk", flat=True)[: most_named + 1]
-    titled = list(newest)
-    found = are({*keys, *titled[:most_named]})
-    return Found(found, few=True, cut=more or len(titled) > most_named, thorough=thorough)
+    titled, more_titled = _titled(contains(parts, "title", "customer", whole=True), named, parts, most_named)
+    return Found(are({*keys, *titled}), few=True, cut=more or more_titled, thorough=thorough)
+
+
+def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[list[uuid.UUID], bool]:
+    """The keys of the sessions that changed last of those whose title or customer contains the parts, or that are
+    named, and whether there may be more. One query, and one more for parts of which none has an index.
+    """
+    where = contained | named
+    if any(map(_INDEXED.search, parts)):
+        if len(parts) > 1:
+            keys = newest.newest_sessions(where, most + 1)
+        else:
+            # In how many titles one part is PostgreSQL knows well enough.
+            rows = Session.objects.filter(where).order_by("-updated_at", "-id")
+            keys = list(rows.values_list("pk", flat=True)[: most + 1])
+        return keys[:most], len(keys) > most
+    keys = newest.newest_sessions(where, most + 1, indexed=named)
+    looked_at_all = connection.vendor == "sqlite" or not count_up_to(Session.objects.all(), newest.NEAR).more
+    return keys[:most], len(keys) > most or not looked_at_all
 
 
 def id_begins_with(text: str) -> Q:

@@ -3,6 +3,10 @@
 Otherwise a hidden value could be guessed letter by letter, by what is found and what is not.
 """
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
 from django.contrib.auth.models import User
 from django.db.models import Q
 
@@ -10,6 +14,7 @@ from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.finding.keys import are
+from sessions_app.finding.newest import newest_sessions
 from sessions_app.models import Session, SessionTag, StaffPermission
 
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
@@ -21,22 +26,25 @@ def may_know_hidden(user: User) -> bool:
     return not Mask.configured().hides_anything or Actor.of(user).may(StaffPermission.REVEAL)
 
 
-def contains(text: str, *names: str, whole: bool) -> Q:
-    """The condition that one of the fields of a session contains the text, in any case.
+def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
+    """The condition that one of the fields of a session contains each of the texts, in any case and order.
 
-    :param whole: Find by what is hidden, too. Without it, this makes one query.
+    :param texts: At least one.
+    :param whole: Find by what is hidden, too. Without it, this makes one query, or two for several texts.
     """
     condition = Q()
     for name in names:
-        condition |= Q(**{f"{name}__icontains": text})
+        condition |= reduce(and_, [Q(**{f"{name}__icontains": text}) for text in texts])
     if whole:
         return condition
     # What is visible of a value is a part of it, so no session is missed by asking the database first.
-    candidates = Session.objects.filter(condition).order_by("-updated_at", "-id").values_list("pk", *names)
-    mask, wanted = Mask.configured(), text.casefold()
+    found = condition if len(texts) == 1 else are(newest_sessions(condition, MOST))
+    candidates = Session.objects.filter(found).order_by("-updated_at", "-id").values_list("pk", *names)
+    mask, wanted = Mask.configured(), [text.casefold() for text in texts]
 
     def is_visible(name: str, value: str) -> bool:
-        return wanted in value.casefold() and wanted in str(mask.named(name, value)).casefold()
+        shown = str(mask.named(name, value)).casefold()
+        return all(text in value.casefold() and text in shown for text in wanted)
 
     rows = candidates[:MOST]
     return are([pk for pk, *values in rows if any(map(is_visible, names, values))])

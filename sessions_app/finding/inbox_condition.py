@@ -5,18 +5,13 @@ from enum import Enum, auto
 from typing import Any, Self, TypeVar
 
 from django.db import connection
-from django.db.models import BooleanField, Case, ExpressionWrapper, Q, QuerySet, When
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
+from sessions_app.finding.newest import opaque
 from sessions_app.models import Phase, Session, Status
-
-
-def _as_expression(condition: Q) -> Case:
-    """The condition in a form that PostgreSQL does not look into: it uses no index for it but one of the same form."""
-    return Case(When(condition, then=True), default=False, output_field=BooleanField())
-
 
 _STOPPED = (Status.WAITING, Status.PAUSED)
 _MOVING = (Status.RUNNING, Status.QUEUED)
@@ -26,7 +21,7 @@ IS_STOPPED = Q(status__in=_STOPPED)
 IS_MOVING = Q(status__in=_MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
-_MAY_HAVE_LINE = _as_expression(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False))
+_MAY_HAVE_LINE = opaque(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False))
 Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
@@ -69,7 +64,7 @@ class OfState:
         if not self.is_named:
             return rows.filter(state)
         # Of each of these rows, so that PostgreSQL does not read all that are in the state to find them.
-        return rows.filter(_as_expression(state))
+        return rows.filter(opaque(state))
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
@@ -163,7 +158,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
 
     # For the same reason as in `OfState.sessions`.
     filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
-    asked_again = Q(_as_expression(Q(**filtered)))
+    asked_again = Q(opaque(Q(**filtered)))
     stopped = moving = failed = Q()
     if phase:
         stopped = Q(phase_at_rest=phase)

@@ -11,7 +11,7 @@ the negative key.
 
 import time
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Protocol
 
 from django.db import connection, transaction
@@ -29,6 +29,7 @@ from sessions_app.finding.search_words import (
     MESSAGES,
     OPEN_CALLS,
     call_text,
+    mark_of,
     message_text,
 )
 from sessions_app.models import Message, ToolCall
@@ -235,13 +236,17 @@ def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
 
 
 def _tsvector(words: list[str]) -> str:
-    """The words with their places. They consist of letters and digits, so nothing must be escaped."""
+    """The words with their places, and the marks of those that follow each other.
+
+    Words consist of letters and digits, and marks of nothing that must be escaped either.
+    """
     lexemes: dict[str, str] = {}
     for place, word in enumerate(words[:_LAST_POSITION], 1):
         lexemes[word] = f"{lexemes[word]},{place}" if word in lexemes else f"'{word}':{place}"
     for word in words[_LAST_POSITION:]:
         lexemes.setdefault(word, f"'{word}':{_LAST_POSITION}")
-    return " ".join(lexemes.values())
+    marks = {mark_of(*pair) for pair in pairwise(words)}
+    return " ".join([*lexemes.values(), *(f"'{mark}'" for mark in marks)])
 
 
 def _table(model: type[Model]) -> str:

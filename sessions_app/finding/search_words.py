@@ -13,7 +13,9 @@ with another masking than the present one, see `sessions_app.finding.search_mask
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 from django.db import connection
 from django.db.models import Q
@@ -22,18 +24,34 @@ from django.db.models.expressions import RawSQL
 from agentstate.domain.words import words_of
 from agentstate.names import TYPE_TAG
 from sessions_app.access.masking import Mask
+from sessions_app.finding.newest import near_or_all
+from sessions_app.finding.parts import Sql
 from sessions_app.finding.search_masking import IS_PRESENT, present
 from sessions_app.models import Message, ToolCall
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
 MOST_WORDS = 30
+# So many of the newest messages, and calls, are looked through before an index is asked for several words.
+NEAR = 10_000
+# Of how many kinds the marks of pairs are: few enough for the index to be small, so many that a text of hundreds of
+# words has a small part of them.
+MARKS = 16_384
 # Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
+_PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
 # The fields of a call that are indexed besides its tool, and what stands between them, which holds no word.
 CALL_FIELDS, BETWEEN = ("sent", "arguments", "error", "result"), " · "
 # A tool's message is indexed with its call already, and an agent's instructions are in each of its sessions: neither is
 # indexed unless a person has written it.
 INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
+
+
+def mark_of(word: str, following: str) -> str:
+    """A short text that stands for two words which follow each other, and for others: PostgreSQL's index has it too.
+
+    By the words alone it would find, and read, each row in which they stand anywhere. It is no word itself.
+    """
+    return f"~{crc32(f'{word} {following}'.encode()) % MARKS:x}"
 
 
 def plain(value: Any) -> str:
@@ -73,7 +91,10 @@ class Phrase:
 
     @property
     def tsquery(self) -> str:
-        return " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
+        whole = self.words[:-1] if self.beginning else self.words
+        # First, as the server looks for the parts of a query in their order, and these are soon found not to be there.
+        marks = [f"'{mark}' & " for mark in sorted({mark_of(*pair) for pair in pairwise(whole)})]
+        return "".join(marks) + " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
 
     @property
     def pattern(self) -> str:
@@ -81,11 +102,14 @@ class Phrase:
         return r"(?<![^\W_])" + r"[\W_]+".join(map(re.escape, self.words)) + end
 
 
+def parts_of(text: str) -> list[tuple[str, bool]]:
+    """What white space separates, and what is quoted, as a whole; and whether it was quoted."""
+    return [(quoted or part, bool(quoted)) for quoted, part in _PARTS.findall(text) if quoted or part]
+
+
 def phrases_of(text: str) -> list[Phrase]:
     """None for a text without any word."""
-    parts = [
-        (words_of(quoted or part), bool(quoted)) for quoted, part in re.findall(r'"([^"]*)"?|([^\s"]+)', text)
-    ]
+    parts = [(words_of(part), quoted) for part, quoted in parts_of(text)]
     parts = [(words, quoted) for words, quoted in parts if words][:MOST_WORDS]
     last = len(parts) - 1
     return [
@@ -108,14 +132,27 @@ class Words:
         """
         selects, params = [], list[str | int]()
         for table in tables:
-            match = f"{table} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
             for sign, condition, values in self._ways:
-                select = f"SELECT {sign}rowid AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
-                if limit is not None:
-                    select = f"SELECT key FROM ({select} ORDER BY {sign}rowid DESC LIMIT {limit:d}) AS newest"  # noqa: S608
-                selects.append(select)
-                params += [self._query, *values]
+                select, parameters = self._keys(table, sign, condition, values, limit)
+                selects.append(f"SELECT key FROM ({select}) AS found")  # noqa: S608
+                params += parameters
         return RawSQL(" UNION ALL ".join(selects), params)  # noqa: S611 - our own tables; the query is a parameter
+
+    def _keys(self, table: str, sign: str, condition: str, values: list[str | int], limit: int | None) -> Sql:
+        """Those by one of the `_ways`."""
+        match = f"{table} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
+        select = f"SELECT {sign}rowid AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
+        parameters = (self._query, *values)
+        if limit is None:
+            return select, parameters
+        # Of one word PostgreSQL knows in how many rows it is.
+        if connection.vendor == "sqlite" or sum(len(phrase.words) for phrase in self.phrases) == 1:
+            return f"{select} ORDER BY {sign}rowid DESC LIMIT {limit:d}", parameters
+        order = "rowid" if sign else "rowid DESC"
+        rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order} LIMIT {NEAR:d}"  # noqa: S608
+        first = f"SELECT {sign}rowid AS key FROM ({rows}) AS newest WHERE {match} LIMIT {limit:d}"  # noqa: S608
+        every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
+        return near_or_all((first, (*values, self._query)), (every, parameters), limit)
 
     def match_of(self, table: str, key: str) -> tuple[str, list[str | int]]:
         """Whether the row with this key, an expression, matches: for PostgreSQL, which asks it of each row.
