@@ -44,10 +44,12 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
         with connection.cursor() as cursor:
             # The words of messages, faster than the sweep adds them.
             cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
-            docs = [(key, search_index._tsvector(words_of(text))) for key, text in cursor.fetchall()]
+            docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
             cursor.execute(
-                "INSERT INTO sessions_app_message_words SELECT * FROM unnest(%s::bigint[], %s::tsvector[])",
-                [list(column) for column in zip(*docs, strict=True)],
+                "INSERT INTO sessions_app_message_words (rowid, words, marks)"
+                " SELECT rowid, words::tsvector, marks::smallint[]"
+                " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)",
+                search_index.columns_of(docs),
             )
             search_masking.store()
             cursor.execute("VACUUM ANALYZE")

@@ -11,8 +11,8 @@ the negative key.
 
 import time
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 from django.db import connection, transaction
 from django.db.models import Model, QuerySet
@@ -29,7 +29,7 @@ from sessions_app.finding.search_words import (
     MESSAGES,
     OPEN_CALLS,
     call_text,
-    mark_of,
+    marks_of,
     message_text,
 )
 from sessions_app.models import Message, ToolCall
@@ -151,7 +151,7 @@ class _Postgres:
         if upto > mark:
             _move_mark(model, mark, upto)
         if model is Message:
-            self._insert(MESSAGES, "", ended)
+            self._insert(MESSAGES, "rowid, words, marks", "", ended)
             return
         self._insert_calls(ended, ended=True)
         self._insert_calls(still_open, ended=False)
@@ -164,16 +164,16 @@ class _Postgres:
             self._insert_calls(docs, ended=True)
 
     def _insert_calls(self, docs: list[Doc], *, ended: bool) -> None:
-        self._insert(CALLS, f", {ended}", docs)
+        self._insert(CALLS, "rowid, words, marks, ended", f", {ended}", docs)
 
-    def _insert(self, table: str, values: str, docs: list[Doc]) -> None:
+    def _insert(self, table: str, columns: str, values: str, docs: list[Doc]) -> None:
         """All in one statement. `values`: of the other columns."""
         if docs:
-            keys, texts = [pk for pk, _ in docs], [_tsvector(words) for _, words in docs]
             _execute(
-                f"INSERT INTO {table} SELECT rowid, words::tsvector{values}"  # noqa: S608
-                " FROM unnest(%s::bigint[], %s::text[]) AS docs (rowid, words) ON CONFLICT DO NOTHING",
-                [keys, texts],
+                f"INSERT INTO {table} ({columns}) SELECT rowid, words::tsvector, marks::smallint[]{values}"  # noqa: S608
+                " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)"
+                " ON CONFLICT DO NOTHING",
+                columns_of(docs),
             )
 
 
@@ -235,18 +235,22 @@ def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
     return docs if masked == whole else [*docs, (-pk, words_of(whole))]
 
 
-def _tsvector(words: list[str]) -> str:
-    """The words with their places, and the marks of those that follow each other.
+def columns_of(docs: Iterable[Doc]) -> list[list[Any]]:
+    """The keys, words and marks of PostgreSQL's tables: the latter two as texts."""
+    rows = [
+        (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]
 
-    Words consist of letters and digits, and marks of nothing that must be escaped either.
-    """
+
+def _tsvector(words: list[str]) -> str:
+    """The words with their places. They consist of letters and digits, so nothing must be escaped."""
     lexemes: dict[str, str] = {}
     for place, word in enumerate(words[:_LAST_POSITION], 1):
         lexemes[word] = f"{lexemes[word]},{place}" if word in lexemes else f"'{word}':{place}"
     for word in words[_LAST_POSITION:]:
         lexemes.setdefault(word, f"'{word}':{_LAST_POSITION}")
-    marks = {mark_of(*pair) for pair in pairwise(words)}
-    return " ".join([*lexemes.values(), *(f"'{mark}'" for mark in marks)])
+    return " ".join(lexemes.values())
 
 
 def _table(model: type[Model]) -> str:

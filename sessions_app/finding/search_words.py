@@ -33,8 +33,8 @@ MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("messag
 MOST_WORDS = 30
 # So many of the newest messages, and calls, are looked through before an index is asked for several words.
 NEAR = 10_000
-# Of how many kinds the marks of pairs are: few enough for the index to be small, so many that a text of hundreds of
-# words has a small part of them.
+# So many marks there are: few enough for the index to be small, and so many that a text of hundreds of words has a
+# small part of them.
 MARKS = 16_384
 # Two letters are the beginning of very many words.
 SHORTEST_BEGINNING = 3
@@ -46,12 +46,12 @@ CALL_FIELDS, BETWEEN = ("sent", "arguments", "error", "result"), " · "
 INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.SYSTEM]) | ~Q(author=""))
 
 
-def mark_of(word: str, following: str) -> str:
-    """A short text that stands for two words which follow each other, and for others: PostgreSQL's index has it too.
+def marks_of(words: Sequence[str]) -> set[int]:
+    """Numbers that stand for each two words which follow each other, and for others: PostgreSQL has an index of them.
 
-    By the words alone it would find, and read, each row in which they stand anywhere. It is no word itself.
+    By the words alone it would find, and read, each row in which they stand anywhere.
     """
-    return f"~{crc32(f'{word} {following}'.encode()) % MARKS:x}"
+    return {crc32(f"{word} {following}".encode()) % MARKS for word, following in pairwise(words)}
 
 
 def plain(value: Any) -> str:
@@ -91,10 +91,11 @@ class Phrase:
 
     @property
     def tsquery(self) -> str:
-        whole = self.words[:-1] if self.beginning else self.words
-        # First, as the server looks for the parts of a query in their order, and these are soon found not to be there.
-        marks = [f"'{mark}' & " for mark in sorted({mark_of(*pair) for pair in pairwise(whole)})]
-        return "".join(marks) + " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
+        return " <-> ".join(f"'{word}'" for word in self.words) + ":*" * self.beginning
+
+    @property
+    def marks(self) -> set[int]:
+        return marks_of(self.words[:-1] if self.beginning else self.words)
 
     @property
     def pattern(self) -> str:
@@ -140,9 +141,9 @@ class Words:
 
     def _keys(self, table: str, sign: str, condition: str, values: list[str | int], limit: int | None) -> Sql:
         """Those by one of the `_ways`."""
-        match = f"{table} MATCH %s" if connection.vendor == "sqlite" else "words @@ %s::tsquery"
+        match, matched = self._match(table)
         select = f"SELECT {sign}rowid AS key FROM {table} WHERE {match} AND {condition}"  # noqa: S608
-        parameters = (self._query, *values)
+        parameters = (*matched, *values)
         if limit is None:
             return select, parameters
         # Of one word PostgreSQL knows in how many rows it is.
@@ -152,7 +153,16 @@ class Words:
         rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order} LIMIT {NEAR:d}"  # noqa: S608
         first = f"SELECT {sign}rowid AS key FROM ({rows}) AS newest WHERE {match} LIMIT {limit:d}"  # noqa: S608
         every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
-        return near_or_all((first, (*values, self._query)), (every, parameters), limit)
+        return near_or_all((first, (*values, *matched)), (every, parameters), limit)
+
+    def _match(self, table: str) -> Sql:
+        """Whether a row matches, as a condition that an index of the table serves."""
+        if connection.vendor == "sqlite":
+            return f"{table} MATCH %s", (self._query,)
+        marks = set().union(*[phrase.marks for phrase in self.phrases])
+        if not marks:
+            return "words @@ %s::tsquery", (self._query,)
+        return "words @@ %s::tsquery AND marks @> %s::smallint[]", (self._query, sorted(marks))
 
     def match_of(self, table: str, key: str) -> tuple[str, list[str | int]]:
         """Whether the row with this key, an expression, matches: for PostgreSQL, which asks it of each row.
