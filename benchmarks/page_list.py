@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 from benchmarks.people import supervisor
 
@@ -51,7 +52,20 @@ LISTS = (
     "/start/",
 )
 POLLED = ("/?queue=all", "/inbox/")
-SEARCHES = ("nothinglikethis", "Lindqvist", "policy", "the", "POL-8801")
+SEARCHES = (
+    "nothinglikethis",
+    "Lindqvist",
+    "policy",
+    "the",
+    "POL-8801",
+    "2026-10-31",
+    "zq",
+    "good question",
+    "hello damage",
+    "morning deductible",
+    '"deductible policy"',
+    '"hello up"',
+)
 TABS = (
     "",
     "?show=errors",
@@ -86,7 +100,7 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
     for address in POLLED:
         yield f"{address}: its poll", QUEUE, _poll(client, address)
     for words in SEARCHES:
-        yield f"search: {words}", SEARCH, get(client, f"/?q={words}")
+        yield f"search: {words}", SEARCH, get(client, f"/?q={quote_plus(words)}")
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
     let_sessions_be_lost_and_due()
     for session in (longest[0], longest[len(longest) // 2]):
