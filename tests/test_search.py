@@ -415,6 +415,29 @@ def test_titles_and_customers_are_found_by_their_parts_in_any_order(monkeypatch,
     assert titled(str(named.pk)) == {named}
 
 
+def test_a_text_of_two_letters_is_found_in_the_titles_of_the_newest_sessions_and_more_may_be_elsewhere(
+    monkeypatch,
+):
+    supervisor = builders.user("supervisor")
+    old, new = builders.done(title="At the zq"), builders.done(title="Zq again")
+    of_agent = builders.done(title="x")
+    Session.objects.filter(pk=of_agent.pk).update(agent="zq")
+    moment = timezone.now()
+    for days, session in enumerate([new, of_agent, old]):
+        Session.objects.filter(pk=session.pk).update(updated_at=moment - timedelta(days=days))
+
+    def titled():
+        session_filter = SessionFilter({"q": "zq"}, user=supervisor)
+        return set(Session.objects.filter(session_filter.where())), session_filter.found.cut
+
+    assert titled() == ({old, new, of_agent}, False)
+    monkeypatch.setattr(newest, "NEAR", 1)
+    is_cut = connection.vendor == "postgresql"
+    assert titled() == ({new, of_agent} if is_cut else {old, new, of_agent}, is_cut)
+    monkeypatch.setattr(filters, "MOST_NAMED", 1)
+    assert titled() == ({new}, True)
+
+
 @pytest.mark.slow
 def test_the_index_grows_in_batches_and_misses_nothing(index, monkeypatch):
     small_batches(monkeypatch, 3)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
 from sessions_app.finding import newest
-from sessions_app.finding.counting import are_about, count_up_to
+from sessions_app.finding.counting import are_about
 from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
@@ -85,7 +85,7 @@ class SessionFilter(forms.Form):
     def where(self, *, thorough: bool | None = None) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
-        At most four queries; three of them are the search's.
+        At most five queries; four of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
@@ -205,7 +205,7 @@ def _search(text: str, whole: bool, thorough: bool) -> Found:
     """Sessions whose history, title or customer contains each part of the text, whose agent it is, or whose id starts
     with it.
 
-    Each is looked for by an index of its own, so what is found are keys. At most three queries.
+    Each is looked for by an index of its own, so what is found are keys. At most four queries.
 
     :param thorough: As that of `Found`.
     """
@@ -223,20 +223,20 @@ def _search(text: str, whole: bool, thorough: bool) -> Found:
 
 def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[list[uuid.UUID], bool]:
     """The keys of the sessions that changed last of those whose title or customer contains the parts, or that are
-    named, and whether there may be more. One query, and one more for parts of which none has an index.
+    named, and whether there may be more. One query, or three for parts of which none has an index.
     """
-    where = contained | named
-    if any(map(_INDEXED.search, parts)):
-        if len(parts) > 1:
-            keys = newest.newest_sessions(where, most + 1)
-        else:
-            # In how many titles one part is PostgreSQL knows well enough.
-            rows = Session.objects.filter(where).order_by("-updated_at", "-id")
-            keys = list(rows.values_list("pk", flat=True)[: most + 1])
-        return keys[:most], len(keys) > most
-    keys = newest.newest_sessions(where, most + 1, indexed=named)
-    looked_at_all = connection.vendor == "sqlite" or not count_up_to(Session.objects.all(), newest.NEAR).more
-    return keys[:most], len(keys) > most or not looked_at_all
+    by_change = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
+    has_index = any(map(_INDEXED.search, parts))
+    if not has_index and connection.vendor == "postgresql":
+        near, are_all = newest.near_sessions(contained, most + 1)
+        keys = [*dict.fromkeys([*near, *by_change.filter(named)[: most + 1]])]
+        return keys[:most], len(keys) > most or not are_all
+    if len(parts) > 1:
+        keys = newest.newest_sessions(contained | named, most + 1)
+    else:
+        # In how many titles one part is PostgreSQL knows well enough.
+        keys = list(by_change.filter(contained | named)[: most + 1])
+    return keys[:most], len(keys) > most
 
 
 def id_begins_with(text: str) -> Q:

@@ -6,13 +6,26 @@ are everywhere it expects few, and reads all rows that may have it. So the newes
 fixed number of them; only where too few of these match, an index finds all that do, which are then a small part.
 """
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import BooleanField, Case, DateTimeField, ExpressionWrapper, F, Q, Subquery, Value, When
+from django.db.models import (
+    BooleanField,
+    Case,
+    DateTimeField,
+    ExpressionWrapper,
+    F,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce
 
+from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.parts import Sql, as_sql
 from sessions_app.models import Session
 
@@ -41,21 +54,32 @@ def near_or_all(first: Sql, every: Sql, limit: int) -> Sql:
     return sql, (*near_values, *every_values)
 
 
-def newest_sessions(where: Q, limit: int, *, indexed: Q | None = None) -> list[UUID]:
-    """The keys of the sessions that changed last of those that meet the condition, in any order. One query.
-
-    :param indexed: The part of the condition for which PostgreSQL has an index, if that is not all of it: what else
-        meets the condition is looked for among the newest sessions only.
-    """
-    keys = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
+def newest_sessions(where: Q, limit: int) -> list[UUID]:
+    """The keys of the sessions that changed last of those that meet the condition, in any order. One query."""
     if connection.vendor == "sqlite":
-        return list(keys.filter(where)[:limit])
-    last = Session.objects.order_by("-updated_at").values("updated_at")[NEAR : NEAR + 1]
-    # Where there are fewer sessions than that, all are among the newest.
-    first = keys.filter(opaque(where)).exclude(updated_at__lt=Subquery(last))[:limit]
+        return list(_keys().filter(where)[:limit])
     at = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
-    every = keys.filter(where if indexed is None else indexed).order_by(at.desc(), "-id")[:limit]
+    every = _keys().filter(where).order_by(at.desc(), "-id")[:limit]
     with connection.cursor() as cursor:
-        cursor.execute(*near_or_all(as_sql(first), as_sql(every), limit))
+        cursor.execute(*near_or_all(as_sql(_near(where, limit)), as_sql(every), limit))
         found: list[tuple[Any, ...]] = cursor.fetchall()
     return [key for (key,) in found]
+
+
+def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
+    """As `newest_sessions`, of a condition for which there is no index: of the newest `NEAR` sessions only.
+
+    :returns: Their keys, and whether these are all sessions. Two queries.
+    """
+    return list(_near(where, limit)), not count_up_to(Session.objects.all(), NEAR).more
+
+
+def _near(where: Q, limit: int) -> QuerySet[Session, UUID]:
+    last = Session.objects.order_by("-updated_at").values("updated_at")[NEAR : NEAR + 1]
+    # Where there are no more sessions than that, all are among the newest.
+    since = Coalesce(Subquery(last), Value(datetime.min.replace(tzinfo=UTC)))
+    return _keys().filter(opaque(where), updated_at__gte=since)[:limit]
+
+
+def _keys() -> QuerySet[Session, UUID]:
+    return Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
