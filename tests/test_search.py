@@ -190,7 +190,7 @@ def test_no_text_is_an_error(text):
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=40))
-@example("ﬁ ß İ Å")
+@example("ﬁ ß İ Å 🄐")
 @example("x" * 5000)
 @example(" ".join(f"w{n}" for n in range(20_000)))
 def test_any_text_can_be_stored_and_is_found_by_its_words(text):

@@ -20,7 +20,9 @@ def words_of(text: str) -> list[str]:
     """The words of the first 100,000 characters: lower case, without accents, letters and digits only."""
     text = text[:MOST_CHARACTERS].casefold()
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", text)
+        # Twice, as the Unicode standard says (3.13, D146): some symbols stand for capital letters, such as 🄐.
+        for _ in range(2):
+            text = unicodedata.normalize("NFKD", text).casefold()
         for accent in filter(unicodedata.combining, set(text)):
             text = text.replace(accent, "")
     return [word[:LONGEST_WORD] for word in re.findall(r"[^\W_]+", text)]
