@@ -196,6 +196,7 @@ def few_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few of the newest rows are read first, so that what is read beyond them shows."""
     monkeypatch.setattr(newest, "NEAR", 300)
     monkeypatch.setattr(search_words, "NEAR", 300)
+    monkeypatch.setattr(search_words, "WIDE", 1_000)
 
 
 @pytest.mark.usefixtures("few_are_near")

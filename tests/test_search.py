@@ -359,9 +359,10 @@ def test_the_list_finds_histories_as_well_as_titles(index):
     assert set(Session.objects.filter(session_filter.where())) == {history, titled}
 
 
-@pytest.mark.parametrize("near", [0, 1, 2, 100])
-def test_the_newest_messages_with_several_words_are_found_wherever_they_are(index, monkeypatch, near):
+@pytest.mark.parametrize("near, wide", [(0, 0), (0, 3), (1, 1), (1, 3), (1, 9), (2, 9), (100, 100)])
+def test_the_newest_messages_with_several_words_are_found_wherever_they_are(index, monkeypatch, near, wide):
     monkeypatch.setattr(search_words, "NEAR", near)
+    monkeypatch.setattr(search_words, "WIDE", wide)
     texts = ["roof leaks", "leaks", "the roof", "a roof that leaks", "leaks", "roof: leaks again"]
     histories = [builders.History() for _ in texts]
     for history, text in zip(histories, texts, strict=True):

@@ -66,6 +66,8 @@ class Pool(ConnectionPool[PooledConnection]):
     """Tries again and again while somebody waits. psycopg gives up, and wakes nobody before another one asks."""
 
     _asked_at = float("-inf")
+    # When a connection was last found to have ended while it was used.
+    lost_at = float("-inf")
 
     def getconn(self, timeout: float | None = None) -> PooledConnection:
         self._asked_at = time.monotonic()
@@ -192,14 +194,11 @@ class DatabaseWrapper(LaterWrites):
         return numbered(self.connection, statement, values, places)
 
     def _close(self) -> None:
-        is_lost = False
         if isinstance(self.connection, PooledConnection):
             self.connection.returned_at = time.monotonic()
-            is_lost = self.connection.broken
+            if self.connection.broken and self.pool is not None:
+                self.pool.lost_at = self.connection.returned_at
         super()._close()
-        # As in `_check`.
-        if is_lost and self.pool is not None:
-            self.pool.check()
 
     @property
     def _key(self) -> Key:
@@ -224,15 +223,17 @@ class DatabaseWrapper(LaterWrites):
 
 
 def _check(connection: PooledConnection) -> None:
-    if time.monotonic() - connection.returned_at <= ALIVE_SECONDS:
+    pool: Any = connection._pool
+    # What was idle when another one was found to have ended may have ended as well.
+    alive_since = max(time.monotonic() - ALIVE_SECONDS, pool.lost_at)
+    if connection.returned_at >= alive_since:
         return
     try:
         Pool.check_connection(connection)
     except psycopg.Error:
         # After a restart of the server all of them have ended. psycopg would find them one after the other, and wait
         # for longer behind each.
-        if isinstance(connection._pool, Pool):
-            connection._pool.check()
+        pool.check()
         raise
 
 

@@ -38,20 +38,32 @@ def opaque(condition: Q) -> Case:
     return Case(When(condition, then=True), default=False, output_field=BooleanField())
 
 
-def near_or_all(first: Sql, every: Sql, limit: int) -> Sql:
-    """Selects what the first query does, if that is as many rows as the limit, and else what the other one does, which
-    is not executed before.
+def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None) -> Sql:
+    """Selects what the first of the queries does that finds as many rows as the limit, and else what `every` does. None
+    is executed before it is needed. All have the limit, and the same columns.
 
-    :param first: Of the newest rows of the table. Both have the limit, and the same columns.
-    :param every: Of all rows, in an order of which PostgreSQL has no index, so that it does not read them in that.
+    :param near: Of the newest rows of the table that match.
+    :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in
+        that.
+    :param wide: Of more of the newest rows: asked where some of those that are near match, so that it can be expected
+        to find enough, and an index would find very many.
     """
-    (near_sql, near_values), (every_sql, every_values) = first, every
-    number = "(SELECT count(*) FROM near)"
-    sql = (
-        f"WITH near AS MATERIALIZED ({near_sql}) SELECT * FROM near WHERE {number} >= {limit:d} "  # noqa: S608 - selects of our own
-        f"UNION ALL SELECT * FROM ({every_sql}) AS every WHERE {number} < {limit:d}"
-    )
-    return sql, (*near_values, *every_values)
+    enough, some = f">= {limit:d}", f"BETWEEN {limit // 10:d} AND {limit - 1:d}"
+    parts, values = [f"near AS MATERIALIZED ({near[0]})"], near[1]
+    names = ["near"]
+    if wide is not None:
+        wide_sql = f"SELECT * FROM ({wide[0]}) AS rows WHERE {_number('near')} {some}"  # noqa: S608 - selects of our own
+        parts.append(f"wide AS MATERIALIZED ({wide_sql})")
+        values += wide[1]
+        names.append("wide")
+    selects = [f"SELECT * FROM {name} WHERE {_number(name)} {enough}" for name in names]  # noqa: S608 - as above
+    not_enough = " AND ".join(f"NOT {_number(name)} {enough}" for name in names)
+    selects.append(f"SELECT * FROM ({every[0]}) AS every WHERE {not_enough}")  # noqa: S608 - as above
+    return f"WITH {', '.join(parts)} {' UNION ALL '.join(selects)}", (*values, *every[1])
+
+
+def _number(name: str) -> str:
+    return f"(SELECT count(*) FROM {name})"  # noqa: S608 - names of our own
 
 
 def newest_sessions(where: Q, limit: int) -> list[UUID]:

@@ -2,7 +2,8 @@
 
 Every word of a query must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of
 a quoted phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do
-not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched.
+not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched; on PostgreSQL,
+which keeps 256 places of a word, a phrase is found where its words are among the first of their kind in the text.
 
 The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
 of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
@@ -31,8 +32,9 @@ from sessions_app.models import Message, ToolCall
 
 MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("message", "call", "open_call"))
 MOST_WORDS = 30
-# So many of the newest messages, and calls, are looked through before an index is asked for several words.
-NEAR = 10_000
+# So many of the newest messages, and calls, are looked through before an index is asked for several words, and so many
+# where some of the former match.
+NEAR, WIDE = 10_000, 100_000
 # So many marks there are: few enough for the index to be small, and so many that a text of hundreds of words has a
 # small part of them.
 MARKS = 16_384
@@ -47,9 +49,8 @@ INDEXED_MESSAGES = ~Q(text="") & (~Q(role__in=[Message.Role.TOOL, Message.Role.S
 
 
 def marks_of(words: Sequence[str]) -> set[int]:
-    """Numbers that stand for each two words which follow each other, and for others: PostgreSQL has an index of them.
-
-    By the words alone it would find, and read, each row in which they stand anywhere.
+    """Numbers that stand for each two whole words which follow each other, and for others: PostgreSQL has an index of
+    them. By the words alone it would find, and read, each row in which they stand anywhere.
     """
     return {crc32(f"{word} {following}".encode()) % MARKS for word, following in pairwise(words)}
 
@@ -149,20 +150,31 @@ class Words:
         # Of one word PostgreSQL knows in how many rows it is.
         if connection.vendor == "sqlite" or sum(len(phrase.words) for phrase in self.phrases) == 1:
             return f"{select} ORDER BY {sign}rowid DESC LIMIT {limit:d}", parameters
-        order = "rowid" if sign else "rowid DESC"
-        rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order} LIMIT {NEAR:d}"  # noqa: S608
-        first = f"SELECT {sign}rowid AS key FROM ({rows}) AS newest WHERE {match} LIMIT {limit:d}"  # noqa: S608
+
+        def of_newest(number: int) -> Sql:
+            order = "rowid" if sign else "rowid DESC"
+            rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order} LIMIT {number:d}"  # noqa: S608
+            sql = f"SELECT {sign}rowid AS key FROM ({rows}) AS newest WHERE {match} LIMIT {limit:d}"  # noqa: S608
+            return sql, (*values, *matched)
+
         every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
-        return near_or_all((first, (*values, *matched)), (every, parameters), limit)
+        return near_or_all(of_newest(NEAR), (every, parameters), limit, wide=of_newest(WIDE))
 
     def _match(self, table: str) -> Sql:
         """Whether a row matches, as a condition that an index of the table serves."""
         if connection.vendor == "sqlite":
             return f"{table} MATCH %s", (self._query,)
-        marks = set().union(*[phrase.marks for phrase in self.phrases])
-        if not marks:
-            return "words @@ %s::tsquery", (self._query,)
-        return "words @@ %s::tsquery AND marks @> %s::smallint[]", (self._query, sorted(marks))
+        marked = [phrase for phrase in self.phrases if phrase.marks]
+        others = [phrase for phrase in self.phrases if not phrase.marks]
+        conditions, values = [], list[Any]()
+        if others:
+            conditions.append("words @@ %s::tsquery")
+            values.append(_tsquery(others))
+        if marked:
+            # The index of the marks finds few rows. That of the words would be read as well, if it could be.
+            conditions.append("marks @> %s::smallint[] AND (words @@ %s::tsquery) IS TRUE")
+            values += [sorted(set().union(*[phrase.marks for phrase in marked])), _tsquery(marked)]
+        return " AND ".join(conditions), tuple(values)
 
     def match_of(self, table: str, key: str) -> tuple[str, list[str | int]]:
         """Whether the row with this key, an expression, matches: for PostgreSQL, which asks it of each row.
@@ -187,7 +199,11 @@ class Words:
     def _query(self) -> str:
         if connection.vendor == "sqlite":
             return " AND ".join(phrase.fts5 for phrase in self.phrases)
-        return " & ".join(phrase.tsquery for phrase in self.phrases)
+        return _tsquery(self.phrases)
+
+
+def _tsquery(phrases: Sequence[Phrase]) -> str:
+    return " & ".join(phrase.tsquery for phrase in phrases)
 
 
 def call_tables() -> list[str]:
