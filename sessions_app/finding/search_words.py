@@ -2,8 +2,8 @@
 
 Every word of a query must occur in the same message or call. The parts of a word with punctuation (``CLM-1042``) and of
 a quoted phrase must follow each other, and the last word may be the beginning of one. Case, accents and punctuation do
-not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched; on PostgreSQL,
-which keeps 256 places of a word, a phrase is found where its words are among the first of their kind in the text.
+not matter. Any text is a valid query. The first 100,000 characters of each message and call are searched. PostgreSQL
+keeps 256 places of a word in a text: a phrase behind these is not found.
 
 The words are stored in tables of their own, which `sessions_app.finding.search_index` fills a few seconds later: those
 of the masked text, and where that hides something, those of the whole text too. ``whole`` says that a person may find
