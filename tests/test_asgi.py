@@ -16,6 +16,7 @@ from django.http import HttpResponse, StreamingHttpResponse
 from django.test import Client
 
 from agentstate.asgi import Handler, _is_for_coroutine
+from agentstate.turns import Turns
 from tests import builders
 from tests.asgi import cookie_of, whole_answer
 
@@ -139,8 +140,12 @@ def test_requests_are_answered_at_the_same_time(monkeypatch):
     asyncio.run(scenario())
 
 
-def test_who_goes_away_while_others_are_answered_is_not_answered_at_all(monkeypatch):
-    application = Handler(threads=1)
+# It waits for a thread, or in a thread for its turn.
+@pytest.mark.parametrize("threads", [1, 4])
+def test_who_goes_away_while_others_are_answered_is_not_answered_at_all(monkeypatch, threads):
+    application = Handler(threads=threads)
+    # For these nobody ever works for long.
+    application._turns = Turns(at_once=1, clock=lambda: 0.0)
     began, may_end = threading.Event(), threading.Event()
     asked = []
 

@@ -36,12 +36,17 @@ def migrate(name: str) -> Any:
     return executor.loader.project_state([("sessions_app", name)]).apps
 
 
+def new_branch(apps: Any) -> Any:
+    """The first branch of a new session."""
+    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
+    return apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
 def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
     apps = migrate("0003_tool_results")
-    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
-    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    branch = new_branch(apps)
     calls = apps.get_model("sessions_app", "ModelCall").objects
     times = {"started_at": AT, "ended_at": AT}
     calls.create(branch=branch, position=1, name="summary", aside=REPLIES, **times)
@@ -66,8 +71,7 @@ def test_replies_to_side_calls_and_tool_calls_are_kept_by_0004() -> None:
 @pytest.mark.usefixtures("other_database")
 def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
     apps = migrate("0021_filter_by_people")
-    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
-    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    branch = new_branch(apps)
     said = [("system", ""), ("system", "sue"), ("user", "")]
     for place, (role, author) in enumerate(said, 1):
         message = apps.get_model("sessions_app", "Message").objects.create(
@@ -96,8 +100,7 @@ def test_agents_instructions_are_taken_out_of_the_search_by_0022() -> None:
 @pytest.mark.usefixtures("other_database")
 def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> None:
     apps = migrate("0032_phase_at_rest")
-    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
-    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    branch = new_branch(apps)
     message = apps.get_model("sessions_app", "Message").objects.create(
         branch=branch, position=1, role="user", text="The roof leaks", body={}
     )
@@ -116,7 +119,7 @@ def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> N
         assert cursor.fetchone()[0] == 1
     assert not search_masking.outdated()
     if connection.vendor == "postgresql":
-        assert search.newest_sessions('"roof leaks"', whole=True)[0] == [session.pk]
+        assert search.newest_sessions('"roof leaks"', whole=True)[0] == [branch.session_id]
     migrate("0032_phase_at_rest")
 
 
@@ -124,10 +127,9 @@ def test_on_postgresql_everything_is_added_to_the_search_again_after_0033() -> N
 @pytest.mark.usefixtures("other_database")
 def test_what_sessions_were_started_with_is_marked_as_the_customers_by_0025() -> None:
     apps = migrate("0024_failed_sessions")
-    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
-    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    branch = new_branch(apps)
     apps.get_model("sessions_app", "Event").objects.create(
-        session=session, branch=branch, position=1, kind="started", actor_name="sue"
+        session=branch.session, branch=branch, position=1, kind="started", actor_name="sue"
     )
     for position, (role, author) in enumerate([("system", ""), ("user", "sue"), ("user", "sue")], 2):
         apps.get_model("sessions_app", "Message").objects.create(
@@ -251,8 +253,7 @@ def test_the_totals_of_checkpoints_are_kept_by_0027_and_back() -> None:
         {"other": "x"},
     ]
     apps = migrate("0026_large_lists")
-    session = apps.get_model("sessions_app", "Session").objects.create(agent="a")
-    branch = apps.get_model("sessions_app", "Branch").objects.create(session=session, number=1)
+    branch = new_branch(apps)
     values = {"kind": "step", "step": 0, "phase": "planning"}
 
     def add(apps: Any, first: int) -> None:

@@ -19,7 +19,7 @@ from django.utils import timezone
 from agentstate.domain.words import words_of
 from sessions_app.finding import newest, search, search_index, search_masking, search_words
 from sessions_app.management import synth
-from sessions_app.models import Checkpoint, Session
+from sessions_app.models import Checkpoint, Message, Session
 from tests import builders
 from tests.chaos import database
 
@@ -45,12 +45,7 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
             # The words of messages, faster than the sweep adds them.
             cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
             docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
-            cursor.execute(
-                "INSERT INTO sessions_app_message_words (rowid, words, marks)"
-                " SELECT rowid, words::tsvector, marks::smallint[]"
-                " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)",
-                search_index.columns_of(docs),
-            )
+            search_index._Postgres().add(Message, 0, 0, docs, [])
             search_masking.store()
             cursor.execute("VACUUM ANALYZE")
             # As for a disk without moving heads; the server is this test's own.

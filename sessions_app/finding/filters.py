@@ -232,7 +232,7 @@ def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[li
         keys = [*dict.fromkeys([*near, *by_change.filter(named)[: most + 1]])]
         return keys[:most], len(keys) > most or not are_all
     if len(parts) > 1:
-        keys = newest.newest_sessions(contained | named, most + 1)
+        keys = newest.matching_sessions(contained | named, most + 1)
     else:
         # In how many titles one part is PostgreSQL knows well enough.
         keys = list(by_change.filter(contained | named)[: most + 1])

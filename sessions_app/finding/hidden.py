@@ -14,7 +14,7 @@ from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import newest_sessions
+from sessions_app.finding.newest import matching_sessions
 from sessions_app.models import Session, SessionTag, StaffPermission
 
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
@@ -38,7 +38,7 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     if whole:
         return condition
     # What is visible of a value is a part of it, so no session is missed by asking the database first.
-    found = condition if len(texts) == 1 else are(newest_sessions(condition, MOST))
+    found = condition if len(texts) == 1 else are(matching_sessions(condition, MOST))
     candidates = Session.objects.filter(found).order_by("-updated_at", "-id").values_list("pk", *names)
     mask, wanted = Mask.configured(), [text.casefold() for text in texts]
 

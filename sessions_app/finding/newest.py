@@ -66,7 +66,7 @@ def _number(name: str) -> str:
     return f"(SELECT count(*) FROM {name})"  # noqa: S608 - names of our own
 
 
-def newest_sessions(where: Q, limit: int) -> list[UUID]:
+def matching_sessions(where: Q, limit: int) -> list[UUID]:
     """The keys of the sessions that changed last of those that meet the condition, in any order. One query."""
     if connection.vendor == "sqlite":
         return list(_keys().filter(where)[:limit])
@@ -79,7 +79,7 @@ def newest_sessions(where: Q, limit: int) -> list[UUID]:
 
 
 def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
-    """As `newest_sessions`, of a condition for which there is no index: of the newest `NEAR` sessions only.
+    """As `matching_sessions`, of a condition for which there is no index: of the newest `NEAR` sessions only.
 
     :returns: Their keys, and whether these are all sessions. Two queries.
     """

@@ -173,7 +173,7 @@ class _Postgres:
                 f"INSERT INTO {table} ({columns}) SELECT rowid, words::tsvector, marks::smallint[]{values}"  # noqa: S608
                 " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)"
                 " ON CONFLICT DO NOTHING",
-                columns_of(docs),
+                _columns(docs),
             )
 
 
@@ -235,7 +235,7 @@ def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
     return docs if masked == whole else [*docs, (-pk, words_of(whole))]
 
 
-def columns_of(docs: Iterable[Doc]) -> list[list[Any]]:
+def _columns(docs: Iterable[Doc]) -> list[list[Any]]:
     """The keys, words and marks of PostgreSQL's tables: the latter two as texts."""
     rows = [
         (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs

@@ -7,7 +7,6 @@ from django.apps.registry import Apps
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-
 _TABLES = ("sessions_app_message_words", "sessions_app_call_words")
 
 
