@@ -84,10 +84,88 @@ def test_a_new_step_is_appended_and_the_present_one_is_drawn_again_in_place(desk
     # The step that was there already is replaced where it stands.
     assert re.search(r'<li\s+class="step[^"]*"\s+id="k\d+"\s+hx-swap-oob="true"', after)
     assert f'id="c{call.position}"' in after
-    for part in ("session-head", "banner", "pictures", "inbox", "side"):
-        assert re.search(rf'id="{part}"\s+hx-swap-oob="true"', after), part
+    for part in ("session-head", "banner", "phases", "inbox", "side"):
+        assert re.search(rf'id="{part}"[^>]*hx-swap-oob="true"', after), part
     # And asked again, there is nothing.
     assert ask(desk, poll_of(text)).status_code == 204
+
+
+TIMES = re.compile(r'<section[^>]*id="times"[^>]*hx-swap-oob="true"')
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch):
+    """Lets so many seconds pass; none pass by themselves."""
+    passed = [timezone.now()]
+    monkeypatch.setattr("django.utils.timezone.now", lambda: passed[-1])
+    return lambda seconds: passed.append(passed[-1] + timedelta(seconds=seconds))
+
+
+@pytest.mark.slow
+def test_a_page_of_a_running_session_keeps_its_time_strip_for_ten_seconds(
+    desk, clock, django_assert_max_num_queries
+):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-8")
+    clock(6)
+    with django_assert_max_num_queries(17):
+        text = ask(desk, address).content.decode()
+    assert 'id="phases"' in text
+    assert 'id="times"' not in text
+    # Nothing happens any more, but what the page shows is ten seconds old.
+    address = poll_of(text)
+    clock(3)
+    assert ask(desk, address).status_code == 204
+    clock(1)
+    text = ask(desk, address).content.decode()
+    assert TIMES.search(text)
+    assert ask(desk, poll_of(text)).status_code == 204
+    # It counts from then on.
+    history.lookup("POL-9")
+    clock(6)
+    assert 'id="times"' not in ask(desk, poll_of(text)).content.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", ["paused", "queued", "idle", "waiting"])
+def test_once_a_session_stops_its_time_strip_is_drawn_at_once(desk, clock, status):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-8")
+    if status == "waiting":
+        history.rest(status, waiting_for="approval")
+    else:
+        history.rest(status)
+    clock(1)
+    assert TIMES.search(ask(desk, address).content.decode())
+
+
+@pytest.mark.slow
+def test_no_hint_of_the_diagnosis_is_kept(desk, clock):
+    history = builders.looked_up()
+    session = history.rest("running", lease_expires_at=timezone.now() - timedelta(seconds=1))
+    text = desk.get(f"/sessions/{session.pk}/").content.decode()
+    assert 'data-rule="stale heartbeat"' in text
+    history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=60))
+    history.lookup("POL-8")
+    clock(1)
+    text = ask(desk, poll_of(text)).content.decode()
+    assert TIMES.search(text)
+    assert "data-rule" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drawn", ["", "x", "99999999999999999999", "9223372036854775807", "0"])
+def test_a_page_that_says_nonsense_about_when_it_was_drawn_gets_all_or_is_told(desk, drawn):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    history.lookup("POL-8")
+    answer = ask(desk, re.sub(r"drawn=\d*", f"drawn={drawn}", address))
+    if drawn.startswith(("x", "9" * 20)):
+        assert answer.status_code == 400
+    else:
+        assert TIMES.search(answer.content.decode())
 
 
 @pytest.mark.slow
@@ -171,12 +249,14 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
+        with django_assert_num_queries(17):
+            assert 'id="times"' not in ask(desk, address).content.decode()
         with django_assert_num_queries(22):
-            ask(desk, address)
+            assert 'id="times"' in ask(desk, re.sub(r"drawn=\d+", "", address)).content.decode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 22), ("conversation/", 10)])
+@pytest.mark.parametrize("tab, queries", [("", 17), ("conversation/", 10)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):

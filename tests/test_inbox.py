@@ -197,11 +197,18 @@ def test_pages_follow_each_other_without_loss_or_repetition(oldest_first):
 
 @pytest.mark.parametrize("oldest_first", [True, False], ids=["oldest first", "newest first"])
 def test_a_page_ends_before_it_has_too_many_forms(oldest_first, monkeypatch):
-    monkeypatch.setattr(inbox, "PAGE_OF_APPROVALS", 2)
-    kinds = ["approval", "doubt", "approval", "doubt", "approval", "doubt"]
+    monkeypatch.setattr(inbox, "PAGE_OF_CALLS", 3)
+    kinds = ["approval", "stuck", "doubt", "stuck", "approval", "stuck", "doubt", "stuck"]
+    builds = {
+        "approval": builders.waiting_for_approval,
+        "doubt": builders.in_doubt,
+        "stuck": builders.running,
+    }
     for minutes, kind in enumerate(kinds):
-        build = builders.waiting_for_approval if kind == "approval" else builders.in_doubt
-        build(created_at=minutes_ago(60 - minutes))
+        at = minutes_ago(600 - minutes)
+        session = builds[kind](created_at=at)
+        if kind == "stuck":
+            Session.objects.filter(pk=session.pk).update(updated_at=at)
     pages: list[list[str]] = []
     after = ""
     while not pages or after:
@@ -209,7 +216,7 @@ def test_a_page_ends_before_it_has_too_many_forms(oldest_first, monkeypatch):
         pages.append([entry.kind for entry in page.entries])
         after = page.next
     first = kinds if oldest_first else kinds[::-1]
-    at = 4 if oldest_first else 5
+    at = 6 if oldest_first else 7
     assert pages == [first[:at], first[at:]]
 
 

@@ -17,7 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.models import Q
 from django.db.models.lookups import PatternLookup
 
-from sessions_app.finding.counting import MOST, Count
+from sessions_app.finding.counting import MOST, Count, are_about
 from sessions_app.finding.inbox_condition import HAS_CAUSE, Condition, Matches, OfState
 from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
@@ -51,7 +51,7 @@ def read_causes(
     run, by kind.
 
     One query for each kind, which reads a few rows of each cause. With a condition that not ``MANY`` sessions meet it
-    is one query for both, unless more than `MOST_MEMBERS` of these sessions have failed: to look for the few members
+    is one or two for both, unless more than `MOST_MEMBERS` of these sessions have failed: to look for the few members
     that meet it, each session of each cause would be read.
 
     :param members: Up to which number the sessions of a cause are counted.
@@ -79,10 +79,15 @@ def causes_to_count(condition: Condition | None, *, changed: bool) -> Sql:
 
 
 def _causes_of_members(failed: OfState, members: int) -> dict[bool, list[Cause]] | None:
-    """The causes of all sessions that meet the condition, by whether their agent has changed. One query.
+    """The causes of all sessions that meet the condition, by whether their agent has changed. At most two queries.
 
     :returns: None if there are too many.
     """
+    if failed.matches is not Matches.FEW and connection.vendor == "postgresql":
+        # Nearly all that have a cause have failed, which PostgreSQL does not know.
+        have_cause = Session.objects.filter(failed.where, failure__isnull=False)
+        if are_about(have_cause) > MOST_MEMBERS:
+            return None
     rows = failed.sessions(HAS_CAUSE).values("failure", "waiting_for", "updated_at", "pk")
     selected, values = as_sql(rows[: MOST_MEMBERS + 1])
     if selected == NO_ROWS:

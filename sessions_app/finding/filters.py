@@ -82,19 +82,20 @@ class SessionFilter(forms.Form):
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
 
-    def where(self, *, thorough: bool | None = None) -> Q:
+    def where(self, *, thorough: bool | None = None, by_phase: bool = True) -> Q:
         """The condition that the valid fields make. A person finds by what they may see, see `hidden`.
 
         At most five queries; four of them are the search's.
 
         :param thorough: Whether a search looks at more of the matches of a word that very many sessions contain, which
             takes up to a second; None if any other field filters. See `found` for whether it looked at all of them.
+        :param by_phase: Whether the phase filters, too.
         """
         self.is_valid()
         whole = may_know_hidden(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
         where = Q()
-        for name in ("agent", "status", "phase"):
+        for name in ("agent", "status", *(["phase"] if by_phase else [])):
             if name in values:
                 where &= Q(**{name: values[name]})
         if "failure" in values:

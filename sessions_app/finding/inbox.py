@@ -37,8 +37,8 @@ from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
 PAGE = 25
-# A page has no more requests for approval: each is a card with a form, which costs more than another line.
-PAGE_OF_APPROVALS = 10
+# A page has no more calls to decide: each is a card with what is known of the call, which costs more than another line.
+PAGE_OF_CALLS = 10
 Key = int | UUID
 # Of the last line of a page: since when, the place of its kind among `KINDS`, and its key.
 Cursor = tuple[datetime, int, Key]
@@ -144,12 +144,12 @@ def read_page(
 
 
 def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """The first lines, up to the last request for approval of a page."""
+    """The first lines, up to the last call of a page."""
     shown: list[Entry] = []
-    cards = 0
+    calls = 0
     for entry in entries[:limit]:
-        cards += entry.kind == APPROVAL
-        if cards > PAGE_OF_APPROVALS:
+        calls += entry.kind in OF_TOOLS
+        if calls > PAGE_OF_CALLS:
             break
         shown.append(entry)
     return shown

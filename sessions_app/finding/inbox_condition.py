@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from django.db import connection
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.keys import are
+from sessions_app.finding.keys import are, are_each
 from sessions_app.finding.newest import opaque
 from sessions_app.models import Phase, Session, Status
 
@@ -22,12 +22,13 @@ IS_MOVING = Q(status__in=_MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
 _MAY_HAVE_LINE = opaque(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False))
-Row = TypeVar("Row")
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
 MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
+# Of the sessions in a state one in so many is unusual.
+UNUSUAL = 10
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
 
@@ -97,7 +98,9 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     A page asks ten times which sessions meet its condition. Those of a few are found first, and named by their keys.
     """
     # What a search finds is a condition on each kind of lines, and so should be few sessions.
-    where = session_filter.where(thorough=False)
+    rest = session_filter.where(thorough=False, by_phase=False)
+    status, phase = session_filter.only_status, session_filter.only_phase
+    where = rest & Q(phase=phase) if phase else rest
     if not where:
         return None
     if session_filter.found.few:
@@ -110,8 +113,7 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    status, phase = session_filter.only_status, session_filter.only_phase
-    return of_status(where, status, phase) if status or phase else Condition.of(where)
+    return of_status(rest, status, phase) if status or phase else Condition.of(where)
 
 
 def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
@@ -126,62 +128,68 @@ def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
     read = rows
     if is_of_customer and connection.vendor == "postgresql":
         read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
-    found = _few(rows, read.values_list("pk", *states, named=False))
-    if found is None:
-        return None
-    return Condition(
-        *[
-            OfState(are([key for key, *are_in in found if are_in[place]]), Matches.FEW, is_named=True)
-            for place in range(len(states))
-        ]
-    )
+    keys = _few(rows, read.values_list("pk", *states, named=False), len(states))
+    return None if keys is None else Condition(*[OfState(each, Matches.FEW, is_named=True) for each in keys])
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:
-    """The sessions that meet the condition, and so have this status and are in this phase, where one is given: none are
+    """The sessions that meet the condition, have this status by it, and are in this phase, where one is given: none are
     in a state of another one.
 
     PostgreSQL takes the two for independent of each other, and looks for sessions that are in both.
+
+    :param where: Without the phase, so that an index has all that is asked of a session at rest.
     """
 
     def of(statuses: tuple[Status, ...], state: Q, here: Q, if_many: Matches) -> OfState:
         """
-        :param here: What the state comes to for this phase, with columns that have an index.
+        :param here: What the state comes to for this phase, with columns that have an index where there is one.
         """
         if status and status not in statuses:
             return OfState(are([]), Matches.FEW, is_named=True)
-        rows = Session.objects.filter(where, state, here).order_by().values_list("pk", flat=True)
-        keys = _few(rows, rows)
+        rows = Session.objects.filter(where, state, here).order_by()
+        keys = _few(rows, rows.values_list("pk", Value(True), named=False), 1)
         if keys is None:
             return OfState(where & here, if_many)
-        return OfState(are(keys) & asked_again, Matches.FEW, is_named=True)
+        return OfState(keys[0] & asked_again, Matches.FEW, is_named=True)
 
     # For the same reason as in `OfState.sessions`.
     filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
     asked_again = Q(opaque(Q(**filtered)))
     stopped = moving = failed = Q()
+    is_moving, has_cause = IS_MOVING, HAS_CAUSE
     if phase:
+        # What the condition on the phase says of the status is not said twice: PostgreSQL would read another index.
+        is_moving = Q()
         stopped = Q(phase_at_rest=phase)
-        moving = Q(status=Status.QUEUED, phase_at_rest=phase) | Q(status=Status.RUNNING)
+        moving = Q(status=Status.QUEUED, phase_at_rest=phase) | Q(status=Status.RUNNING, phase=phase)
+        failed = Q(phase=phase)
         if phase != Phase.ERROR:
-            failed = Q(status=Status.WAITING, phase_at_rest=phase)
+            failed, has_cause = Q(status=Status.WAITING, phase_at_rest=phase), Q(failure__isnull=False)
     # Requests and calls in doubt are of sessions that execute and wait. To ask each where few are of another phase or
     # status would take longer than to begin with the sessions.
     are_of_others = status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
+    is_usual = bool(phase) and _are_usual(where & moving, IS_MOVING)
     return Condition(
         of(_STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
-        of(_MOVING, IS_MOVING, moving, Matches.SOME if phase else Matches.MANY),
-        of(_WITH_CAUSE, HAS_CAUSE, failed, Matches.SOME if failed else Matches.MANY),
+        of(_MOVING, is_moving, moving, Matches.SOME if phase and not is_usual else Matches.MANY),
+        of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
 
 
-def _few(expected: QuerySet[Session, Any], rows: QuerySet[Session, Row]) -> list[Row] | None:
-    """The rows; None if they are too many. At most two queries.
+def _are_usual(where: Q, state: Q) -> bool:
+    """Whether so many of the sessions in the state meet the condition that lines are found soon in their order."""
+    in_state = Session.objects.filter(state)
+    return are_about(in_state.filter(where)) * UNUSUAL > are_about(in_state)
+
+
+def _few(expected: QuerySet[Session, Any], rows: QuerySet[Session, Any], states: int) -> list[Q] | None:
+    """For each of some states the condition that names the rows in it; None if they are too many. At most two queries.
 
     :param expected: The same rows, written so that PostgreSQL guesses well how many they are.
+    :param rows: Their keys, and whether each is in the first of the states, the second, and so on.
     """
     # What PostgreSQL expects may be wrong: some are looked for all the same. SQLite counts no faster than it reads.
     are_many = connection.vendor == "postgresql" and are_about(expected) > MOST_KEYS
     most = min(MOST_KEYS, MOST_KEYS_OF_MANY) if are_many else MOST_KEYS
-    found = list(rows[: most + 1])
-    return found if len(found) <= most else None
+    return are_each(rows[: most + 1], states, most)

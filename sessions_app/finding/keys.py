@@ -5,11 +5,14 @@ As a parameter each, some thousands of them take longer to send and to parse tha
 
 import json
 from collections.abc import Collection
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import BooleanField, F, Func, Q, Value
+from django.db.models import BooleanField, F, Func, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
+
+from sessions_app.finding.parts import NO_ROWS, as_sql
 
 
 def are(keys: Collection[UUID] | Collection[int]) -> Q:
@@ -18,6 +21,36 @@ def are(keys: Collection[UUID] | Collection[int]) -> Q:
         return Q(pk__in=[])
     is_uuid = any(isinstance(key, UUID) for key in keys)
     return in_list(listed(keys), kind="uuid" if is_uuid else "bigint")
+
+
+def are_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[Q] | None:
+    """For each of some groups of rows the condition of `are`; None if there are more rows than `most`. One query.
+
+    The database lists the keys: of thousands Python would make an object each, and a text again.
+
+    :param rows: With a limit. The columns are a key that is a UUID, and whether the row belongs to each of the groups.
+    """
+    sql, values = as_sql(rows)
+    if sql == NO_ROWS:
+        return [Q(pk__in=[])] * groups
+    lists = "json_group_array(key)" if connection.vendor == "sqlite" else "array_agg(key)"
+    selected = ", ".join(
+        f"CAST({lists} FILTER (WHERE in_{number}) AS text), count(*) FILTER (WHERE in_{number})"
+        for number in range(groups)
+    )
+    names = ", ".join(f"in_{number}" for number in range(groups))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"WITH found(key, {names}) AS ({sql}) SELECT count(*), {selected} FROM found",  # noqa: S608 - a select of our own
+            values,
+        )
+        number, *found = cursor.fetchone()
+    if number > most:
+        return None
+    return [
+        in_list(keys, kind="uuid") if any_keys else Q(pk__in=[])
+        for keys, any_keys in zip(found[::2], found[1::2], strict=True)
+    ]
 
 
 def listed(keys: Collection[UUID] | Collection[int]) -> str:

@@ -53,7 +53,11 @@ class Approval(models.Model):
     class Meta:
         ordering = ["asked_at"]
         indexes = [
-            models.Index(fields=["decision", "asked_at"], name="approval_open"),
+            models.Index(
+                fields=["asked_at", "id", "session", "call", "expires_at"],
+                condition=Q(decision=""),
+                name="approval_open",
+            ),
             models.Index(
                 fields=["expires_at"],
                 condition=Q(decision="", expires_at__isnull=False),

@@ -261,7 +261,7 @@ class Session(WritesChanges):
             ),
             models.Index(fields=["agent", "status"], name="session_agent_status"),
             models.Index(
-                fields=["phase_at_rest", "status"],
+                fields=["phase_at_rest", "status", "id", "branch", "failure"],
                 condition=Q(phase_at_rest__isnull=False),
                 name="session_phase_at_rest",
             ),

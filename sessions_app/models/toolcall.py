@@ -78,7 +78,9 @@ class ToolCall(BranchRow):
                 name="toolcall_failed",
             ),
             models.Index(
-                fields=["started_at", "id"], condition=Q(status=CallState.DOUBT.value), name="toolcall_doubt"
+                fields=["started_at", "id", "branch"],
+                condition=Q(status=CallState.DOUBT.value),
+                name="toolcall_doubt",
             ),
             models.Index(fields=["copy_of"], condition=Q(copy_of__isnull=False), name="toolcall_copies"),
         ]

@@ -23,13 +23,19 @@ register = template.Library()
 
 
 @register.simple_tag
-def url_query(view: str, *args: object, **parameters: str | int | None) -> str:
-    """Like ``{% url %}``, but keyword arguments make the query string; those that are None or "" are left out.
+def url_query(
+    view: str,
+    *args: object,
+    more: Mapping[str, str | int | None] | None = None,
+    **parameters: str | int | None,
+) -> str:
+    """Like ``{% url %}``, but keyword arguments, and those in ``more``, make the query string; those that are None or ""
+    are left out.
 
     ``{% url_query 'session' session.pk at=40 queue=queue %}`` is ``/sessions/.../?at=40``, if there is no queue.
     For the address of the page itself with other parameters, use Django's ``{% querystring %}``.
     """
-    return address(view, *args, **parameters)
+    return address(view, *args, **(more or {}), **parameters)
 
 
 @register.simple_tag

@@ -23,17 +23,22 @@ from sessions_app.watching import partial_replies
 SECONDS = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}
 
 
-def poll(request: Request, session: Session) -> dict[str, int | str] | None:
-    """What a page of the session sends with each poll besides its key, and how often; None if nothing can happen."""
+def poll(request: Request, session: Session, *, until: int | None = None) -> dict[str, int | str] | None:
+    """What a page of the session sends with each poll besides its key, and how often; None if nothing can happen.
+
+    :param until: When the page has to be drawn again though nothing has happened: in seconds since 1970.
+    """
     seconds = SECONDS.get(Status(session.status))
     if seconds is None:
         return None
     stuck_from = stuck.stuck_from(session)
-    is_ahead = stuck_from is not None and stuck_from > timezone.now()
+    if stuck_from is not None and stuck_from > timezone.now():
+        is_stuck = math.ceil(stuck_from.timestamp())
+        until = is_stuck if until is None else min(until, is_stuck)
     return {
         "seconds": seconds,
         "after": session.change,
-        "until": math.ceil(stuck_from.timestamp()) if stuck_from is not None and is_ahead else "",
+        "until": "" if until is None else until,
         "listens": is_offered(request),
     }
 
@@ -43,8 +48,8 @@ def unless_unchanged(
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
     """A view that answers 204 to a poll while its session is unchanged, which costs one small query.
 
-    It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, and the
-    session has not become stuck (``until``), which happens by the clock alone.
+    It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, and
+    ``until`` lies ahead: when the session becomes stuck, by the clock alone, or the page draws again what it kept.
 
     The key stands for the login; all that it gives away is that nothing has changed.
     """

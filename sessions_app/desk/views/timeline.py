@@ -1,5 +1,6 @@
 """A session's timeline: the page, what it polls, its earlier steps and its discarded branches."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -26,9 +27,11 @@ from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, allowances_of, unread_messages
+from sessions_app.models import Branch, Checkpoint, Status, allowances_of, unread_messages
 
 LAST_EVENTS = 8
+# The time strip and the diagnosis look back over many steps: while a session runs, a page keeps them for so long.
+KEEP_SECONDS = 10
 
 
 @staff_page
@@ -43,15 +46,16 @@ def timeline_tab(request: Request, session_id: UUID) -> HttpResponse:
     )
     page = timeline.read_page(context, before=before, only=only)
     frame = session_frame(request, context)
+    around = _around_timeline(context, frame["header"])
+    is_live = before is None and only is None
     values = {
         "page": page,
         "only": only,
         "gaps": request.GET.get("gaps") != "hide",
-        "live": _sentinel(request, context, page) if before is None and only is None else None,
+        "live": _sentinel(request, context, page, around) if is_live else None,
         "partial": partial_reply(context),
-        **_around_timeline(context, frame["header"]),
     }
-    return render_page(request, "session/timeline.html", frame | values)
+    return render_page(request, "session/timeline.html", frame | values | around)
 
 
 @staff_page
@@ -118,6 +122,8 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     first, shown = number(request, "from") or 0, number(request, "shown") or 0
     shown_parts = session_values(request, context)
     moved = request.GET.get("branch") != str(context.branch.number)
+    kept = None if moved else _kept(request, context)
+    around = _around_timeline(context, shown_parts["header"], looks_back=kept is None)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
     in_place = [item for item in page.items if item.position not in inserted]
@@ -130,22 +136,44 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         "old": [] if moved else [item for item in in_place if item.position <= shown],
         "new": in_place if moved else [item for item in in_place if item.position > shown],
         "gaps": True,
-        "live": _sentinel(request, context, page, shown),
+        "keeps_times": kept is not None,
+        "live": _sentinel(request, context, page, around, shown, kept=kept),
         "partial": partial,
-        **_around_timeline(context, shown_parts["header"]),
     }
-    response = render_page(request, "session/live.html", shown_parts | values)
+    response = render_page(request, "session/live.html", shown_parts | values | around)
     if moved:
         response["HX-Retarget"], response["HX-Reswap"] = "#timeline", "outerHTML"
     return response
 
 
-def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
-    """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column."""
+def _kept(request: Request, context: SessionContext) -> int | None:
+    """When the page drew the time strip and the diagnosis, if it keeps them now: in seconds since 1970."""
+    drawn, now = number(request, "drawn"), context.now.timestamp()
+    if drawn is None or context.session.status != Status.RUNNING or not drawn <= now < drawn + KEEP_SECONDS:
+        return None
+    return drawn
+
+
+def _drawn(context: SessionContext, around: Mapping[str, Any]) -> int | None:
+    """That they are drawn now; None where the next answer is to draw them again, since what they say may soon be wrong.
+
+    So a hint is never kept.
+    """
+    needs_a_person = around["hints"] or around["cards"] or around["doubts"]
+    return (
+        None if needs_a_person or context.session.status != Status.RUNNING else int(context.now.timestamp())
+    )
+
+
+def _around_timeline(context: SessionContext, header: Header, *, looks_back: bool = True) -> dict[str, Any]:
+    """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column.
+
+    :param looks_back: With the time strip and the diagnosis.
+    """
     checkpoint = restore.last_visible(Checkpoint, context.branch)
     return {
         "diagram": diagram.of_session(context),
-        "strip": time_strip.strip(context),
+        "strip": time_strip.strip(context) if looks_back else None,
         "inbox": context.mask.rows(unread_messages(context.session.pk)),
         "cards": approval_cards(context, header),
         "doubts": doubts_of(context, header),
@@ -157,7 +185,7 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
         ),
         "allowances": allowances_of(context.session.pk),
         "repair_from": checkpoint.position if checkpoint else 0,
-        "hints": diagnosis.diagnose(context, checkpoint),
+        "hints": diagnosis.diagnose(context, checkpoint) if looks_back else [],
         "failed_calls": sum(
             context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
         ),
@@ -166,18 +194,27 @@ def _around_timeline(context: SessionContext, header: Header) -> dict[str, Any]:
 
 
 def _sentinel(
-    request: Request, context: SessionContext, page: timeline.TimelinePage, shown: int = 0
+    request: Request,
+    context: SessionContext,
+    page: timeline.TimelinePage,
+    around: Mapping[str, Any],
+    shown: int = 0,
+    *,
+    kept: int | None = None,
 ) -> dict[str, Any] | None:
     """What the last item of a live list polls, and how often; None while nothing can happen by itself.
 
     :param shown: The last position that the page shows, if ``page`` has no items.
+    :param kept: As `_kept` returns it.
     """
-    polled = poll(request, context.session)
+    drawn = _drawn(context, around) if kept is None else kept
+    polled = poll(request, context.session, until=None if kept is None else kept + KEEP_SECONDS)
     if polled is None:
         return None
-    return {
-        **polled,
+    shows = {
         "branch": context.branch.number,
         "from": page.last_step,
         "shown": max([item.position for item in page.items], default=shown),
+        "drawn": drawn,
     }
+    return {**polled, "shows": shows}
