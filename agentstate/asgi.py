@@ -21,6 +21,7 @@ from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.core.signals import request_started
+from django.db import close_old_connections
 from django.http import FileResponse
 from django.urls import Resolver404, resolve, set_script_prefix
 
@@ -56,13 +57,17 @@ class Handler(ASGIHandler):
         # What is set around the application counts in the thread, and nothing that is set there outlasts the request.
         gone = threading.Event()
         job = self._threads.submit(copy_context().run, self._answer_in_turn, scope, body, gone)
-        response = await self._unless_gone(job, receive)
+        response = None
+        try:
+            response = await self._unless_gone(job, receive)
+        finally:  # also where the server cancels this, which it does when it ends
+            if response is None:
+                gone.set()
+                if job.cancel():
+                    body.close()
+                else:
+                    job.add_done_callback(_close)
         if response is None:
-            gone.set()
-            if job.cancel():
-                body.close()
-            else:
-                job.add_done_callback(_close)
             return
         try:
             await self.send_response(response, send)
@@ -107,6 +112,7 @@ class Handler(ASGIHandler):
             if isinstance(response, FileResponse):
                 response.block_size = self.chunk_size
             response.streaming_content = self._read(iter(response.streaming_content))
+            close_old_connections()  # its parts are read in any of the threads
         return response
 
     async def _read(self, parts: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -142,6 +142,8 @@ def _database(lease_seconds: float, connections: int) -> dict[str, Any]:
     else:
         options = database.setdefault("OPTIONS", {})
         database["ENGINE"] = "agentstate.postgresql"
+        if "connections" in options:
+            raise ImproperlyConfigured("Set AGENTSTATE_CONNECTIONS instead of connections in DATABASE_URL.")
         if connections:
             # Every thread returns its connection to the pool when it is done with it.
             options["connections"], database["CONN_MAX_AGE"] = connections, 0

@@ -64,7 +64,7 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Inside it is this thread's turn, which it has waited for. A thread that has one takes no second one."""
+        """Inside it is this thread's turn, which it has waited for. A second one inside it waits in line again."""
         turn = _Turn()
         try:
             self._wait(turn)

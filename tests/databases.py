@@ -25,7 +25,7 @@ def connected(url: str, pool: int = 0) -> Iterator[None]:
     else:
         parsed["ENGINE"] = "agentstate.postgresql"
         limits = lock_limits(settings.AGENTSTATE_LEASE_SECONDS)
-        parsed["OPTIONS"] = {"options": limits, "connections": pool}
+        parsed["OPTIONS"] = {**parsed.get("OPTIONS", {}), "options": limits, "connections": pool}
     config = connections.configure_settings({"default": parsed})["default"]
     usual = connections["default"]
     connections["default"] = load_backend(config["ENGINE"]).DatabaseWrapper(config, "default")

@@ -172,6 +172,45 @@ def test_who_goes_away_while_others_are_answered_is_not_answered_at_all(monkeypa
     assert asked == ["/first/", "/next/"]
 
 
+# In line for a thread, or for its turn in one.
+@pytest.mark.parametrize("threads", [1, 4])
+def test_when_the_server_ends_what_is_in_line_is_not_answered_any_more(monkeypatch, threads):
+    """It then cancels what it waits for; those who asked were told so."""
+    application = Handler(threads=threads)
+    application._turns = Turns(at_once=1, clock=lambda: 0.0)
+    began, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+    asked = []
+
+    def slowly(request: Any) -> StreamingHttpResponse:
+        asked.append(request.path)
+        began.set()
+        may_end.wait(30)
+        response = StreamingHttpResponse(iter([b"never sent"]))
+        response._resource_closers.append(closed.set)  # type: ignore[attr-defined]
+        return response
+
+    answering(application, monkeypatch, slowly)
+
+    async def scenario() -> None:
+        requests = [get(application, path) for path in ("/first/", "/second/", "/third/")]
+        for request in requests:
+            await request.send_input({"type": "http.request"})
+            await asyncio.to_thread(began.wait, 30)
+        async with asyncio.timeout(30):
+            while application._threads._work_queue.qsize() + len(application._turns._line) < 2:
+                await asyncio.sleep(0)
+        tasks = [request.future for request in requests]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        may_end.set()
+        assert await asyncio.to_thread(closed.wait, 30)
+        await asyncio.to_thread(application._threads.shutdown)
+
+    asyncio.run(scenario())
+    assert asked == ["/first/"]
+
+
 def test_an_answer_that_nobody_waits_for_any_more_is_closed(monkeypatch):
     application = Handler(threads=1)
     began, may_end, closed = threading.Event(), threading.Event(), threading.Event()

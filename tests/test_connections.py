@@ -1,14 +1,15 @@
 """A process uses a limited number of PostgreSQL connections, and a session that waits holds none of them."""
 
 import os
+import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
@@ -16,7 +17,7 @@ from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import Tool
 from pytest_django.plugin import DjangoDbBlocker
 
-from agentstate.postgresql import base
+from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
 from tests.chaos import database
@@ -38,22 +39,22 @@ def migrated_url(postgres_server: services.Postgres, django_db_blocker: Any) -> 
 @pytest.fixture
 def url(migrated_url: str, django_db_blocker: Any) -> Iterator[str]:
     """An empty database that this thread works on. At the end no connection of a pool is open."""
-    others = dict(base._pools)
-    base._pools.clear()
+    others = dict(pool._pools)
+    pool._pools.clear()
     with django_db_blocker.unblock(), connected(migrated_url):
         try:
             yield migrated_url
         finally:
-            base._close_pools()
-            base._pools.update(others)
+            pool._close_pools()
+            pool._pools.update(others)
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
 
 
 def in_use() -> int:
     """Connections of the only pool that somebody holds."""
-    (pool,) = base._pools.values()
-    stats = pool.get_stats()
+    (only,) = pool._pools.values()
+    stats = only.get_stats()
     return stats["pool_size"] - stats["pool_available"]
 
 
@@ -103,7 +104,7 @@ def test_sessions_that_wait_for_their_model_or_a_tool_hold_no_connection(url: st
 def test_a_thread_that_finds_no_connection_free_waits_and_is_then_refused(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
 
     def query() -> int:
         with connected(url, pool=1):
@@ -126,7 +127,7 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(
             (first,) = cursor.fetchone()
         connection.close()
         # As if it had been idle for a while.
-        monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+        monkeypatch.setattr(pool, "ALIVE_SECONDS", -1.0)
         with connected(url), connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
             assert cursor.fetchone() == (True,)
@@ -163,11 +164,11 @@ def test_when_the_server_has_ended_all_connections_the_next_query_does_not_wait_
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
-    monkeypatch.setattr(base, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 1.0)
     backends = backends_of_pool(url, 6)
     assert len({*backends}) == 6
     # As if they had been idle for a while.
-    monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+    monkeypatch.setattr(pool, "ALIVE_SECONDS", -1.0)
     for _ in range(3):
         end(url, backends)
         with connected(url, pool=6):
@@ -180,7 +181,7 @@ def test_when_the_server_has_ended_one_connection_the_others_are_kept(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = backends_of_pool(url, 3)
-    monkeypatch.setattr(base, "ALIVE_SECONDS", -1.0)
+    monkeypatch.setattr(pool, "ALIVE_SECONDS", -1.0)
     end(url, before[:1])
     assert {*before} & {*backends_of_pool(url, 3)} == {*before[1:]}
 
@@ -197,11 +198,116 @@ def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_
             connection.close()
 
 
+def test_what_is_returned_behind_a_connection_that_has_ended_does_not_count_as_alive(url: str) -> None:
+    backends: list[int] = []
+    connected_all, ended, first_is_back = threading.Barrier(4), threading.Event(), threading.Event()
+
+    def hold(number: int) -> None:
+        with connected(url, pool=3):
+            backends.append(backend_of_this_thread())
+            connected_all.wait(services.START_SECONDS)
+            ended.wait(services.START_SECONDS)
+            if number == 0:
+                with pytest.raises(OperationalError):
+                    Session.objects.count()
+                connection.close()
+                first_is_back.set()
+            first_is_back.wait(services.START_SECONDS)
+
+    with ThreadPoolExecutor(3) as threads:
+        holding = [threads.submit(hold, number) for number in range(3)]
+        connected_all.wait(services.START_SECONDS)
+        end(url, backends)
+        ended.set()
+        for each in holding:
+            each.result()
+    for _ in range(3):
+        with connected(url, pool=3):
+            assert Session.objects.count() == 0
+
+
+def backend_of_this_thread() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (backend,) = cursor.fetchone()
+        return int(backend)
+
+
+def test_a_thread_that_ends_returns_its_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 1.0)
+    with connected(url, pool=2):
+        copy = connections["default"].copy
+        backends: set[int] = set()
+
+        def query() -> None:
+            """As a tool does in a thread of its own: nothing closes the connection. The last is in a transaction."""
+            connections["default"] = copy()
+            backends.add(backend_of_this_thread())
+            if len(ended) == 4:
+                transaction.set_autocommit(False)
+                Session.objects.create(agent="nobody's")
+
+        ended: list[threading.Thread] = []
+        for _ in range(5):
+            thread = threading.Thread(target=query)
+            thread.start()
+            thread.join()
+            ended.append(thread)
+        assert in_use() == 0
+        assert len(backends) <= 2
+        assert Session.objects.count() == 0
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_transaction_whose_connection_is_lost_is_told_so_at_once(url: str, size: int) -> None:
+    """Nobody waits for another connection to tell it: the only one is taken here."""
+    with connected(url, pool=size), ThreadPoolExecutor(1) as other:
+        ended = threading.Event()
+
+        def take_the_next() -> int:
+            with connected(url, pool=size):
+                count = Session.objects.count()
+                ended.wait(services.START_SECONDS)
+                return count
+
+        @transaction.atomic
+        def lose_it() -> None:
+            backend = backend_of_this_thread()
+            waiting.append(other.submit(take_the_next))
+            end(url, [backend])
+            Session.objects.count()
+
+        waiting: list[Future[int]] = []
+        with pytest.raises(OperationalError, match="terminating connection"):
+            lose_it()
+        ended.set()
+        assert waiting[0].result() == 0
+        # The thread goes on as before.
+        assert connection.get_autocommit()
+        with transaction.atomic():
+            assert Session.objects.count() == 0
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon(url: str) -> None:
+    def option(given: str) -> dict[str, Any]:
+        with connected(f"{url}{given}", pool=1):
+            return connection.get_connection_params()
+
+    assert option("").items() >= base.GIVEN_UP.items()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        # Not those five seconds, which a test need not wait.
+        silent = f"postgres://nobody@127.0.0.1:{port}/none?connect_timeout=2"
+        with connected(silent), pytest.raises(OperationalError, match="timeout"):
+            connection.ensure_connection()
+    assert int(option("?connect_timeout=7")["connect_timeout"]) == 7
+
+
 @pytest.mark.slow
 def test_who_waits_while_the_server_is_away_is_answered_soon_after_it_is_back(
     monkeypatch: pytest.MonkeyPatch, django_db_blocker: DjangoDbBlocker
 ) -> None:
-    monkeypatch.setattr(base, "RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "RECONNECT_SECONDS", 0.1)
     waiting = 3
 
     with services.running_postgres() as server, django_db_blocker.unblock():
@@ -228,32 +334,48 @@ class Failures:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = 0
-        given_up = base.Pool.reconnect_failed
+        given_up = pool.Pool.reconnect_failed
 
-        def count(pool: base.Pool) -> None:
+        def count(failed: pool.Pool) -> None:
             self.number += 1
-            given_up(pool)
+            given_up(failed)
 
-        monkeypatch.setattr(base.Pool, "reconnect_failed", count)
+        monkeypatch.setattr(pool.Pool, "reconnect_failed", count)
 
 
 def test_a_forked_process_has_a_pool_of_its_own(url: str) -> None:
     with connected(url, pool=2):
         assert Session.objects.count() == 0
         connection.close()
-        mine = [*base._pools.values()]
+        mine = [*pool._pools.values()]
         child = os.fork()
         if child == 0:
             try:
-                known = [*base._pools.values()]
+                known = [*pool._pools.values()]
                 count = Session.objects.count()
-                os._exit(0 if not known and count == 0 and base._pools else 1)
+                os._exit(0 if not known and count == 0 and pool._pools else 1)
             except BaseException:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         # The child has not ended the parent's.
         assert Session.objects.count() == 0
-        assert [*base._pools.values()] == mine
+        assert [*pool._pools.values()] == mine
+
+
+def test_a_forked_process_does_not_end_the_transaction_that_it_was_forked_in(url: str) -> None:
+    with connected(url, pool=2):
+        with transaction.atomic():
+            Session.objects.create(agent="before")
+            child = os.fork()
+            if child == 0:
+                try:
+                    connection.close()
+                    os._exit(0)
+                except BaseException:
+                    os._exit(2)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            Session.objects.create(agent="after")
+        assert Session.objects.count() == 2
 
 
 def test_processes_that_could_exceed_the_servers_connections_are_warned_of(url: str, settings: Any) -> None:

@@ -67,6 +67,7 @@ def load(monkeypatch, tmp_path):
         ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be a number of proxies from 0, not -1."),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
+        ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL must begin with redis:// or rediss://"),
     ],
 )

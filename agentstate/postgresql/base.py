@@ -2,44 +2,30 @@
 
 Django's own pool asks the server whether a connection is alive each time that one is handed out, which is another
 round trip for every commit of a run, and Celery closes it behind each task of a forked worker, for all threads of that
-process. Here a connection that was used a moment ago counts as alive, and a process keeps its pool until it ends.
-
-``OPTIONS["connections"]`` is the limit; 0 or nothing is Django's way to connect. A thread that finds no connection
-free waits for one, and gets an OperationalError after WAIT_SECONDS, also where the server is not to be reached.
+process. The pools of `agentstate.postgresql.pool` do neither. ``OPTIONS["connections"]`` is the limit of one; 0 or
+nothing is Django's way to connect.
 
 `prepared_cursor` is for the statements that are executed again and again: the server parses and plans each of them once
 for a connection. All others are sent with their values in the text, as Django does. `compiler` and the compiled queries
 of `sessions_app.models` use it.
 """
 
-import atexit
-import os
-import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-import psycopg
 from django.db import transaction
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper, debug_transaction
 from psycopg.types.numeric import Int8Dumper
-from psycopg_pool import ConnectionPool
 
 from agentstate.postgresql.later import LaterWrites
+from agentstate.postgresql.pool import Key, Pool, PooledConnection, close_pool, leave, pool_of
 from agentstate.postgresql.prepared import Prepared, PreparedCursor, numbered
 from agentstate.postgresql.times import reading_utc
 
-WAIT_SECONDS = 10.0
-# A connection that was returned no longer ago is handed out without asking the server.
-ALIVE_SECONDS = 1.0
-# Connections that nobody needed for so long are closed.
-IDLE_SECONDS = 60.0
-# A server that is away is tried again after this time, as long as somebody may wait for a connection.
-RECONNECT_SECONDS = 1.0
 # A statement that a connection has executed so often is prepared; what is executed once is not worth a round trip more.
 PREPARED_AFTER = 1
 # More than the desk and the runs have: so many are counted and kept. The plan of one takes some 70 KB of the server.
@@ -51,31 +37,15 @@ PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan"
 # than the statement: the lists of the desk may read far more than they do, since they end at a page or a count.
 NO_JIT_NO_HELPERS = "-c jit=off -c max_parallel_workers_per_gather=0"
 
-Key = tuple[Any, ...]
-
-
-class PooledConnection(psycopg.Connection[Any]):
-    """A connection that knows when it was made, or last returned to its pool."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.returned_at = time.monotonic()
-
-
-class Pool(ConnectionPool[PooledConnection]):
-    """Tries again and again while somebody waits. psycopg gives up, and wakes nobody before another one asks."""
-
-    _asked_at = float("-inf")
-    # When a connection was last found to have ended while it was used.
-    lost_at = float("-inf")
-
-    def getconn(self, timeout: float | None = None) -> PooledConnection:
-        self._asked_at = time.monotonic()
-        return super().getconn(timeout)
-
-    def reconnect_failed(self) -> None:
-        if time.monotonic() < self._asked_at + self.timeout:
-            self.check()
+# Of a server that has gone away without a word, such as the former one after a failover, the system would tell after
+# two minutes while it connects, and after a quarter of an hour or two hours later on. In seconds, but for the last one.
+GIVEN_UP = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -142,16 +112,21 @@ class DatabaseWrapper(LaterWrites):
         size = self.settings_dict["OPTIONS"].get("connections")
         if self.alias == NO_DB_ALIAS or not size:
             return None
-        pool = _pools.get(self._key)
-        if pool is None:
-            with _making:
-                pool = _pools.get(self._key) or _pools.setdefault(self._key, self._new_pool(size))
-        return pool
+        return pool_of(self._key, lambda: self._new_pool(size))
 
     def close_pool(self) -> None:
-        pool = _pools.pop(self._key, None)
-        if pool is not None:
-            pool.close()
+        close_pool(self._key)
+
+    def set_autocommit(
+        self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
+    ) -> None:
+        # So ends a transaction whose connection was lost: there is nothing to be set before the next query, and to wait
+        # for another connection would keep the error from whoever is to hear of it.
+        if autocommit and self.connection is None and not self.run_commit_hooks_on_set_autocommit_on:
+            self.validate_no_atomic_block()
+            self.autocommit = True
+            return
+        super().set_autocommit(autocommit, force_begin_transaction_with_broken_autocommit)
 
     def get_connection_params(self) -> dict[str, Any]:
         # Django asks for them with each connection, also where the pool has one.
@@ -162,6 +137,7 @@ class DatabaseWrapper(LaterWrites):
     def _new_parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_connection_params()
         parameters.pop("connections", None)
+        parameters = {**GIVEN_UP, **parameters}
         if parameters["prepare_threshold"] is None:
             parameters["prepare_threshold"] = PREPARED_AFTER
         if self.timezone is UTC:
@@ -194,10 +170,9 @@ class DatabaseWrapper(LaterWrites):
         return numbered(self.connection, statement, values, places)
 
     def _close(self) -> None:
-        if isinstance(self.connection, PooledConnection):
-            self.connection.returned_at = time.monotonic()
-            if self.connection.broken and self.pool is not None:
-                self.pool.lost_at = self.connection.returned_at
+        if isinstance(self.connection, PooledConnection) and self.connection.is_inherited:
+            leave(self.connection)
+            self.connection = None
         super()._close()
 
     @property
@@ -207,53 +182,5 @@ class DatabaseWrapper(LaterWrites):
         return self.alias, settings["HOST"], settings["PORT"], settings["NAME"]
 
     def _new_pool(self, size: int) -> Pool:
-        return Pool(
-            connection_class=PooledConnection,
-            kwargs={**self.get_connection_params(), "autocommit": True},
-            configure=self._configure_connection,  # type: ignore[attr-defined]
-            check=_check,
-            open=False,
-            min_size=0,
-            max_size=size,
-            timeout=WAIT_SECONDS,
-            max_idle=IDLE_SECONDS,
-            reconnect_timeout=RECONNECT_SECONDS,
-            num_workers=1,
-        )
-
-
-def _check(connection: PooledConnection) -> None:
-    pool: Any = connection._pool
-    # What was idle when another one was found to have ended may have ended as well.
-    alive_since = max(time.monotonic() - ALIVE_SECONDS, pool.lost_at)
-    if connection.returned_at >= alive_since:
-        return
-    try:
-        Pool.check_connection(connection)
-    except psycopg.Error:
-        # After a restart of the server all of them have ended. psycopg would find them one after the other, and wait
-        # for longer behind each.
-        pool.check()
-        raise
-
-
-_pools: dict[Key, Pool] = {}
-_making = threading.Lock()
-# Pools of the process that this one was forked from. Their connections are its own, so they are never closed here.
-_inherited: list[object] = []
-
-
-def _after_fork() -> None:
-    global _pools, _making
-    _inherited.append(_pools)
-    _pools, _making = {}, threading.Lock()
-
-
-@atexit.register
-def _close_pools() -> None:
-    """The threads of a pool do not outlive the interpreter quietly."""
-    while _pools:
-        _pools.popitem()[1].close()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        parameters = {**self.get_connection_params(), "autocommit": True}
+        return Pool.new(parameters, size, self._configure_connection)  # type: ignore[attr-defined]

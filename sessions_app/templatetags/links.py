@@ -29,8 +29,7 @@ def url_query(
     more: Mapping[str, str | int | None] | None = None,
     **parameters: str | int | None,
 ) -> str:
-    """Like ``{% url %}``, but keyword arguments, and those in ``more``, make the query string; those that are None or ""
-    are left out.
+    """Like ``{% url %}``, but keyword arguments, and ``more``, make the query string. What is None or "" is left out.
 
     ``{% url_query 'session' session.pk at=40 queue=queue %}`` is ``/sessions/.../?at=40``, if there is no queue.
     For the address of the page itself with other parameters, use Django's ``{% querystring %}``.
