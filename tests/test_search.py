@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentstate.domain.words import words_of
 from sessions_app import actions, tasks
 from sessions_app.access.masking import Mask
-from sessions_app.finding import filters, hits, newest, search, search_index, search_words
+from sessions_app.finding import filters, hidden, hits, newest, search, search_index, search_words
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.queues import QUEUES
 from sessions_app.models import Branch, Message, Session, ToolCall
@@ -416,19 +416,58 @@ def test_titles_and_customers_are_found_by_their_parts_in_any_order(monkeypatch,
     assert titled(str(named.pk)) == {named}
 
 
-def test_a_text_of_two_letters_is_found_in_the_titles_of_the_newest_sessions_and_more_may_be_elsewhere(
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
+@given(
+    st.lists(st.text("abB1-§ ", max_size=8), min_size=1, max_size=6),
+    st.text("abA1-§ ", min_size=1, max_size=5).filter(lambda text: text.strip()),
+    st.integers(1, 8),
+)
+def test_a_title_is_found_by_what_it_contains_and_by_a_short_text_where_a_word_begins(titles, text, near):
+    """However many of the newest sessions are read before the index is asked."""
+    supervisor = builders.user("supervisor")
+    Session.objects.update(title="")
+    titled = [builders.done(title=title) for title in titles]
+    Session.objects.update(customer="")
+    named = [builders.done(title="", customer=title) for title in titles]
+
+    def has(title: str, part: str) -> bool:
+        if re.search("[a-z0-9]{3}", part) or not re.search("[a-z0-9]", part):
+            return part in title
+        return any(title[at:].startswith(part) for at in range(len(title)) if at == 0 or title[at - 1] == " ")
+
+    parts = text.lower().split()
+    found = {title for title in titles if all(has(title.lower(), part) for part in parts)}
+    with (
+        mock.patch.multiple(newest, NEAR=near, WIDE=2 * near),
+        mock.patch.object(filters, "MOST_NAMED", 2),
+    ):
+        search_filter = SessionFilter({"q": text}, user=supervisor)
+        shown = set(Session.objects.filter(search_filter.where()))
+        expected = {
+            row for row, title in zip([*titled, *named], [*titles, *titles], strict=True) if title in found
+        }
+        assert shown == expected or (search_filter.found.cut and shown < expected)
+        by_customer = SessionFilter({"customer": text.strip()}, user=supervisor).where()
+        whole = text.strip().lower()
+        expected = {row for row in named if has(row.customer.lower(), whole)}
+        assert set(Session.objects.filter(by_customer)) == expected
+        # As those find from whom something is hidden, though nothing is here.
+        assert set(Session.objects.filter(hidden.contains([whole], "customer", whole=False))) == expected
+
+
+def test_a_text_without_a_letter_is_found_in_the_titles_of_the_newest_sessions_and_more_may_be_elsewhere(
     monkeypatch,
 ):
     supervisor = builders.user("supervisor")
-    old, new = builders.done(title="At the zq"), builders.done(title="Zq again")
+    old, new = builders.done(title="At the §§"), builders.done(title="§§ again")
     of_agent = builders.done(title="x")
-    Session.objects.filter(pk=of_agent.pk).update(agent="zq")
+    Session.objects.filter(pk=of_agent.pk).update(agent="§§")
     moment = timezone.now()
     for days, session in enumerate([new, of_agent, old]):
         Session.objects.filter(pk=session.pk).update(updated_at=moment - timedelta(days=days))
 
     def titled():
-        session_filter = SessionFilter({"q": "zq"}, user=supervisor)
+        session_filter = SessionFilter({"q": "§§"}, user=supervisor)
         return set(Session.objects.filter(session_filter.where())), session_filter.found.cut
 
     assert titled() == ({old, new, of_agent}, False)

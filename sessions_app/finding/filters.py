@@ -1,6 +1,5 @@
 """The filters of the list of sessions, as a form on the query string: every list is a link that can be shared."""
 
-import re
 import sys
 import uuid
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from django.utils.choices import CallableChoiceIterator
 
 from sessions_app.finding import newest
 from sessions_app.finding.counting import are_about
-from sessions_app.finding.hidden import contains, is_tagged, may_know_hidden
+from sessions_app.finding.hidden import contains, has_index, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
 from sessions_app.finding.search_words import MOST_WORDS, parts_of
@@ -27,8 +26,6 @@ from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, Sessi
 AGES = {"1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 # A page of the list has no more.
 MOST_PICKED = 50
-# The parts of names that an index has are three letters or digits each.
-_INDEXED = re.compile(r"[^\W_]{3}")
 # So many sessions are found by their title, customer, agent or id: those that changed last.
 MOST_NAMED = 150
 
@@ -151,7 +148,7 @@ class SessionFilter(forms.Form):
         """Whether sessions are found by a part of a customer's name that an index of such parts finds."""
         self.is_valid()
         name = self.cleaned_data.get("customer") or ""
-        return _INDEXED.search(name) is not None and may_know_hidden(self.user)
+        return has_index(name) and may_know_hidden(self.user)
 
     @property
     def only_status(self) -> str:
@@ -226,17 +223,12 @@ def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[li
     """The keys of the sessions that changed last of those whose title or customer contains the parts, or that are
     named, and whether there may be more. One query, or three for parts of which none has an index.
     """
-    by_change = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
-    has_index = any(map(_INDEXED.search, parts))
-    if not has_index and connection.vendor == "postgresql":
+    if not any(map(has_index, parts)) and connection.vendor == "postgresql":
         near, are_all = newest.near_sessions(contained, most + 1)
+        by_change = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
         keys = [*dict.fromkeys([*near, *by_change.filter(named)[: most + 1]])]
         return keys[:most], len(keys) > most or not are_all
-    if len(parts) > 1:
-        keys = newest.matching_sessions(contained | named, most + 1)
-    else:
-        # In how many titles one part is PostgreSQL knows well enough.
-        keys = list(by_change.filter(contained | named)[: most + 1])
+    keys = newest.matching_sessions(contained | named, most + 1)
     return keys[:most], len(keys) > most
 
 

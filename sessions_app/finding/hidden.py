@@ -3,6 +3,7 @@
 Otherwise a hidden value could be guessed letter by letter, by what is found and what is not.
 """
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
@@ -17,6 +18,7 @@ from sessions_app.finding.keys import are
 from sessions_app.finding.newest import matching_sessions
 from sessions_app.models import Session, SessionTag, StaffPermission
 
+_LETTER, _LETTERS = re.compile(r"[^\W_]"), re.compile(r"[^\W_]{3}")
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
 MOST = 2_000
 
@@ -26,15 +28,23 @@ def may_know_hidden(user: User) -> bool:
     return not Mask.configured().hides_anything or Actor.of(user).may(StaffPermission.REVEAL)
 
 
+def has_index(text: str) -> bool:
+    """Whether PostgreSQL finds the text in a field by an index: it has parts of words that begin with a letter."""
+    return _LETTER.search(text) is not None
+
+
 def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     """The condition that one of the fields of a session contains each of the texts, in any case and order.
+
+    A text that has no three letters or digits in a row is looked for where a word begins: of such a word the index has
+    the first two letters, and of others three.
 
     :param texts: At least one.
     :param whole: Find by what is hidden, too. Without it, this makes one query, or two for several texts.
     """
     condition = Q()
     for name in names:
-        condition |= reduce(and_, [Q(**{f"{name}__icontains": text}) for text in texts])
+        condition |= reduce(and_, [_has(name, text) for text in texts])
     if whole:
         return condition
     # What is visible of a value is a part of it, so no session is missed by asking the database first.
@@ -44,10 +54,24 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
 
     def is_visible(name: str, value: str) -> bool:
         shown = str(mask.named(name, value)).casefold()
-        return all(text in value.casefold() and text in shown for text in wanted)
+        return all(_is_in(text, value.casefold()) and _is_in(text, shown) for text in wanted)
 
     rows = candidates[:MOST]
     return are([pk for pk, *values in rows if any(map(is_visible, names, values))])
+
+
+def _has(name: str, text: str) -> Q:
+    if _is_short(text):
+        return Q(**{f"{name}__istartswith": text}) | Q(**{f"{name}__icontains": f" {text}"})
+    return Q(**{f"{name}__icontains": text})
+
+
+def _is_in(text: str, value: str) -> bool:
+    return value.startswith(text) or f" {text}" in value if _is_short(text) else text in value
+
+
+def _is_short(text: str) -> bool:
+    return has_index(text) and _LETTERS.search(text) is None
 
 
 def is_tagged(name: str, *, whole: bool) -> Q:

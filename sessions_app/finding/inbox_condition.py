@@ -27,8 +27,6 @@ _MAY_HAVE_LINE = opaque(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=
 MOST_KEYS = 3_000
 # So many keys are looked for where more sessions than that are expected.
 MOST_KEYS_OF_MANY = 500
-# Of the sessions in a state one in so many is unusual.
-UNUSUAL = 10
 # So many sessions of one agent or tag are looked through faster than all lines of the inbox for those of them.
 MOST_SOME = 30_000
 
@@ -107,8 +105,11 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         return Condition.of(where, Matches.FEW)
     if session_filter.has_index:
         if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
-            named = by_keys(where, is_of_customer=session_filter.finds_customers)
-            return named or Condition.of(where, Matches.SOME)
+            if named := by_keys(where, is_of_customer=session_filter.finds_customers):
+                return named
+            # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
+            are_most = _are_one_in(2, where, IS_STOPPED)
+            return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
         rows = Session.objects.filter(where).order_by().values_list("pk", flat=True)
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
@@ -169,18 +170,20 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     # Requests and calls in doubt are of sessions that execute and wait. To ask each where few are of another phase or
     # status would take longer than to begin with the sessions.
     are_of_others = status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
-    is_usual = bool(phase) and _are_usual(where & moving, IS_MOVING)
+    are_many_moving = not phase or _are_one_in(10, where & moving, IS_MOVING)
     return Condition(
         of(_STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
-        of(_MOVING, is_moving, moving, Matches.SOME if phase and not is_usual else Matches.MANY),
+        of(_MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
         of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )
 
 
-def _are_usual(where: Q, state: Q) -> bool:
-    """Whether so many of the sessions in the state meet the condition that lines are found soon in their order."""
+def _are_one_in(number: int, where: Q, state: Q) -> bool:
+    """Whether one in so many of the sessions in the state meets the condition, so that lines are found soon in their
+    order. Two queries.
+    """
     in_state = Session.objects.filter(state)
-    return are_about(in_state.filter(where)) * UNUSUAL > are_about(in_state)
+    return are_about(in_state.filter(where)) * number > are_about(in_state)
 
 
 def _few(expected: QuerySet[Session, Any], rows: QuerySet[Session, Any], states: int) -> list[Q] | None:

@@ -29,8 +29,12 @@ from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.parts import Sql, as_sql
 from sessions_app.models import Session
 
-# So many of the newest sessions are read first. To compare the letters of one takes several microseconds.
-NEAR = 4_000
+# So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
+# read one by an index of letters and to sort it.
+NEAR = 3_000
+# So many where one in SHARE of the former matches: an index would find more than are read here until enough do.
+WIDE = 20_000
+SHARE = 80
 
 
 def opaque(condition: Q) -> Case:
@@ -38,21 +42,21 @@ def opaque(condition: Q) -> Case:
     return Case(When(condition, then=True), default=False, output_field=BooleanField())
 
 
-def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None) -> Sql:
+def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, some: int = 1) -> Sql:
     """Selects what the first of the queries does that finds as many rows as the limit, and else what `every` does. None
     is executed before it is needed. All have the limit, and the same columns.
 
     :param near: Of the newest rows of the table that match.
     :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in
         that.
-    :param wide: Of more of the newest rows: asked where some of those that are near match, so that it can be expected
-        to find enough, and an index would find very many.
+    :param wide: Of more of the newest rows: asked where at least `some` of those that are near match, so that it can be
+        expected to find enough, and an index would find very many.
     """
-    enough, some = f">= {limit:d}", f"BETWEEN {limit // 10:d} AND {limit - 1:d}"
+    enough, a_few = f">= {limit:d}", f"BETWEEN {some:d} AND {limit - 1:d}"
     parts, values = [f"near AS MATERIALIZED ({near[0]})"], near[1]
     names = ["near"]
     if wide is not None:
-        wide_sql = f"SELECT * FROM ({wide[0]}) AS rows WHERE {_number('near')} {some}"  # noqa: S608 - selects of our own
+        wide_sql = f"SELECT * FROM ({wide[0]}) AS rows WHERE {_number('near')} {a_few}"  # noqa: S608 - selects of our own
         parts.append(f"wide AS MATERIALIZED ({wide_sql})")
         values += wide[1]
         names.append("wide")
@@ -72,8 +76,11 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
         return list(_keys().filter(where)[:limit])
     at = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
     every = _keys().filter(where).order_by(at.desc(), "-id")[:limit]
+    near, wide = (_among_newest(number, where, limit) for number in (NEAR, WIDE))
+    some = max(NEAR // SHARE, NEAR * limit // WIDE)
+    select = near_or_all(as_sql(near), as_sql(every), limit, wide=as_sql(wide), some=some)
     with connection.cursor() as cursor:
-        cursor.execute(*near_or_all(as_sql(_near(where, limit)), as_sql(every), limit))
+        cursor.execute(*select)
         found: list[tuple[Any, ...]] = cursor.fetchall()
     return [key for (key,) in found]
 
@@ -83,11 +90,11 @@ def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
 
     :returns: Their keys, and whether these are all sessions. Two queries.
     """
-    return list(_near(where, limit)), not count_up_to(Session.objects.all(), NEAR).more
+    return list(_among_newest(NEAR, where, limit)), not count_up_to(Session.objects.all(), NEAR).more
 
 
-def _near(where: Q, limit: int) -> QuerySet[Session, UUID]:
-    last = Session.objects.order_by("-updated_at").values("updated_at")[NEAR : NEAR + 1]
+def _among_newest(number: int, where: Q, limit: int) -> QuerySet[Session, UUID]:
+    last = Session.objects.order_by("-updated_at").values("updated_at")[number : number + 1]
     # Where there are no more sessions than that, all are among the newest.
     since = Coalesce(Subquery(last), Value(datetime.min.replace(tzinfo=UTC)))
     return _keys().filter(opaque(where), updated_at__gte=since)[:limit]

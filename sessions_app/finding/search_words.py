@@ -158,7 +158,9 @@ class Words:
             return sql, (*values, *matched)
 
         every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
-        return near_or_all(of_newest(NEAR), (every, parameters), limit, wide=of_newest(WIDE))
+        return near_or_all(
+            of_newest(NEAR), (every, parameters), limit, wide=of_newest(WIDE), some=limit // 10
+        )
 
     def _match(self, table: str) -> Sql:
         """Whether a row matches, as a condition that an index of the table serves."""
