@@ -131,10 +131,10 @@ class SessionFilter(forms.Form):
         return self.narrows or bool(self.cleaned_data.get("q"))
 
     @property
-    def has_index(self) -> bool:
-        """Whether an index finds the sessions that match: then it takes little to see whether these are few."""
+    def is_of_agent_or_tag(self) -> bool:
+        """Whether an index has the sessions that may match: then it takes little to see whether these are few."""
         self.is_valid()
-        return self.is_selective or any(self.cleaned_data.get(name) for name in ("agent", "tag"))
+        return any(self.cleaned_data.get(name) for name in ("agent", "tag"))
 
     @property
     def is_selective(self) -> bool:

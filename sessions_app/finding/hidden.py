@@ -29,7 +29,7 @@ def may_know_hidden(user: User) -> bool:
 
 
 def has_index(text: str) -> bool:
-    """Whether PostgreSQL finds the text in a field by an index: it has parts of words that begin with a letter."""
+    """Whether PostgreSQL finds the text in a field by an index, which has parts of words: letters and digits only."""
     return _LETTER.search(text) is not None
 
 

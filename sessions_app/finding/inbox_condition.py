@@ -103,18 +103,22 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         return None
     if session_filter.found.few:
         return Condition.of(where, Matches.FEW)
-    if session_filter.has_index:
-        if session_filter.is_selective or session_filter.finds_about() <= MOST_SOME:
-            if named := by_keys(where, is_of_customer=session_filter.finds_customers):
-                return named
-            # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
-            are_most = _are_one_in(2, where, IS_STOPPED)
-            return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
+    if session_filter.is_selective or (
+        session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
+    ):
+        if named := by_keys(where, is_of_customer=session_filter.finds_customers):
+            return named
+        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
+        are_most = _are_one_in(2, where, IS_STOPPED)
+        return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
+    if status or phase:
+        return of_status(rest, status, phase)
+    if session_filter.is_of_agent_or_tag:
         rows = Session.objects.filter(where).order_by().values_list("pk", flat=True)
         keys = list(rows[: MOST_KEYS_OF_MANY + 1])
         if len(keys) <= MOST_KEYS_OF_MANY:
             return Condition.of(are(keys), Matches.FEW)
-    return of_status(rest, status, phase) if status or phase else Condition.of(where)
+    return Condition.of(where)
 
 
 def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
@@ -137,7 +141,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     """The sessions that meet the condition, have this status by it, and are in this phase, where one is given: none are
     in a state of another one.
 
-    PostgreSQL takes the two for independent of each other, and looks for sessions that are in both.
+    PostgreSQL does not see that a status and a state exclude each other, and looks for sessions that are in both.
 
     :param where: Without the phase, so that an index has all that is asked of a session at rest.
     """
@@ -160,7 +164,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     stopped = moving = failed = Q()
     is_moving, has_cause = IS_MOVING, HAS_CAUSE
     if phase:
-        # What the condition on the phase says of the status is not said twice: PostgreSQL would read another index.
+        # The conditions on the phase say which status it is: where it is said again, PostgreSQL reads another index.
         is_moving = Q()
         stopped = Q(phase_at_rest=phase)
         moving = Q(status=Status.QUEUED, phase_at_rest=phase) | Q(status=Status.RUNNING, phase=phase)
