@@ -1,9 +1,10 @@
 """A process uses a limited number of PostgreSQL connections, and a session that waits holds none of them."""
 
+import gc
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -233,8 +234,7 @@ def backend_of_this_thread() -> int:
         return int(backend)
 
 
-def test_a_thread_that_ends_returns_its_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 1.0)
+def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) -> None:
     with connected(url, pool=2):
         copy = connections["default"].copy
         backends: set[int] = set()
@@ -253,9 +253,64 @@ def test_a_thread_that_ends_returns_its_connection(url: str, monkeypatch: pytest
             thread.start()
             thread.join()
             ended.append(thread)
-        assert in_use() == 0
         assert len(backends) <= 2
+        gc.collect()
         assert Session.objects.count() == 0
+        connection.close()
+        assert in_use() == 0
+
+        def all_at_once() -> None:
+            connections["default"] = copy()
+            begin.wait(services.START_SECONDS)
+            backends.add(backend_of_this_thread())
+
+        threads = [threading.Thread(target=all_at_once) for _ in range(30)]
+        begin = threading.Barrier(len(threads))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(backends) <= 2
+
+
+def test_a_connection_that_somebody_can_still_use_is_nobody_elses(url: str) -> None:
+    """Another thread goes on with what was opened in one that has ended; two more need the other connection."""
+    with connected(url, pool=2):
+        wrapper = connections["default"]
+        copy = wrapper.copy
+        wrapper.inc_thread_sharing()
+
+        def in_a_thread(do: Callable[[], Any]) -> Any:
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(do).result()
+
+        def begin() -> None:
+            connections["default"] = wrapper
+            Session.objects.count()
+
+        def query() -> int:
+            connections["default"] = copy()
+            return backend_of_this_thread()
+
+        def rows() -> Iterator[Session]:
+            connections["default"] = copy()
+            found = Session.objects.iterator(chunk_size=1)
+            next(found)
+            return found
+
+        in_a_thread(begin)
+        with transaction.atomic():
+            mine = backend_of_this_thread()
+            for _ in range(3):
+                Session.objects.create(agent="of one transaction")
+                assert in_a_thread(query) != mine
+        wrapper.dec_thread_sharing()
+        connection.close()
+        left = in_a_thread(rows)
+        for _ in range(3):
+            assert in_a_thread(query)
+        assert len([*left]) == 2
+        assert Session.objects.count() == 3
 
 
 @pytest.mark.parametrize("size", [0, 1])

@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.models import Checkpoint, Session
+from sessions_app.watching import partial_replies
+from sessions_app.watching.partial_replies import Written
 from tests import builders
 
 pytestmark = pytest.mark.django_db
@@ -153,6 +155,53 @@ def test_no_hint_of_the_diagnosis_is_kept(desk, clock):
     text = ask(desk, poll_of(text)).content.decode()
     assert TIMES.search(text)
     assert "data-rule" not in text
+
+
+@pytest.mark.slow
+def test_an_open_page_says_that_the_worker_is_lost_and_that_it_is_not(desk, clock):
+    """Nothing is committed: the lease runs out, and the worker was only late with its heartbeat."""
+    history = builders.looked_up()
+    session = history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=5))
+    address = watched(desk, session)
+    clock(4)
+    assert ask(desk, address).status_code == 204
+    clock(2)
+    text = ask(desk, address).content.decode()
+    assert "The lease of its worker" in text
+    assert ask(desk, poll_of(text)).status_code == 204
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=timezone.now() + timedelta(seconds=12))
+    text = ask(desk, poll_of(text)).content.decode()
+    assert "The lease of its worker" not in text
+    assert ask(desk, poll_of(text)).status_code == 204
+
+
+@pytest.mark.slow
+def test_a_reply_that_is_being_written_does_not_keep_what_is_to_be_drawn_again(desk, clock):
+    history = builders.looked_up()
+    session = history.rest("running")
+    address = watched(desk, session)
+    history.lookup("POL-8")
+    session.refresh_from_db()
+    clock(1)
+    text = ask(desk, address).content.decode()
+    draws_in = re.search(r'data-draws-in="(\d+)"', text)
+    assert draws_in is not None
+    assert 8 <= int(draws_in[1]) <= 9
+
+    def asked_after(seconds: int, address: str) -> str:
+        clock(seconds)
+        calls = session.totals.get("model_calls", 0)
+        partial_replies.write(session.pk, Written(f"1.2.{seconds}", session.epoch, calls, f"For {seconds} s"))
+        answer: str = ask(desk, address).content.decode()
+        return answer
+
+    only_reply = asked_after(7, poll_of(text))
+    assert "For 7 s" in only_reply
+    assert 'id="sentinel"' not in only_reply
+    text = asked_after(2, poll_of(text))
+    assert "For 2 s" in text
+    assert TIMES.search(text)
+    assert 'id="sentinel"' not in asked_after(3, poll_of(text))
 
 
 @pytest.mark.slow

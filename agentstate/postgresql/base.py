@@ -148,6 +148,8 @@ class DatabaseWrapper(LaterWrites):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
+        if self.pool is not None:
+            self.pool.is_used_by(self, connection)
         if connection.prepared_max != MOST_PREPARED:  # it is new, also to the pool
             connection.prepared_max = MOST_PREPARED
             # Else a number of another size would be another statement to the server.
@@ -169,11 +171,19 @@ class DatabaseWrapper(LaterWrites):
         self.ensure_connection()
         return numbered(self.connection, statement, values, places)
 
+    def ensure_connection(self) -> None:
+        if not self.in_atomic_block:
+            self._leave_inherited()
+        super().ensure_connection()
+
     def _close(self) -> None:
+        self._leave_inherited()
+        super()._close()
+
+    def _leave_inherited(self) -> None:
         if isinstance(self.connection, PooledConnection) and self.connection.is_inherited:
             leave(self.connection)
             self.connection = None
-        super()._close()
 
     @property
     def _key(self) -> Key:
@@ -183,4 +193,5 @@ class DatabaseWrapper(LaterWrites):
 
     def _new_pool(self, size: int) -> Pool:
         parameters = {**self.get_connection_params(), "autocommit": True}
-        return Pool.new(parameters, size, self._configure_connection)  # type: ignore[attr-defined]
+        # The pool outlives this, and would keep it and its connection.
+        return Pool.new(parameters, size, self.copy()._configure_connection)  # type: ignore[attr-defined]

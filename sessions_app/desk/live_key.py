@@ -33,42 +33,47 @@ def make(request: Request, session_id: UUID) -> str:
     return _signer(request, session_id).sign(f"{request.user.pk}:{_digest(request.user.password)}")
 
 
-def change_of(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
-    """The session's change number; None if the key is not valid for this request, or there is no such session."""
-    watched = _watched(request, session_id, key, now, SECONDS)
-    return None if watched is None else watched.change
+def watched(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> "Watched | None":
+    """The session as it is now; None if the key is not valid for this request, or there is no such session."""
+    return _watched(request, session_id, key, now, SECONDS)
 
 
 def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
-    """The id of the user for whom the key was made; None where `change_of` is, and sooner: after VIEWER_SECONDS."""
-    watched = _watched(request, session_id, key, now, VIEWER_SECONDS)
-    return None if watched is None else watched.user_id
+    """The id of the user for whom the key was made; None where `watched` is, and sooner: after VIEWER_SECONDS."""
+    found = _watched(request, session_id, key, now, VIEWER_SECONDS)
+    return None if found is None else found.user_id
 
 
 def may_watch(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> bool:
     """Whether the key is valid for this request, and its user still has the permission to see sessions."""
-    watched = _watched(request, session_id, key, now, SECONDS)
-    if watched is None:
+    found = _watched(request, session_id, key, now, SECONDS)
+    if found is None:
         return False
-    user = User.objects.filter(pk=watched.user_id).first()
+    user = User.objects.filter(pk=found.user_id).first()
     return user is not None and Actor.of(user).may(StaffPermission.VIEW)
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class Watched:
+    """A session, and the user for whom the key was made.
+
+    is_lost: its lease has run out, and nobody has taken it since.
+    """
+
     user_id: int
     change: int
+    is_lost: bool
 
 
-def _watched(
-    request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int
-) -> _Watched | None:
+def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int) -> Watched | None:
     signed = _signed(request, session_id, key, seconds)
     if signed is None:
         return None
     user_id, digest = signed
     expires = LoginSession._meta.get_field("expire_date")
+    lease = Session._meta.get_field("lease_expires_at")
     values = (
+        lease.get_db_prep_value(now, connection),
         Session._meta.pk.get_db_prep_value(session_id, connection),
         user_id,
         True,
@@ -80,13 +85,13 @@ def _watched(
         row = cursor.fetchone()
     if row is None or not constant_time_compare(_digest(row[1]), digest):
         return None
-    return _Watched(user_id, row[0])
+    return Watched(user_id, row[0], bool(row[2]))
 
 
 # Open pages ask this more often than anything else, and the ORM takes as long to build the query as the rest of the
 # answer takes.
 _WATCHED = f"""
-SELECT watched.change, account.password
+SELECT watched.change, account.password, watched.lease_expires_at < %s
 FROM {Session._meta.db_table} watched, {User._meta.db_table} account
 WHERE watched.id = %s AND account.id = %s AND account.is_active = %s AND EXISTS (
     SELECT 1 FROM {LoginSession._meta.db_table} login WHERE login.session_key = %s AND login.expire_date > %s

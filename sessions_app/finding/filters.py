@@ -19,6 +19,7 @@ from sessions_app.finding import newest
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.hidden import contains, has_index, is_tagged, may_know_hidden
 from sessions_app.finding.keys import are
+from sessions_app.finding.pairs import has_trigrams
 from sessions_app.finding.search import NEWEST, NEWEST_IN_QUEUE, newest_sessions
 from sessions_app.finding.search_words import MOST_WORDS, parts_of
 from sessions_app.models import BulkItem, Phase, RegisteredAgent, Session, SessionTag, Status
@@ -148,7 +149,7 @@ class SessionFilter(forms.Form):
         """Whether sessions are found by a part of a customer's name that an index of such parts finds."""
         self.is_valid()
         name = self.cleaned_data.get("customer") or ""
-        return has_index(name) and may_know_hidden(self.user)
+        return has_trigrams(name) and may_know_hidden(self.user)
 
     @property
     def only_status(self) -> str:

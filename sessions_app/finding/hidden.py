@@ -3,22 +3,22 @@
 Otherwise a hidden value could be guessed letter by letter, by what is found and what is not.
 """
 
-import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
 from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models import Q
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.finding.keys import are
-from sessions_app.finding.newest import matching_sessions
+from sessions_app.finding.newest import matching_sessions, opaque
+from sessions_app.finding.pairs import has_pairs, has_trigrams, pairs_of
 from sessions_app.models import Session, SessionTag, StaffPermission
 
-_LETTER, _LETTERS = re.compile(r"[^\W_]"), re.compile(r"[^\W_]{3}")
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
 MOST = 2_000
 
@@ -29,15 +29,12 @@ def may_know_hidden(user: User) -> bool:
 
 
 def has_index(text: str) -> bool:
-    """Whether PostgreSQL finds the text in a field by an index, which has parts of words: letters and digits only."""
-    return _LETTER.search(text) is not None
+    """Whether PostgreSQL finds the text in a field by an index. Nearly each of two characters or more it does."""
+    return has_trigrams(text) or bool(pairs_of(text))
 
 
 def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     """The condition that one of the fields of a session contains each of the texts, in any case and order.
-
-    A text that has no three letters or digits in a row is looked for where a word begins: of such a word the index has
-    the first two letters, and of others three.
 
     :param texts: At least one.
     :param whole: Find by what is hidden, too. Without it, this makes one query, or two for several texts.
@@ -54,24 +51,20 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
 
     def is_visible(name: str, value: str) -> bool:
         shown = str(mask.named(name, value)).casefold()
-        return all(_is_in(text, value.casefold()) and _is_in(text, shown) for text in wanted)
+        return all(text in value.casefold() and text in shown for text in wanted)
 
     rows = candidates[:MOST]
     return are([pk for pk, *values in rows if any(map(is_visible, names, values))])
 
 
 def _has(name: str, text: str) -> Q:
-    if _is_short(text):
-        return Q(**{f"{name}__istartswith": text}) | Q(**{f"{name}__icontains": f" {text}"})
-    return Q(**{f"{name}__icontains": text})
-
-
-def _is_in(text: str, value: str) -> bool:
-    return value.startswith(text) or f" {text}" in value if _is_short(text) else text in value
-
-
-def _is_short(text: str) -> bool:
-    return has_index(text) and _LETTERS.search(text) is None
+    contained = Q(**{f"{name}__icontains": text})
+    if has_trigrams(text) or connection.vendor == "sqlite":
+        return contained
+    if pairs_of(text):
+        return contained & has_pairs(name, text)
+    # Of the trigrams PostgreSQL would read all that there are.
+    return Q(opaque(contained))
 
 
 def is_tagged(name: str, *, whole: bool) -> Q:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -17,29 +19,34 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.partial_reply import PartialReply
 from sessions_app.desk.views.news import is_offered
 from sessions_app.finding import stuck
-from sessions_app.models import Session, Status
+from sessions_app.models import Status
 from sessions_app.watching import partial_replies
 
 SECONDS = {Status.RUNNING: 1, Status.QUEUED: 1, Status.WAITING: 10, Status.PAUSED: 10}
 
 
-def poll(request: Request, session: Session, *, until: int | None = None) -> dict[str, int | str] | None:
+def poll(request: Request, context: SessionContext, *, until: int | None = None) -> dict[str, Any] | None:
     """What a page of the session sends with each poll besides its key, and how often; None if nothing can happen.
 
     :param until: When the page has to be drawn again though nothing has happened: in seconds since 1970.
     """
+    session, now = context.session, context.now
     seconds = SECONDS.get(Status(session.status))
     if seconds is None:
         return None
     stuck_from = stuck.stuck_from(session)
-    if stuck_from is not None and stuck_from > timezone.now():
+    # A page that listens asks by itself less often.
+    draws_in = "" if until is None else math.ceil(until - now.timestamp())
+    if stuck_from is not None and stuck_from > now:
         is_stuck = math.ceil(stuck_from.timestamp())
         until = is_stuck if until is None else min(until, is_stuck)
     return {
         "seconds": seconds,
         "after": session.change,
-        "until": "" if until is None else until,
+        "until": until,
+        "lost": "1" if session.lease_expires_at is not None and session.lease_expires_at < now else "",
         "listens": is_offered(request),
+        "draws_in": draws_in,
     }
 
 
@@ -48,8 +55,9 @@ def unless_unchanged(
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
     """A view that answers 204 to a poll while its session is unchanged, which costs one small query.
 
-    It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, and
-    ``until`` lies ahead: when the session becomes stuck, by the clock alone, or the page draws again what it kept.
+    It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, its
+    lease has run out if it had when the page was drawn (``lost``), and ``until`` lies ahead: when the session becomes
+    stuck, by the clock alone, or the page draws again what it kept.
 
     The key stands for the login; all that it gives away is that nothing has changed.
     """
@@ -58,21 +66,31 @@ def unless_unchanged(
     def polled(request: HttpRequest, session_id: UUID) -> HttpResponse:
         after = whole_number(request.GET.get("after", ""))
         if request.method == "GET" and after is not None:
-            key, until = request.GET.get("key", ""), whole_number(request.GET.get("until", ""))
-            is_unchanged = (until is None or timezone.now().timestamp() < until) and live_key.change_of(
-                request, session_id, key, now=timezone.now()
-            ) == after
-            if is_unchanged and partial_replies.version_of(session_id) == request.GET.get("reply", ""):
+            key, now = request.GET.get("key", ""), timezone.now()
+            watched = None if _is_over(request, now) else live_key.watched(request, session_id, key, now=now)
+            if (
+                watched is not None
+                and watched.change == after
+                and watched.is_lost == (request.GET.get("lost") == "1")
+                and partial_replies.version_of(session_id) == request.GET.get("reply", "")
+            ):
                 return HttpResponse(status=204)
         return view(request, session_id)
 
     return polled
 
 
+def _is_over(request: HttpRequest, now: datetime) -> bool:
+    """Whether the page has to be drawn again though nothing has happened."""
+    until = whole_number(request.GET.get("until", ""))
+    return until is not None and now.timestamp() >= until
+
+
 def only_the_reply(request: Request, context: SessionContext, partial: PartialReply) -> HttpResponse | None:
     """The answer to a poll where nothing is new but the reply that is being written; None where more is, or nothing."""
     is_committed = whole_number(request.GET.get("after", "")) != context.session_row.change
-    if not wants_part(request) or is_committed or partial.version == request.GET.get("reply", ""):
+    is_shown = partial.version == request.GET.get("reply", "")
+    if not wants_part(request) or is_committed or is_shown or _is_over(request, context.now):
         return None
     response = render_page(request, "session/live.html#reply", {"partial": partial})
     response["HX-Retarget"], response["HX-Reswap"] = "#reply", "outerHTML"

@@ -65,7 +65,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
         | {
             "tab": "conversation",
             "page": conversation.read_page(context, before=before),
-            "live": poll(request, context.session) if before is None else None,
+            "live": poll(request, context) if before is None else None,
             "polled": is_part,
             "partial": partial,
             "inbox": context.mask.rows(unread_messages(context.session.pk)),

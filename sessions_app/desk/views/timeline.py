@@ -208,7 +208,7 @@ def _sentinel(
     :param kept: As `_kept` returns it.
     """
     drawn = _drawn(context, around) if kept is None else kept
-    polled = poll(request, context.session, until=None if kept is None else kept + KEEP_SECONDS)
+    polled = poll(request, context, until=None if kept is None else kept + KEEP_SECONDS)
     if polled is None:
         return None
     shows = {

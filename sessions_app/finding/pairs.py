@@ -1,0 +1,51 @@
+"""Where PostgreSQL finds a text that is too short for its index of parts of words: by the pairs of characters in a row.
+
+The index of parts of words (trigrams) finds a text by three letters or digits in a row, in the alphabets that the
+database's locale knows. Migration 0034 has an index of all pairs of characters, whatever they are: by it a name of two
+Chinese characters is found, an initial with its dot, or two letters within a word.
+"""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+from django.db.models import BooleanField, F, Func, Q
+
+# What the trigrams find in any locale.
+_LETTERS = re.compile(r"[A-Za-z0-9]{3}")
+SEPARATOR = chr(31)
+# Those that begin at an odd place, and those at an even one; the expression of the index is the same.
+_PAIRS = (
+    r"string_to_array(regexp_replace(UPPER({0}::text), '..', '\&' || chr(31), 'g') || chr(31) || "
+    r"regexp_replace(substr(UPPER({0}::text), 2), '..', '\&' || chr(31), 'g'), chr(31))"
+)
+
+
+def has_trigrams(text: str) -> bool:
+    """Whether the text is found by the parts of words, in any locale of the database."""
+    return _LETTERS.search(text) is not None
+
+
+def pairs_of(text: str) -> list[str]:
+    """Each two characters of the text in a row that the index has as a pair."""
+    pairs = [first + second for first, second in pairwise(text)]
+    # What becomes longer in capital letters, such as ß, does so in some databases only.
+    return [pair for pair in pairs if SEPARATOR not in pair and len(pair.upper()) == 2]
+
+
+class _HasPairs(Func):
+    output_field = BooleanField()
+
+    def __init__(self, name: str, pairs: list[str]) -> None:
+        super().__init__(F(name))
+        self.pairs = pairs
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, tuple[Any, ...]]:  # type: ignore[override]
+        column, _none = compiler.compile(self.source_expressions[0])
+        keys = ", ".join(["UPPER(%s)"] * len(self.pairs))
+        return f"({_PAIRS.format(column)} @> ARRAY[{keys}])", tuple(self.pairs)
+
+
+def has_pairs(name: str, text: str) -> Q:
+    """The condition that the field has each pair of the text, which has one. PostgreSQL only."""
+    return Q(_HasPairs(name, pairs_of(text)))
