@@ -471,6 +471,21 @@ def test_a_text_of_two_characters_is_found_wherever_it_stands(text):
     assert {session.customer for session in named} == {f"Ada {text}", f"O’{text}"}
 
 
+@pytest.mark.parametrize(
+    "title, customer, keys, text",
+    [("Klass, code {}", "", [], "aß"), ("STRASSE", "{}", ["customer"], "straße")],
+    ids=["pattern", "key"],
+)
+def test_whether_a_title_is_found_does_not_depend_on_what_is_hidden(settings, title, customer, keys, text):
+    """Letters that are two in some form: a comparison of our own must find no more than that of the database."""
+    settings.AGENTSTATE_MASK_PATTERNS, settings.AGENTSTATE_MASK_KEYS = [r"code \w+"], keys
+    operator = builders.user("operator")
+    for hidden_value in (f"{text}q", "other"):
+        builders.done(title=title.format(hidden_value), customer=customer.format(hidden_value))
+        found_by_it = SessionFilter({"q": text}, user=operator).where()
+        assert not Session.objects.filter(found_by_it).exists(), hidden_value
+
+
 def test_a_character_is_found_in_the_titles_of_the_newest_sessions_and_more_may_be_elsewhere(monkeypatch):
     supervisor = builders.user("supervisor")
     old, new = builders.done(title="At the §"), builders.done(title="§ again")

@@ -9,7 +9,8 @@ from operator import and_
 
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, Value
+from django.db.models.functions import Upper
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
@@ -46,15 +47,32 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
         return condition
     # What is visible of a value is a part of it, so no session is missed by asking the database first.
     found = condition if len(texts) == 1 else are(matching_sessions(condition, MOST))
-    candidates = Session.objects.filter(found).order_by("-updated_at", "-id").values_list("pk", *names)
-    mask, wanted = Mask.configured(), [text.casefold() for text in texts]
+    candidates = Session.objects.filter(found).order_by("-updated_at", "-id")
+    mask = Mask.configured()
 
-    def is_visible(name: str, value: str) -> bool:
-        shown = str(mask.named(name, value)).casefold()
-        return all(text in value.casefold() and text in shown for text in wanted)
+    def is_visible(name: str, value: str, beyond_ascii: bool) -> bool:
+        shown = str(mask.named(name, value))
+        return all(
+            _capitals(text, beyond_ascii) in _capitals(seen, beyond_ascii)
+            for text in texts
+            for seen in (value, shown)
+        )
 
-    rows = candidates[:MOST]
-    return are([pk for pk, *values in rows if any(map(is_visible, names, values))])
+    rows = candidates.values_list("pk", *names, Upper(Value("ä")), named=False)[:MOST]
+    return are(
+        [
+            pk
+            for pk, *values, letter in rows
+            if any(is_visible(name, value, letter == "Ä") for name, value in zip(names, values, strict=True))
+        ]
+    )
+
+
+def _capitals(text: str, beyond_ascii: bool) -> str:
+    """The text as this database compares it. Where more were equal here than there, what is hidden would decide."""
+    if not beyond_ascii:
+        return "".join([letter.upper() if letter.isascii() else letter for letter in text])
+    return "".join([capital if len(capital := letter.upper()) == 1 else letter for letter in text])
 
 
 def _has(name: str, text: str) -> Q:

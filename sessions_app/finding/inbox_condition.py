@@ -106,7 +106,8 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     if session_filter.is_selective or (
         session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
     ):
-        if named := by_keys(where, is_of_customer=session_filter.finds_customers):
+        again = _asked_again(status, phase)
+        if named := by_keys(where, is_of_customer=session_filter.finds_customers, again=again):
             return named
         # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
         are_most = _are_one_in(2, where, IS_STOPPED)
@@ -121,12 +122,13 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     return Condition.of(where)
 
 
-def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
+def by_keys(where: Q, *, is_of_customer: bool = False, again: Q | None = None) -> Condition | None:
     """The sessions that meet the condition and may have a line, by their keys; None if they are too many to name.
 
     Which sessions meet it is searched once.
 
     :param is_of_customer: The condition is a part of a customer's name, for which there is an index.
+    :param again: The part of the condition that is asked again, for the reason that `OfState.sessions` has.
     """
     rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
     states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
@@ -134,7 +136,14 @@ def by_keys(where: Q, *, is_of_customer: bool = False) -> Condition | None:
     if is_of_customer and connection.vendor == "postgresql":
         read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
     keys = _few(rows, read.values_list("pk", *states, named=False), len(states))
-    return None if keys is None else Condition(*[OfState(each, Matches.FEW, is_named=True) for each in keys])
+    if keys is None:
+        return None
+    return Condition(*[OfState(each & (again or Q()), Matches.FEW, is_named=True) for each in keys])
+
+
+def _asked_again(status: str, phase: str) -> Q:
+    filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
+    return Q(opaque(Q(**filtered))) if filtered else Q()
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:
@@ -158,9 +167,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
             return OfState(where & here, if_many)
         return OfState(keys[0] & asked_again, Matches.FEW, is_named=True)
 
-    # For the same reason as in `OfState.sessions`.
-    filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
-    asked_again = Q(opaque(Q(**filtered)))
+    asked_again = _asked_again(status, phase)
     stopped = moving = failed = Q()
     is_moving, has_cause = IS_MOVING, HAS_CAUSE
     if phase:
