@@ -162,6 +162,7 @@ def test_an_open_page_says_that_the_worker_is_lost_and_that_it_is_not(desk, cloc
     """Nothing is committed: the lease runs out, and the worker was only late with its heartbeat."""
     history = builders.looked_up()
     session = history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=5))
+    assert 'data-asks-in="5"' in desk.get(f"/sessions/{session.pk}/").content.decode()
     address = watched(desk, session)
     clock(4)
     assert ask(desk, address).status_code == 204
@@ -184,9 +185,9 @@ def test_a_reply_that_is_being_written_does_not_keep_what_is_to_be_drawn_again(d
     session.refresh_from_db()
     clock(1)
     text = ask(desk, address).content.decode()
-    draws_in = re.search(r'data-draws-in="(\d+)"', text)
-    assert draws_in is not None
-    assert 8 <= int(draws_in[1]) <= 9
+    asks_in = re.search(r'data-asks-in="(\d+)"', text)
+    assert asks_in is not None
+    assert 8 <= int(asks_in[1]) <= 9
 
     def asked_after(seconds: int, address: str) -> str:
         clock(seconds)

@@ -124,8 +124,8 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (event.defaultPrevented || !event.detail.elt.hasAttribute("data-news")) return;
     const byTimer = !event.detail.requestConfig.triggeringEvent;
-    const draws = event.detail.elt.dataset.drawsIn * 1000 || SLOWLY;
-    if (byTimer && listens && Date.now() - askedAt < Math.min(draws, SLOWLY)) return event.preventDefault();
+    const early = event.detail.elt.dataset.asksIn * 1000 || SLOWLY;
+    if (byTimer && listens && Date.now() - askedAt < Math.min(early, SLOWLY)) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];
   });
   // What comes while an answer is on its way, or is put into the page, is asked for behind it.

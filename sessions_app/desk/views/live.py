@@ -35,8 +35,9 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
     if seconds is None:
         return None
     stuck_from = stuck.stuck_from(session)
-    # A page that listens asks by itself less often.
-    draws_in = "" if until is None else math.ceil(until - now.timestamp())
+    # Of neither of these a page hears that listens, and by itself it asks less often.
+    lease = session.lease_expires_at
+    unheard = [*([] if until is None else [until]), *([lease.timestamp()] if lease and lease > now else [])]
     if stuck_from is not None and stuck_from > now:
         is_stuck = math.ceil(stuck_from.timestamp())
         until = is_stuck if until is None else min(until, is_stuck)
@@ -44,9 +45,9 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
         "seconds": seconds,
         "after": session.change,
         "until": until,
-        "lost": "1" if session.lease_expires_at is not None and session.lease_expires_at < now else "",
+        "lost": "1" if lease is not None and lease < now else "",
         "listens": is_offered(request),
-        "draws_in": draws_in,
+        "asks_in": math.ceil(min(unheard) - now.timestamp()) if unheard else "",
     }
 
 
