@@ -172,14 +172,10 @@ def test_who_goes_away_while_others_are_answered_is_not_answered_at_all(monkeypa
     assert asked == ["/first/", "/next/"]
 
 
-# In line for a thread, or for its turn in one.
-@pytest.mark.parametrize("threads", [1, 4])
-def test_when_the_server_ends_what_is_in_line_is_not_answered_any_more(monkeypatch, threads):
-    """It then cancels what it waits for; those who asked were told so."""
-    application = Handler(threads=threads)
-    application._turns = Turns(at_once=1, clock=lambda: 0.0)
-    began, may_end, closed = threading.Event(), threading.Event(), threading.Event()
-    asked = []
+def never_sent(
+    began: threading.Event, may_end: threading.Event, closed: threading.Event, asked: list[str]
+) -> Callable[[Any], StreamingHttpResponse]:
+    """A view whose answer takes until it may end, and that says when the answer is closed."""
 
     def slowly(request: Any) -> StreamingHttpResponse:
         asked.append(request.path)
@@ -189,7 +185,19 @@ def test_when_the_server_ends_what_is_in_line_is_not_answered_any_more(monkeypat
         response._resource_closers.append(closed.set)  # type: ignore[attr-defined]
         return response
 
-    answering(application, monkeypatch, slowly)
+    return slowly
+
+
+# In line for a thread, or for its turn in one.
+@pytest.mark.parametrize("threads", [1, 4])
+def test_when_the_server_ends_what_is_in_line_is_not_answered_any_more(monkeypatch, threads):
+    """It then cancels what it waits for; those who asked were told so."""
+    application = Handler(threads=threads)
+    application._turns = Turns(at_once=1, clock=lambda: 0.0)
+    began, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+    asked: list[str] = []
+
+    answering(application, monkeypatch, never_sent(began, may_end, closed, asked))
 
     async def scenario() -> None:
         requests = [get(application, path) for path in ("/first/", "/second/", "/third/")]
@@ -215,14 +223,7 @@ def test_an_answer_that_nobody_waits_for_any_more_is_closed(monkeypatch):
     application = Handler(threads=1)
     began, may_end, closed = threading.Event(), threading.Event(), threading.Event()
 
-    def slowly(request: Any) -> StreamingHttpResponse:
-        began.set()
-        may_end.wait(30)
-        response = StreamingHttpResponse(iter([b"never sent"]))
-        response._resource_closers.append(closed.set)  # type: ignore[attr-defined]
-        return response
-
-    answering(application, monkeypatch, slowly)
+    answering(application, monkeypatch, never_sent(began, may_end, closed, asked=[]))
 
     async def scenario() -> None:
         gone = get(application, "/")
