@@ -6,6 +6,7 @@ Otherwise a hidden value could be guessed letter by letter, by what is found and
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
+from string import ascii_lowercase, ascii_uppercase
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -20,6 +21,7 @@ from sessions_app.finding.newest import matching_sessions, opaque
 from sessions_app.finding.pairs import has_pairs, has_trigrams, pairs_of
 from sessions_app.models import Session, SessionTag, StaffPermission
 
+_ASCII_CAPITALS = str.maketrans(ascii_lowercase, ascii_uppercase)
 # Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
 MOST = 2_000
 
@@ -48,30 +50,25 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     # What is visible of a value is a part of it, so no session is missed by asking the database first.
     found = condition if len(texts) == 1 else are(matching_sessions(condition, MOST))
     candidates = Session.objects.filter(found).order_by("-updated_at", "-id")
-    mask = Mask.configured()
+    rows = list(candidates.values_list("pk", Upper(Value("ä")), *names, named=False)[:MOST])
+    beyond_ascii = any(letter == "Ä" for _, letter, *_ in rows[:1])
+    mask, wanted = Mask.configured(), [_capitals(text, beyond_ascii) for text in texts]
 
-    def is_visible(name: str, value: str, beyond_ascii: bool) -> bool:
-        shown = str(mask.named(name, value))
-        return all(
-            _capitals(text, beyond_ascii) in _capitals(seen, beyond_ascii)
-            for text in texts
-            for seen in (value, shown)
-        )
+    def is_visible(name: str, value: str) -> bool:
+        seen = [_capitals(text, beyond_ascii) for text in (value, str(mask.named(name, value)))]
+        return all(text in each for text in wanted for each in seen)
 
-    rows = candidates.values_list("pk", *names, Upper(Value("ä")), named=False)[:MOST]
-    return are(
-        [
-            pk
-            for pk, *values, letter in rows
-            if any(is_visible(name, value, letter == "Ä") for name, value in zip(names, values, strict=True))
-        ]
-    )
+    return are([pk for pk, _, *values in rows if any(map(is_visible, names, values))])
 
 
 def _capitals(text: str, beyond_ascii: bool) -> str:
     """The text as this database compares it. Where more were equal here than there, what is hidden would decide."""
     if not beyond_ascii:
-        return "".join([letter.upper() if letter.isascii() else letter for letter in text])
+        return text.translate(_ASCII_CAPITALS)
+    capitals = text.upper()
+    if len(capitals) == len(text):
+        return capitals
+    # Of a letter that becomes two, such as ß.
     return "".join([capital if len(capital := letter.upper()) == 1 else letter for letter in text])
 
 
