@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from django.db import connection
 from django.db.models import IntegerField, Model, QuerySet, Subquery
 
-from sessions_app.finding.parts import Sql, as_sql, union
+from sessions_app.finding.parts import CheckedLast, Part, Sql, as_sql, union
 from sessions_app.models.compiled import prepared_cursor
 
 Row = TypeVar("Row", bound=Model)
@@ -55,9 +55,10 @@ def are_about(rows: QuerySet[Any]) -> int:
     return int(json.loads(text)[0]["Plan"]["Plan Rows"]) if text else 0
 
 
-def to_count(*parts: QuerySet[Any, Any], most: int = MOST) -> Sql:
+def to_count(*parts: Part, most: int = MOST) -> Sql:
     """The rows for `count_each`: those that any of the parts has."""
-    return union([as_sql(up_to_most(rows, most)) for rows in parts])
+    all_rows = [rows.all() if isinstance(rows, CheckedLast) else rows for rows in parts]
+    return union([as_sql(up_to_most(rows, most)) for rows in all_rows])
 
 
 def up_to_most(rows: QuerySet[Row, Any], most: int = MOST) -> QuerySet[Row, Any]:

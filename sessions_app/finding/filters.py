@@ -145,6 +145,12 @@ class SessionFilter(forms.Form):
         return is_of_one or any(self.cleaned_data.get(name) for name in ("customer", "since"))
 
     @property
+    def is_of_age_only(self) -> bool:
+        """Whether sessions are filtered by nothing but when they changed: PostgreSQL knows well how many these are."""
+        self.is_valid()
+        return [name for name, value in self.cleaned_data.items() if value] == ["since"]
+
+    @property
     def finds_customers(self) -> bool:
         """Whether sessions are found by a part of a customer's name that an index of such parts finds."""
         self.is_valid()

@@ -32,7 +32,7 @@ from sessions_app.finding.inbox_rows import (
     rows_by_kind,
     stuck_sessions,
 )
-from sessions_app.finding.parts import first_of_all
+from sessions_app.finding.parts import Part, first_of_all
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
 
@@ -184,7 +184,7 @@ def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
 
 
 def _columns(
-    parts: Sequence[QuerySet[Any]],
+    parts: Sequence[Part],
     kind: str,
     cursor: Cursor | None,
     *,

@@ -107,11 +107,21 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
     ):
         again = _asked_again(status, phase)
-        if named := by_keys(where, is_of_customer=session_filter.finds_customers, again=again):
+        named = by_keys(
+            where,
+            is_of_customer=session_filter.finds_customers,
+            is_estimated_well=session_filter.is_of_age_only,
+            again=again,
+        )
+        if named is not None:
             return named
-        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
-        are_most = _are_one_in(2, where, IS_STOPPED)
-        return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
+        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all. Of
+        # those that move most have changed lately, however few others have.
+        stopped, moving = (
+            OfState(where, Matches.MANY if _are_one_in(2, where, state) else Matches.SOME)
+            for state in (IS_STOPPED, IS_MOVING)
+        )
+        return Condition(stopped, moving, stopped)
     if status or phase:
         return of_status(rest, status, phase)
     if session_filter.is_of_agent_or_tag:
@@ -122,12 +132,15 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     return Condition.of(where)
 
 
-def by_keys(where: Q, *, is_of_customer: bool = False, again: Q | None = None) -> Condition | None:
+def by_keys(
+    where: Q, *, is_of_customer: bool = False, is_estimated_well: bool = False, again: Q | None = None
+) -> Condition | None:
     """The sessions that meet the condition and may have a line, by their keys; None if they are too many to name.
 
     Which sessions meet it is searched once.
 
     :param is_of_customer: The condition is a part of a customer's name, for which there is an index.
+    :param is_estimated_well: Where PostgreSQL expects too many, none are looked for.
     :param again: The part of the condition that is asked again, for the reason that `OfState.sessions` has.
     """
     rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
@@ -135,7 +148,8 @@ def by_keys(where: Q, *, is_of_customer: bool = False, again: Q | None = None) -
     read = rows
     if is_of_customer and connection.vendor == "postgresql":
         read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
-    keys = _few(rows, read.values_list("pk", *states, named=False), len(states))
+    least = 0 if is_estimated_well else MOST_KEYS_OF_MANY
+    keys = _few(rows, read.values_list("pk", *states, named=False), len(states), if_many=least)
     if keys is None:
         return None
     return Condition(*[OfState(each & (again or Q()), Matches.FEW, is_named=True) for each in keys])
@@ -197,13 +211,22 @@ def _are_one_in(number: int, where: Q, state: Q) -> bool:
     return are_about(in_state.filter(where)) * number > are_about(in_state)
 
 
-def _few(expected: QuerySet[Session, Any], rows: QuerySet[Session, Any], states: int) -> list[Q] | None:
+def _few(
+    expected: QuerySet[Session, Any],
+    rows: QuerySet[Session, Any],
+    states: int,
+    *,
+    if_many: int = MOST_KEYS_OF_MANY,
+) -> list[Q] | None:
     """For each of some states the condition that names the rows in it; None if they are too many. At most two queries.
 
     :param expected: The same rows, written so that PostgreSQL guesses well how many they are.
     :param rows: Their keys, and whether each is in the first of the states, the second, and so on.
+    :param if_many: So many are looked for where too many are expected: what PostgreSQL expects may be wrong.
     """
-    # What PostgreSQL expects may be wrong: some are looked for all the same. SQLite counts no faster than it reads.
+    # SQLite counts no faster than it reads.
     are_many = connection.vendor == "postgresql" and are_about(expected) > MOST_KEYS
-    most = min(MOST_KEYS, MOST_KEYS_OF_MANY) if are_many else MOST_KEYS
+    if are_many and not if_many:
+        return None
+    most = min(MOST_KEYS, if_many) if are_many else MOST_KEYS
     return are_each(rows[: most + 1], states, most)

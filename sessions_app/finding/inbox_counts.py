@@ -136,7 +136,8 @@ _PARTS_OF_STUCK, _PARTS_OF_ASSIGNED = 4, 2
 
 @compiled
 def _approvals_to_count(now: datetime, assignee: int | None) -> QuerySet[Approval, int]:
-    return up_to_most(inbox_rows.approvals(now, _assigned(None, assignee)))
+    rows = inbox_rows.approvals(now, _assigned(None, assignee))
+    return up_to_most(rows.all())
 
 
 @compiled

@@ -6,13 +6,12 @@ How PostgreSQL is asked for them depends on how many sessions meet it. The lines
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Any
 
 from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, QuerySet, Subquery, Value
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
-from sessions_app.finding.parts import NotEstimated
+from sessions_app.finding.parts import CheckedLast, NotEstimated, Part
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -21,14 +20,19 @@ BY_CAUSE = (FAILED, CHANGED)
 OF_TOOLS = (APPROVAL, DOUBT)
 
 
-def rows_by_kind(
-    now: datetime, condition: Condition | None, tool: str = ""
-) -> dict[str, list[QuerySet[Any]]]:
+# Whether the request is one of the branch that its session is on, which next to all open ones are.
+_IS_OF_CURRENT_BRANCH = f"""EXISTS (
+    SELECT 1 FROM {Session._meta.db_table} WHERE id = of_session
+    AND branch_id = (SELECT branch_id FROM {ToolCall._meta.db_table} WHERE id = of_call)
+)"""  # noqa: S608 - names of tables
+
+
+def rows_by_kind(now: datetime, condition: Condition | None, tool: str = "") -> dict[str, list[Part]]:
     """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
     return {
         APPROVAL: [approvals(now, condition, tool)],
         DOUBT: [doubts(condition, tool)],
-        STUCK: stuck_sessions(now, condition),
+        STUCK: [*stuck_sessions(now, condition)],
     }
 
 
@@ -39,15 +43,15 @@ def of_kind(kind: str, condition: Condition) -> OfState:
     return condition.failed if kind in BY_CAUSE else condition.moving
 
 
-def approvals(now: datetime, condition: Condition | None, tool: str = "") -> QuerySet[Approval]:
-    if condition is not None and condition.stopped.matches is not Matches.MANY:
-        # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
-        rows = _undecided(now).filter(
-            session__in=condition.stopped.sessions(IS_STOPPED), call__branch=F("session__branch")
-        )
-    else:
-        rows = open_approvals(now, condition.stopped.where if condition is not None else None)
-    return rows.filter(call__tool=tool) if tool else rows
+def approvals(now: datetime, condition: Condition | None, tool: str = "") -> Part:
+    of_tool = Q(call__tool=tool) if tool else Q()
+    if condition is None or condition.stopped.matches is Matches.MANY:
+        return open_approvals(now, condition.stopped.where if condition is not None else None).filter(of_tool)
+    # A join, unlike `_is_shown_by_a_stopped_session`: PostgreSQL begins with the sessions that meet the condition.
+    rows = _undecided(now).filter(of_tool, session__in=condition.stopped.sessions(IS_STOPPED))
+    is_of_current_branch = Q(call__branch=F("session__branch"))
+    columns = {"of_call": "call_id", "of_session": "session_id"}
+    return CheckedLast(rows, is_of_current_branch, columns, _IS_OF_CURRENT_BRANCH)
 
 
 def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
@@ -59,7 +63,7 @@ def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
 
 
 def open_approvals(now: datetime, where: Q | None = None) -> QuerySet[Approval]:
-    """Requests that a person can still decide: on the present branch of a session that waits or is paused.
+    """Requests that a person can still decide: on the current branch of a session that waits or is paused.
 
     :param where: Another condition on that session.
     """

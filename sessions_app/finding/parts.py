@@ -5,10 +5,12 @@ more of each than are wanted.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 from django.core.exceptions import EmptyResultSet
-from django.db.models import Model, QuerySet, Value
+from django.db import connection
+from django.db.models import F, Model, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
 # A SELECT and its parameters.
@@ -31,6 +33,53 @@ class NotEstimated(Value):
         return f"(SELECT {sql})", values
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedLast:
+    """Rows of which nearly all meet one more condition, and to ask it of a row takes longer than to find and sort that.
+
+    So PostgreSQL sorts the rows first, and asks it of the first ones only. It would ask it of all of them.
+
+    columns: of the rows, by the names that ``sql`` has for them. ``sql``: asks the same as ``condition``.
+    """
+
+    rows: QuerySet[Any]
+    condition: Q
+    columns: dict[str, str]
+    sql: str
+
+    def filter(self, where: Q) -> Self:
+        return replace(self, rows=self.rows.filter(where))
+
+    def all(self) -> QuerySet[Any]:
+        """The rows in any order."""
+        return self.rows.filter(self.condition)
+
+    def first_keys(self, order: Sequence[str], limit: int) -> Sql:
+        """Selects the primary keys of the first rows."""
+        if connection.vendor == "sqlite":
+            return as_sql(self.all().order_by(*order).values("pk")[:limit])
+        by = [
+            (f"by_{place}", field.removeprefix("-"), field.startswith("-"))
+            for place, field in enumerate(order)
+        ]
+        read = {
+            name: F(field)
+            for name, field in (*self.columns.items(), *((name, field) for name, field, _ in by))
+        }
+        sql, values = as_sql(self.rows.order_by(*order).values(checked=F("pk"), **read))
+        if sql == NO_ROWS:
+            return NO_ROWS, ()
+        again = ", ".join(f"{name} DESC" if is_falling else name for name, _, is_falling in by)
+        # An offset keeps PostgreSQL from asking both conditions at once.
+        return (
+            f"SELECT checked FROM ({sql} OFFSET 0) AS line WHERE {self.sql} ORDER BY {again} LIMIT {limit:d}",  # noqa: S608 - a select of our own
+            values,
+        )
+
+
+Part = QuerySet[Any] | CheckedLast
+
+
 def as_sql(rows: QuerySet[Any, Any]) -> Sql:
     """The query as a part of another."""
     try:
@@ -40,9 +89,15 @@ def as_sql(rows: QuerySet[Any, Any]) -> Sql:
     return sql, tuple(values)
 
 
-def first_of_each(parts: Sequence[QuerySet[Any, Any]], limit: int) -> Sql:
-    """Selects the primary keys of up to `limit` rows of each part, in its order. No key comes from two parts."""
-    return union([as_sql(rows.values("pk")[:limit]) for rows in parts])
+def first_of_each(parts: Sequence[Part], order: Sequence[str], limit: int) -> Sql:
+    """Selects the primary keys of the first rows of each part, up to `limit` of each. No key comes from two parts."""
+    return union([_first_keys(rows, order, limit) for rows in parts])
+
+
+def _first_keys(rows: Part, order: Sequence[str], limit: int) -> Sql:
+    if isinstance(rows, CheckedLast):
+        return rows.first_keys(order, limit)
+    return as_sql(rows.order_by(*order).values("pk")[:limit])
 
 
 def union(parts: Sequence[Sql]) -> Sql:
@@ -55,18 +110,19 @@ def union(parts: Sequence[Sql]) -> Sql:
 
 
 def first_of_all(
-    parts: Sequence[QuerySet[Row]], order: Sequence[str], limit: int, *, keys_first: bool = False
-) -> QuerySet[Row]:
+    parts: Sequence[Part], order: Sequence[str], limit: int, *, keys_first: bool = False
+) -> QuerySet[Any]:
     """The first `limit` rows of all parts together, each row once; more columns can be chosen of what is returned.
 
     :param keys_first: Columns of other tables that are chosen are read of these rows only, also where PostgreSQL has to
         sort thousands to find them.
     """
-    ordered = [rows.order_by(*order) for rows in parts]
-    if len(ordered) == 1 and not keys_first:
-        return ordered[0][:limit]
-    sql, values = first_of_each(ordered, limit)
-    found = parts[0].model._default_manager.filter(
+    first, *others = parts
+    if isinstance(first, QuerySet) and not others and not keys_first:
+        return first.order_by(*order)[:limit]
+    sql, values = first_of_each(parts, order, limit)
+    model = first.model if isinstance(first, QuerySet) else first.rows.model
+    found: QuerySet[Any] = model._default_manager.filter(
         pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
     )
     return found.order_by(*order)[:limit]

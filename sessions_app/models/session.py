@@ -253,7 +253,8 @@ class Session(WritesChanges):
             models.Index(fields=["-updated_at", "-id"], name="session_recent"),
             models.Index(fields=["status", "next_run_at"], name="session_due"),
             models.Index(fields=["status", "lease_expires_at"], name="session_lost"),
-            models.Index(fields=["status", "-updated_at", "-id"], name="session_status_recent"),
+            # With the branch, so that nothing else is read to find what stands on it.
+            models.Index(fields=["status", "-updated_at", "-id", "branch"], name="session_status_recent"),
             models.Index(fields=["-updated_at", "-id"], condition=Q(has_failed=True), name="session_failed"),
             models.Index(fields=_BY_CAUSE, condition=Q(failure__isnull=False), name="session_failure"),
             models.Index(
