@@ -1,4 +1,4 @@
-"""AgentState: durable Haystack agents, and a dashboard on which staff inspect and resume their sessions.
+"""AgentState: durable Haystack agents, and a desk on which staff inspect and resume their sessions.
 
 This is the public surface for agent authors. Importing it pulls in neither Django, Celery nor Haystack.
 """

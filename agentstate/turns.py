@@ -1,12 +1,12 @@
 """Threads that take turns: few work at once, so that they do not compete for the interpreter and for caches.
 
-Twenty answers that begin together, as when twenty pages hear of news, take a fifth more CPU where all work at once, and
-all of them are late: Python runs one at a time, and each query of one makes it wait for all others. In turns they are
+Twenty requests that begin together, as when twenty pages hear of news, take a fifth more CPU if all work at once, and
+all of them are late: Python runs one at a time, and after each query a request waits for all others. In turns they are
 done in the order in which they came.
 
-Who works may wait for something, though, and nobody shall wait for that: as long as this process takes less CPU than
-one thread could, all begin who wait for their turn. Others begin also beside who works for long: that may be something
-which leaves the interpreter to others, like the check of a password. Who ends looks for both, and the first in line.
+AT_ONCE threads work at a time. If this process takes less CPU than one thread could, those wait for something, so all
+that are in line begin. If one works for longer than PATIENCE_SECONDS, the next one begins beside it: it may do what
+leaves the interpreter to others, like the check of a password. A thread whose turn ends looks for both.
 """
 
 import threading
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 # One of two may wait for the database.
 AT_ONCE = 2
-# Who works longer than that is not waited for.
+# Behind a thread that works longer, the next one begins.
 PATIENCE_SECONDS = 0.05
 # How often it is looked whether others can begin, while there are any.
 LOOK_SECONDS = 0.005

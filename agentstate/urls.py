@@ -1,4 +1,4 @@
-"""The project's URLs: signing in, the admin, and the dashboard at the root."""
+"""The project's URLs: signing in, the admin, and the desk at the root."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView

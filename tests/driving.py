@@ -75,7 +75,7 @@ class Desk:
         return list(ModelCall.objects.visible_on(branch_of(self.fresh(session))).order_by("position"))
 
     def texts(self, session: Session) -> list[tuple[str, str]]:
-        """The role and the text of each message in the present history."""
+        """The role and the text of each message in the current history."""
         branch = branch_of(self.fresh(session))
         messages = list(Message.objects.visible_on(branch).order_by("position"))
         return [(message.role, message.text) for message in fill_texts(branch, messages)]

@@ -211,7 +211,7 @@ def test_show_json_tells_values_without_the_tags_of_their_stored_types() -> None
     }
 
 
-def test_show_tells_only_what_the_present_branch_shows() -> None:
+def test_show_tells_only_what_the_current_branch_shows() -> None:
     session = builders.done()
     whole = shown(session)
     run("rewind", session.pk, checkpoints(session)[0].pk, "--reason", "again")

@@ -123,7 +123,7 @@ def open_approval(session: Session) -> Approval:
 
 
 @pytest.mark.parametrize("key", ["approve", "reject", "reuse"])
-def test_an_approval_is_answered_once_in_time_and_on_the_present_branch(key: str) -> None:
+def test_an_approval_is_answered_once_in_time_and_on_the_current_branch(key: str) -> None:
     session = builders.waiting_for_approval()
     action = ACTIONS[key]
     assert action.impossible(session, approval=open_approval(session)) == ""

@@ -148,6 +148,19 @@ def test_an_unknown_claim_is_said_to_be_unknown(claims, text):
     assert ledger.entries("refunds") == []
 
 
+def test_a_letter_that_a_person_says_was_printed_needs_no_number(claims_agent):
+    request = "Send a letter to POL-8807 saying that we are closed on Friday."
+    looked_up = {"holder": "Greta Lindqvist", "number": "POL-8807"}
+    history = [ChatMessage.from_user(request)]
+    generator = claims_agent.chat_generator
+    for result in (looked_up, {"status": "printed"}):
+        reply = generator.run(messages=history, tools=claims_agent.tools)["replies"][0]
+        history.append(reply)
+        history += [ChatMessage.from_tool(json.dumps(result), origin=call) for call in reply.tool_calls]
+    answer = generator.run(messages=history, tools=claims_agent.tools)["replies"][0]
+    assert answer.text == "A letter to Greta Lindqvist is with the printing service."
+
+
 def test_letters_to_several_holders_go_out_in_one_step(claims):
     answer = claims.say("Send a letter to POL-8802 and POL-8803 saying that we are closed on Friday.")
     assert claims.steps == [["look_up_policy", "look_up_policy"], ["send_letter", "send_letter"]]

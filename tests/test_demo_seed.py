@@ -14,7 +14,7 @@ from agentstate.demo.seed import seed
 from sessions_app import actions
 from sessions_app.access.errors import Refused
 from sessions_app.access.roles import Actor
-from sessions_app.finding import stuck
+from sessions_app.finding import queues
 from sessions_app.models import (
     CallStatus,
     Checkpoint,
@@ -77,7 +77,8 @@ def test_an_empty_desk_is_filled_with_every_condition_and_each_can_be_carried_on
         (Status.PAUSED, "", Phase.REFLECTING): 1,
         (Status.CANCELLED, "", Phase.PLANNING): 1,
     }
-    assert [session.title for session in stuck.stuck(timezone.now())] == ["A worker that hangs"]
+    stuck = queues.read_page("stuck", now=timezone.now()).sessions
+    assert [session.title for session in stuck] == ["A worker that hangs"]
     kinds = set(Event.objects.values_list("kind", flat=True))
     assert kinds >= {"started", "message", "approved", "rejected", "rewound", "forked", "cancelled", "failed"}
     assert not Event.objects.filter(kind__in=["rewound", "forked", "paused", "cancelled"], reason="").exists()

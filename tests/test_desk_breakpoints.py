@@ -260,7 +260,7 @@ def test_no_more_than_twenty_fit(desk: driving.Desk) -> None:
     session = desk.start()
     for _ in range(20):
         broken(session)
-    with pytest.raises(Invalid, match="There are 20 breakpoints; at most 20 fit"):
+    with pytest.raises(Invalid, match="There are 20 breakpoints, and a session has at most 20"):
         broken(session)
 
 

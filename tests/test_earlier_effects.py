@@ -139,7 +139,7 @@ def forked(session: Session) -> Session:
 
 
 def requests(session: Session) -> list[Approval]:
-    """The open ones of the present branch."""
+    """The open ones of the current branch."""
     branch = Session.objects.get(pk=session.pk).branch_id
     rows = Approval.objects.filter(call__branch=branch, decision="")
     return list(rows.select_related("call", "repeats").order_by("call__position"))

@@ -164,7 +164,7 @@ def test_a_checkpoint_of_another_session_is_refused_and_discards_nothing(journal
     other = talk(MemoryJournal.open(session_id="bob"))
     other.run("ho")
     talk(journal).run("hi")
-    with pytest.raises(LookupError, match="That checkpoint is none of the session 'anna'"):
+    with pytest.raises(LookupError, match="That checkpoint does not belong to the session 'anna'"):
         talk(journal).resume(at=other.checkpoints()[0])
     assert asked(talk(journal)) == ["hi"]
     assert talk(journal).resume(at=talk(journal).checkpoints()[0]).text == "hi (None)"

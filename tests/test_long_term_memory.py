@@ -293,7 +293,7 @@ def test_what_was_remembered_on_a_history_that_was_discarded_is_not_recalled(
     assert len(recalled(memory)[0].splitlines()) == 1
     assert first.resume(at=first.checkpoints()[0], changes=quiet()).text == "Noted."
     assert recalled(memory) == ["Nothing is remembered about this."]
-    # In another turn it learns the same again, by a call of the present history.
+    # In another turn it learns the same again, by a call of the current history.
     DurableAgent(learner(), journal, memory=memory).run("hi")
     assert recalled(MemoryFile(tmp_path / "anna.jsonl"))[0].endswith(": She wants e-mails, no calls.")
 

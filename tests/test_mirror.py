@@ -147,7 +147,7 @@ def test_what_was_mirrored_commit_by_commit_is_what_a_rebuild_makes(
 
 
 @pytest.mark.django_db
-def test_after_a_rewind_the_mirror_follows_the_present_branch_and_after_undoing_it_the_other(
+def test_after_a_rewind_the_mirror_follows_the_current_branch_and_after_undoing_it_the_other(
     mirror: MirrorSessions,
 ) -> None:
     session = builders.done()

@@ -81,7 +81,7 @@ def open_approvals(session: Session) -> list[Approval]:
 
 
 def answered(session: Session) -> list[Any]:
-    """What the model was told by the tools, in the present history."""
+    """What the model was told by the tools, in the current history."""
     messages = Message.objects.visible_on(branch_of(fresh(session))).filter(role="tool").order_by("position")
     calls = ToolCall.objects.visible_on(branch_of(fresh(session)))
     results = dict(calls.values_list("position", "result"))

@@ -656,7 +656,7 @@ def test_a_list_of_the_newest_matches_only_says_so_and_counts_no_queue_as_comple
         (
             "/inbox/?q=roof&agent=claims",
             "NEWEST",
-            ["Only the sessions of the newest matches are searched for lines"],
+            ["Only the sessions with the newest matches are looked at"],
         ),
         (
             "/bulk/?q=roof",

@@ -111,9 +111,9 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "tools": (lambda it: it.run("hi", tools=5), "a list of names or of the agent's own tools, not a int"),
     "a breakpoint": (
         lambda it: it.run("hi", break_point="fast"),
-        r"Give a Breakpoint: Breakpoint\('fast'\) stops",
+        r"This is a str, not a Breakpoint. Breakpoint\('fast'\) stops",
     ),
-    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "A int is no breakpoint"),
+    "breakpoints": (lambda it: it.run("hi", break_point=[3]), "This is a int, not a Breakpoint"),
     "a callback": (lambda it: it.run("hi", "loud"), "A str is no streaming_callback"),
     "a context": (lambda it: it.run("hi", hook_context=[1]), "The hook_context is a dict, not a list"),
     "options": (
@@ -152,8 +152,8 @@ def test_the_same_is_said_of_an_asynchronous_run(durable: DurableAgent) -> None:
             {"embedder": sample_agents.plain_talk, "semantic_cache": True},
             r"must be a SemanticCache\(...\), not True",
         ),
-        ({"breakpoints": "fast"}, r"A str is no breakpoint. Give a Breakpoint: Breakpoint\('fast'\)"),
-        ({"breakpoints": ["fast"]}, r"A str is no breakpoint. Give a Breakpoint: Breakpoint\('fast'\)"),
+        ({"breakpoints": "fast"}, r"This is a str, not a Breakpoint. Breakpoint\('fast'\)"),
+        ({"breakpoints": ["fast"]}, r"This is a str, not a Breakpoint. Breakpoint\('fast'\)"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

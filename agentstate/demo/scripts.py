@@ -222,7 +222,9 @@ def _letter_outcome(holder: str, answer: Answer) -> str:
     if answer.error:
         return f"A letter to {holder} was not sent: {sentence(answer.text)}"
     if answer.record:
-        return f"Letter {answer.record['letter']} to {holder} is with the printing service."
+        # A person who has entered the result need not know the number.
+        number = answer.record.get("letter")
+        return f"{f'Letter {number}' if number else 'A letter'} to {holder} is with the printing service."
     return f"About the letter to {holder}: {sentence(answer.text)}"
 
 

@@ -77,7 +77,7 @@ class WrappedAgent:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Metadata of an agent for the dashboard. `problem` says why it cannot be built; the rest is empty then.
+    """Metadata of an agent for the desk. `problem` says why it cannot be built; the rest is empty then.
 
     :param tools_pending: A toolset lists its tools only once it is warmed up.
     :param parts: See `agentstate.durable.description.definition_parts`; for `inputs`, `run_inputs`.

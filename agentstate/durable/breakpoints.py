@@ -152,7 +152,7 @@ def checked_breakpoints(given: Any) -> tuple[Breakpoint, ...]:
         if not isinstance(item, Breakpoint):
             tool = repr(item if isinstance(item, str) else "the name of a tool")
             raise TypeError(
-                f"A {type(item).__name__} is no breakpoint. Give a Breakpoint: Breakpoint({tool}) stops before that "
+                f"This is a {type(item).__name__}, not a Breakpoint. Breakpoint({tool}) stops before that "
                 "tool, and Breakpoint() before the model."
             )
     return breakpoints

@@ -1,4 +1,4 @@
-"""What an agent is: the fingerprint of its definition, its tools and its model, as the dashboard shows them.
+"""What an agent is: the fingerprint of its definition, its tools and its model, as the desk shows them.
 
 The fingerprint is taken of the user's agent: what makes it durable is not part of it.
 """

@@ -76,10 +76,10 @@ def embedder_of(registration: Registration) -> Embedder | None:
 
 
 def stored_vector(values: Sequence[float]) -> bytes:
-    """:raises ValueError: for a vector without a direction."""
+    """:raises ValueError: for a vector of zeros."""
     length = math.sqrt(math.fsum(value * value for value in values))
     if not math.isfinite(length) or not length > 0:
-        raise ValueError("The embedder returned a vector without a direction.")
+        raise ValueError("The embedder returned a vector of zeros.")
     return _little_endian(array("f", (value / length for value in values))).tobytes()
 
 

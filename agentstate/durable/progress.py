@@ -1,4 +1,4 @@
-"""The phase of a run, and the totals of the visible history that the dashboard shows.
+"""The phase of a run, and the totals of the visible history that the desk shows.
 
 Every change of phase of every run goes through `Meter.to`, which asks the state machine: a forbidden change is an
 error here, before anything is written.

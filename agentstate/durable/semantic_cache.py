@@ -38,7 +38,7 @@ class SemanticCache:
             raise ValueError(f"SemanticCache: ttl must be more than 0 seconds, not {self.ttl!r}.")
 
     def to_dict(self) -> dict[str, float]:
-        """As plain JSON, for the dashboard."""
+        """As plain JSON, for the desk."""
         return {"min_similarity": self.min_similarity, "ttl": self.ttl}
 
 

@@ -111,7 +111,9 @@ class StepThreads(Executor):
         work = partial(_call, future, partial(fn, *args, **kwargs), self._behind)
         with self._lock:
             if self._failed:
-                raise RuntimeError("No function is taken after one for which there was no thread.")
+                raise RuntimeError(
+                    "No thread could be started for an earlier function, so that no other one is taken."
+                )
             self._futures.append(future)
             if self._threads == self._most:
                 self._waiting.append(work)

@@ -180,7 +180,7 @@ def _position(store: "Store", checkpoint: "SessionCheckpoint") -> int:
     same = [row for row in checkpoints(store) if row.position == checkpoint.position]
     if same and same != [checkpoint]:
         raise LookupError(
-            f"That checkpoint is none of the session {store.session_id!r}: take one of checkpoints()."
+            f"That checkpoint does not belong to the session {store.session_id!r}: take one of checkpoints()."
         )
     return checkpoint.position
 

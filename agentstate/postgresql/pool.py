@@ -25,7 +25,7 @@ import psycopg
 from psycopg_pool import ConnectionPool
 
 WAIT_SECONDS = 10.0
-# A thread that ends is waited for so long at most.
+# For so long at most a thread that ends is waited for.
 END_SECONDS = 0.1
 # A connection that was returned no longer ago is handed out without asking the server.
 ALIVE_SECONDS = 1.0

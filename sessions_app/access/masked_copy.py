@@ -24,7 +24,7 @@ _LOADED = "_masked_fields_loaded"
 
 
 class MaskedCopyError(RuntimeError):
-    """Something was asked of a masked copy that only the row itself can do."""
+    """A masked copy was used for something that needs the row itself, such as saving it."""
 
 
 def masked_copy(

@@ -1,6 +1,6 @@
 """What a person decides about a call that needs approval: it runs, is refused, or is answered with a recorded result.
 
-Only calls of the present branch can be decided, and only while no worker runs the session. If two people decide the
+Only calls of the current branch can be decided, and only while no worker runs the session. If two people decide the
 same call at once, the decision of one counts, and the other is told who was first.
 """
 

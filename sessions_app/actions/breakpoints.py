@@ -65,7 +65,7 @@ def set_breakpoint(
     check(session, SET_BREAKPOINT)
     present = session.breakpoints or []
     if len(present) >= MOST:
-        raise Invalid(f"There are {len(present)} breakpoints; at most {MOST} fit.")
+        raise Invalid(f"There are {len(present)} breakpoints, and a session has at most {MOST}.")
     number = 1 + max((row["number"] for row in present), default=0)
     try:
         breakpoint = Breakpoint(tool, when, once, number)

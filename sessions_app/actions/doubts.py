@@ -1,6 +1,6 @@
 """What a person decides about calls in doubt: their outcome is recorded, or they run again, or they are skipped.
 
-Only calls of the present branch can be decided, and only while no worker runs the session.
+Only calls of the current branch can be decided, and only while no worker runs the session.
 """
 
 from collections.abc import Mapping

@@ -192,7 +192,7 @@ def _checkpoints(checkpoint_id: int, session_id: UUID) -> QuerySet[Checkpoint]:
 
 
 def leave(session: Session) -> Branch:
-    """Store on the present branch what the session was doing there, and end the lease of a worker that runs it."""
+    """Store on the current branch what the session was doing there, and end the lease of a worker that runs it."""
     branch = session.current_branch
     branch.left_state = {name: getattr(session, name) for name in LEFT_FIELDS} | {
         "phase_since": session.phase_since.isoformat()

@@ -77,7 +77,7 @@ def start(
     reason = optional_text("The reason", reason)
     names = sorted({required_text("A tag", tag.lower(), TAG_CHARACTERS) for tag in tags})
     if len(names) > MOST_TAGS:
-        raise Invalid(f"There are {len(names)} tags; at most {MOST_TAGS} fit.")
+        raise Invalid(f"There are {len(names)} tags, and a session has at most {MOST_TAGS}.")
     inputs = {
         "state": as_plain_data(json_object("The state", state)),
         "generation_kwargs": as_plain_data(json_object("The generation kwargs", generation_kwargs)),

@@ -2,7 +2,7 @@
 
 The new branch leaves the present one at its last checkpoint. What the unfinished step has done already (the model's
 reply, its calls and approvals) is copied to it, so that nothing is asked or run again. A repair that also rewinds
-leaves the present branch at an earlier checkpoint, and the session runs on from there. The session's row is locked by
+leaves the current branch at an earlier checkpoint, and the session runs on from there. The session's row is locked by
 `begin`, inside the action's transaction.
 """
 

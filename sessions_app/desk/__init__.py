@@ -1,1 +1,1 @@
-"""The web dashboard for staff: addresses, views, forms, and the read model of each page."""
+"""The web desk for staff: addresses, views, forms, and the read model of each page."""

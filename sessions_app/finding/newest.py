@@ -43,8 +43,8 @@ def opaque(condition: Q) -> Case:
 
 
 def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, some: int = 1) -> Sql:
-    """Selects what the first of the queries does that finds as many rows as the limit, and else what `every` does. None
-    is executed before it is needed. All have the limit, and the same columns.
+    """Asks the queries in their order, and selects the rows of the first that finds as many as the limit, else those of
+    `every`. None is executed before it is needed. All have the limit, and the same columns.
 
     :param near: Of the newest rows of the table that match.
     :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in

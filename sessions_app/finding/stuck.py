@@ -1,4 +1,4 @@
-"""Stuck sessions: those that should be moving and are not, and those that have waited too long for a person.
+"""Stuck sessions: those that should be moving and are not.
 
 Nothing is stored: this is computed from the rows each time, so a session that moves is no longer stuck.
 """
@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, Q
 
 from sessions_app import wording
 from sessions_app.models import Approval, Session, Status
@@ -53,19 +53,6 @@ def expired_but_not_rejected(now: datetime) -> Q:
         session__status=Status.WAITING,
     )
     return Q(status=Status.WAITING, pk__in=expired.values("session"))
-
-
-def waiting_too_long(now: datetime) -> Q:
-    """Waiting sessions whose approval request has expired, or that have waited for a person for `LONG_WAIT`."""
-    expired = Approval.objects.filter(
-        decision="", expires_at__lte=now, session=OuterRef("pk"), call__branch=OuterRef("branch")
-    )
-    return Q(status=Status.WAITING) & (Q(updated_at__lt=now - LONG_WAIT) | Q(Exists(expired)))
-
-
-def stuck(now: datetime) -> QuerySet[Session]:
-    """All stuck sessions, the longest stuck first. One query."""
-    return Session.objects.filter(not_moving(now) | waiting_too_long(now)).order_by("updated_at", "pk")
 
 
 def status_label(session: Session, now: datetime) -> tuple[str, str]:

@@ -20,7 +20,7 @@ class StoredSession:
         self.error = session.error
 
     def load(self) -> Snapshot:
-        """The last checkpoint of the session's present branch, what was recorded since, and the unread messages.
+        """The last checkpoint of the session's current branch, what was recorded since, and the unread messages.
 
         :raises Session.DoesNotExist: if it was deleted meanwhile.
         """

@@ -3,7 +3,7 @@
 An update reads how far the mirror is, then from the database what has happened since, and writes both by one script,
 which changes nothing if another process has written meanwhile. So updates may be lost, repeated or made by many
 processes at once: the mirror is always a state in which the session was, or a page of its history on the way there. A
-session that was rewound is written anew, from its present branch, and so is one of which the server has lost something:
+session that was rewound is written anew, from its current branch, and so is one of which the server has lost something:
 its STREAM or its LIST is not as long as the last write has left it.
 
 Besides the fields of the layout the HASH has

@@ -35,7 +35,7 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
     if seconds is None:
         return None
     stuck_from = stuck.stuck_from(session)
-    # Of neither of these a page hears that listens, and by itself it asks less often.
+    # A page with a stream is told of neither of these, and asks rarely by itself.
     lease = session.lease_expires_at
     unheard = [*([] if until is None else [until]), *([lease.timestamp()] if lease and lease > now else [])]
     if stuck_from is not None and stuck_from > now:
