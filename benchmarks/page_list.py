@@ -107,13 +107,16 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
         yield f"search: {words}", SEARCH, get(client, f"/?q={quote_plus(words)}")
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
     let_sessions_be_lost_and_due()
-    for session in (longest[0], longest[len(longest) // 2]):
+    for which, session in (
+        ("the longest session", longest[0]),
+        ("a short session", longest[len(longest) // 2]),
+    ):
         for tab in TABS:
-            yield f"{session.position} positions: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
+            yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
         tick = _polls(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         news = tick.replace(f"after={session.change}", f"after={session.change - 1}")
-        yield f"{session.position} positions: live, no news", TICK, get(client, tick)
-        yield f"{session.position} positions: live, news", NEWS, get(client, news)
+        yield f"{which}: live, no news", TICK, get(client, tick)
+        yield f"{which}: live, news", NEWS, get(client, news)
     for waiting_for in ("approval", "doubt"):
         waiting = Session.objects.filter(waiting_for=waiting_for).first()
         if waiting is not None:

@@ -48,10 +48,7 @@ def measure(sizes: Sizes) -> Measured:
     head = ("page", "p95 ms", "median ms", "CPU of Python, of PostgreSQL, ms", "queries")
     lines = tuple(tuple(line) for line in report["lines"])
     rows = [Row(name, tuple(highs), "ms", goal) for name, goal, highs in report["highs"]]
-    before = " that had been filled before" if os.environ.get(FILLED) else ""
-    return Measured(
-        rows, [Table(f"Pages on a database{before} of {tables}", head, lines)], facts=report["rows"]
-    )
+    return Measured(rows, [Table(f"Pages on a database of {tables}", head, lines)], facts=report["rows"])
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def _part(record: Record, title: str, folder: Path) -> Iterator[str]:
         f"Measured at {record.at}, in {record.minutes:.1f} minutes, on {record.machine}; at the beginning the load was"
         f" {record.load:.1f}. A step of the plain agent took {record.plain_ms[0]:.2f} ms of CPU before this part and"
         f" {record.plain_ms[1]:.2f} after it. {versions}. `python -m benchmarks --only {record.part}`, with"
-        f" {', '.join(f'{name} {_plain(value)}' for name, value in record.sizes.items())}.\n"
+        f" {', '.join(f'{name} {_said(value)}' for name, value in record.sizes.items())}.\n"
     )
     yield "| figure | measured | scaled | ratio | goal | |"
     yield "|---|---|---|---|---|---|"
@@ -95,5 +95,11 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(
+            ":".join(map(str, each)) if isinstance(each, (list, tuple)) else _said(each) for each in value
+        )
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -133,7 +133,7 @@ class Record:
 
 
 def machine() -> str:
-    """The processor, how many of them, the memory, and the system."""
+    """The processor, how many of them, the memory, and the system, without what names its build."""
     model = platform.machine()
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -142,7 +142,8 @@ def machine() -> str:
         ]
         model = names[0].strip() if names else model
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.system()} {platform.release()}"
+    release = platform.release().partition("-")[0]
+    return f"{model}, {os.cpu_count()} CPUs, {memory:.0f} GiB, {platform.system()} {release}"
 
 
 def own_versions() -> dict[str, str]:

@@ -189,10 +189,10 @@ def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
 @pytest.fixture
 def few_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few of the newest rows are read first, so that what is read beyond them shows."""
-    monkeypatch.setattr(newest, "NEAR", 300)
-    monkeypatch.setattr(newest, "WIDE", 1_000)
-    monkeypatch.setattr(search_words, "NEAR", 300)
-    monkeypatch.setattr(search_words, "WIDE", 1_000)
+    monkeypatch.setattr(newest, "NEAR_SESSIONS", 300)
+    monkeypatch.setattr(newest, "WIDE_SESSIONS", 1_000)
+    monkeypatch.setattr(search_words, "NEAR_ROWS", 300)
+    monkeypatch.setattr(search_words, "WIDE_ROWS", 1_000)
 
 
 @pytest.mark.usefixtures("few_are_near")

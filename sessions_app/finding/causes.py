@@ -1,4 +1,4 @@
-"""Failed and parked sessions by the cause of their failure, and those that wait since their agent has changed.
+"""Sessions that have failed, or wait for another attempt, by the cause, and those whose agent has changed.
 
 The index of the causes is searched from one to the next, so that the sessions that share one are not read: a query
 costs a few rows for each cause, however many sessions there are.

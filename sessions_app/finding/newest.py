@@ -31,9 +31,9 @@ from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
 # read one by an index of letters and to sort it.
-NEAR = 3_000
+NEAR_SESSIONS = 3_000
 # So many where one in SHARE of the former matches: an index would find more than are read here until enough do.
-WIDE = 20_000
+WIDE_SESSIONS = 20_000
 SHARE = 80
 
 
@@ -76,8 +76,8 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
         return list(_keys().filter(where)[:limit])
     at = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
     every = _keys().filter(where).order_by(at.desc(), "-id")[:limit]
-    near, wide = (_among_newest(number, where, limit) for number in (NEAR, WIDE))
-    some = max(NEAR // SHARE, NEAR * limit // WIDE)
+    near, wide = (_among_newest(number, where, limit) for number in (NEAR_SESSIONS, WIDE_SESSIONS))
+    some = max(NEAR_SESSIONS // SHARE, NEAR_SESSIONS * limit // WIDE_SESSIONS)
     select = near_or_all(as_sql(near), as_sql(every), limit, wide=as_sql(wide), some=some)
     with connection.cursor() as cursor:
         cursor.execute(*select)
@@ -86,11 +86,13 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
 
 
 def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
-    """As `matching_sessions`, of a condition for which there is no index: of the newest `NEAR` sessions only.
+    """As `matching_sessions`, of a condition for which there is no index: of the newest `NEAR_SESSIONS` sessions only.
 
     :returns: Their keys, and whether these are all sessions. Two queries.
     """
-    return list(_among_newest(NEAR, where, limit)), not count_up_to(Session.objects.all(), NEAR).more
+    return list(_among_newest(NEAR_SESSIONS, where, limit)), not count_up_to(
+        Session.objects.all(), NEAR_SESSIONS
+    ).more
 
 
 def _among_newest(number: int, where: Q, limit: int) -> QuerySet[Session, UUID]:

@@ -34,7 +34,7 @@ MESSAGES, CALLS, OPEN_CALLS = (f"sessions_app_{name}_words" for name in ("messag
 MOST_WORDS = 30
 # So many of the newest messages, and calls, are looked through before an index is asked for several words, and so many
 # where some of the former match.
-NEAR, WIDE = 10_000, 100_000
+NEAR_ROWS, WIDE_ROWS = 10_000, 100_000
 # So many marks there are: few enough for the index to be small, and so many that a text of hundreds of words has a
 # small part of them.
 MARKS = 16_384
@@ -159,7 +159,7 @@ class Words:
 
         every = f"{select} ORDER BY {sign}rowid + 0 DESC LIMIT {limit:d}"
         return near_or_all(
-            of_newest(NEAR), (every, parameters), limit, wide=of_newest(WIDE), some=limit // 10
+            of_newest(NEAR_ROWS), (every, parameters), limit, wide=of_newest(WIDE_ROWS), some=limit // 10
         )
 
     def _match(self, table: str) -> Sql:

@@ -41,7 +41,7 @@ def cause_key(agent: str, tool: str, text: str) -> UUID:
 
 
 def failure_of(session: Session, tool: str | None = None) -> UUID | None:
-    """The key of the cause for which the session has failed or is parked; None if it has not.
+    """The key of the cause for which the session has failed, or waits for another attempt; None if it has not.
 
     :param tool: The tool whose failure ended the turn. If it is not given, one query finds it.
     """

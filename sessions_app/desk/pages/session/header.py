@@ -266,15 +266,15 @@ def _with_remedy(banner: Banner | None, context: SessionContext) -> Banner | Non
 
 def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[ToolCall]) -> Banner | None:
     """What is to be known of the agent, in the same banner: that it cannot run, or has changed."""
-    parked = session.waiting_for == WaitingFor.CHANGED
+    is_changed = session.waiting_for == WaitingFor.CHANGED
     if problem := agent_cannot_run(session):
-        if banner is None or parked:
+        if banner is None or is_changed:
             return Banner("error", CANNOT_CONTINUE, problem)
         is_said = problem in banner.text
         return replace(banner, tone="error", also=("", "") if is_said else (CANNOT_CONTINUE, problem))
     if not session.new_definition or banner is None:
         return banner
-    if parked:
+    if is_changed:
         text = "since this session last ran. It continues with the new definition once it is resumed."
         return Banner("doubt", AGENT_CHANGED, text, shows_changes=True)
     # A call that waits says it where it is decided, and the advice says it of a session that has failed.
