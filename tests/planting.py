@@ -57,6 +57,8 @@ UNPLANTED = {
     "session.totals": NUMBERS,
     "session.breakpoints": "of a fixed form: some with secrets are planted below",
     "session.breakpoint_hit": NUMBERS,
+    "shownname.title": "made of the masked title",
+    "shownname.customer": "made of the masked customer",
     "branch.lineage": NUMBERS,
     "toolcall.call_id": MACHINERY,
     "toolcall.tool": NAME_IN_CODE,

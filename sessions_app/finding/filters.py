@@ -218,11 +218,12 @@ def _search(text: str, whole: bool, thorough: bool) -> Found:
     named = Q(agent=text) | id_begins_with(text)
     parts = [part for part, _ in parts_of(text)][:MOST_WORDS] or [text]
     keys, more = newest_sessions(text, whole=whole, limit=most)
+    contained = contains(parts, "title", "customer", whole=whole)
     if not whole:
-        return Found(
-            are(keys) | contains(parts, "title", "customer", whole=False) | named, cut=more, thorough=thorough
-        )
-    titled, more_titled = _titled(contains(parts, "title", "customer", whole=True), named, parts, most_named)
+        # Shown names stand in another table: of a condition on both tables PostgreSQL would read all sessions.
+        titled, more_titled = _titled(contained, Q(pk__in=[]), parts, most_named)
+        return Found(are({*keys, *titled}) | named, cut=more or more_titled, thorough=thorough)
+    titled, more_titled = _titled(contained, named, parts, most_named)
     return Found(are({*keys, *titled}), few=True, cut=more or more_titled, thorough=thorough)
 
 

@@ -6,24 +6,18 @@ Otherwise a hidden value could be guessed letter by letter, by what is found and
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
-from string import ascii_lowercase, ascii_uppercase
 
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import Q, Value
-from django.db.models.functions import Upper
+from django.db.models import Q
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.finding.keys import are
-from sessions_app.finding.newest import matching_sessions, opaque
-from sessions_app.finding.pairs import has_pairs, has_trigrams, pairs_of
-from sessions_app.models import Session, SessionTag, StaffPermission
-
-_ASCII_CAPITALS = str.maketrans(ascii_lowercase, ascii_uppercase)
-# Of the sessions that contain a text, so many are looked at to see whether it is hidden there, those that changed last.
-MOST = 2_000
+from sessions_app.finding import shown_names
+from sessions_app.finding.newest import opaque
+from sessions_app.finding.pairs import capitals, has_pairs, has_trigrams, pairs_of
+from sessions_app.models import SessionTag, StaffPermission
 
 
 def may_know_hidden(user: User) -> bool:
@@ -39,45 +33,32 @@ def has_index(text: str) -> bool:
 def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     """The condition that one of the fields of a session contains each of the texts, in any case and order.
 
+    One query for each text that is too short for an index of parts of words, on PostgreSQL.
+
     :param texts: At least one.
-    :param whole: Find by what is hidden, too. Without it, this makes one query, or two for several texts.
+    :param whole: Find by what is hidden, too.
     """
+    pairs = {text: _pairs(text) for text in texts}
     condition = Q()
     for name in names:
-        condition |= reduce(and_, [_has(name, text) for text in texts])
-    if whole:
-        return condition
-    # What is visible of a value is a part of it, so no session is missed by asking the database first.
-    found = condition if len(texts) == 1 else are(matching_sessions(condition, MOST))
-    candidates = Session.objects.filter(found).order_by("-updated_at", "-id")
-    rows = list(candidates.values_list("pk", Upper(Value("ä")), *names, named=False)[:MOST])
-    beyond_ascii = any(letter == "Ä" for _, letter, *_ in rows[:1])
-    mask, wanted = Mask.configured(), [_capitals(text, beyond_ascii) for text in texts]
-
-    def is_visible(name: str, value: str) -> bool:
-        seen = [_capitals(text, beyond_ascii) for text in (value, str(mask.named(name, value)))]
-        return all(text in each for text in wanted for each in seen)
-
-    return are([pk for pk, _, *values in rows if any(map(is_visible, names, values))])
+        field = name if whole else f"shown_name__{name}"
+        condition |= reduce(and_, [_has(field, text, pairs[text]) for text in texts])
+    return condition if whole else condition & shown_names.are_present()
 
 
-def _capitals(text: str, beyond_ascii: bool) -> str:
-    """The text as this database compares it. Where more were equal here than there, what is hidden would decide."""
-    if not beyond_ascii:
-        return text.translate(_ASCII_CAPITALS)
-    capitals = text.upper()
-    if len(capitals) == len(text):
-        return capitals
-    # Of a letter that becomes two, such as ß.
-    return "".join([capital if len(capital := letter.upper()) == 1 else letter for letter in text])
+def _pairs(text: str) -> list[str] | None:
+    """The pairs of characters by which the text is found; None where it is found by other means."""
+    if connection.vendor == "sqlite" or has_trigrams(text):
+        return None
+    return pairs_of(capitals(text))
 
 
-def _has(name: str, text: str) -> Q:
-    contained = Q(**{f"{name}__icontains": text})
-    if has_trigrams(text) or connection.vendor == "sqlite":
+def _has(field: str, text: str, pairs: list[str] | None) -> Q:
+    contained = Q(**{f"{field}__icontains": text})
+    if pairs is None:
         return contained
-    if pairs_of(text):
-        return contained & has_pairs(name, text)
+    if pairs:
+        return contained & has_pairs(field, pairs)
     # Of the trigrams PostgreSQL would read all that there are.
     return Q(opaque(contained))
 

@@ -9,6 +9,7 @@ import re
 from itertools import pairwise
 from typing import Any
 
+from django.db import connection
 from django.db.models import BooleanField, F, Func, Q
 
 # What the trigrams find in any locale.
@@ -26,11 +27,18 @@ def has_trigrams(text: str) -> bool:
     return _LETTERS.search(text) is not None
 
 
+def capitals(text: str) -> str:
+    """The text as PostgreSQL compares it, which depends on the database's locale. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT UPPER(%s::text)", [text])
+        [found] = cursor.fetchone()
+    return str(found)
+
+
 def pairs_of(text: str) -> list[str]:
     """Each two characters of the text in a row that the index has as a pair."""
     pairs = [first + second for first, second in pairwise(text)]
-    # What becomes longer in capital letters, such as ß, does so in some databases only.
-    return [pair for pair in pairs if SEPARATOR not in pair and len(pair.upper()) == 2]
+    return [pair for pair in pairs if SEPARATOR not in pair]
 
 
 class _HasPairs(Func):
@@ -42,10 +50,10 @@ class _HasPairs(Func):
 
     def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, tuple[Any, ...]]:  # type: ignore[override]
         column, _none = compiler.compile(self.source_expressions[0])
-        keys = ", ".join(["UPPER(%s)"] * len(self.pairs))
+        keys = ", ".join(["%s"] * len(self.pairs))
         return f"({_PAIRS.format(column)} @> ARRAY[{keys}])", tuple(self.pairs)
 
 
-def has_pairs(name: str, text: str) -> Q:
-    """The condition that the field has each pair of the text, which has one. PostgreSQL only."""
-    return Q(_HasPairs(name, pairs_of(text)))
+def has_pairs(name: str, pairs: list[str]) -> Q:
+    """The condition that the field, in capitals, has each of the pairs, of which there is one. PostgreSQL only."""
+    return Q(_HasPairs(name, pairs))

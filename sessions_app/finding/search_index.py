@@ -1,4 +1,4 @@
-"""Adds new messages and calls to the tables that `sessions_app.finding.search_words` reads.
+"""Adds new messages and calls to the tables that `sessions_app.finding.search_words` reads, and the names of sessions.
 
 The sweep calls `update`, so a step of a session never waits for this, and is found a few seconds later. Any number of
 processes may update at once, and any of them may be killed: each row is added once, none is left out.
@@ -21,7 +21,7 @@ from django.db.models.expressions import RawSQL
 from agentstate.domain.words import words_of
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
-from sessions_app.finding import search_masking
+from sessions_app.finding import search_masking, shown_names
 from sessions_app.finding.search_words import (
     CALL_FIELDS,
     CALLS,
@@ -32,7 +32,7 @@ from sessions_app.finding.search_words import (
     marks_of,
     message_text,
 )
-from sessions_app.models import Message, ToolCall
+from sessions_app.models import Message, ShownName, ToolCall
 
 # Rows may be committed in another order than that of their keys: how far behind the mark they are looked for.
 LATE = 10_000
@@ -52,7 +52,7 @@ def update(seconds: float = 1.0) -> bool:
         rebuild()
     elif unknown:
         search_masking.store()
-    while _add_messages(index) | _add_calls(index) | _close_calls(index):
+    while _add_messages(index) | _add_calls(index) | _close_calls(index) | _add_names(index):
         if time.monotonic() > end:
             return True
     return False
@@ -64,8 +64,9 @@ def rebuild() -> None:
         _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name <> %s", [search_masking.NAME])
         search_masking.store()
         if connection.vendor != "sqlite":
-            _execute(f"TRUNCATE {MESSAGES}, {CALLS}")
+            _execute(f"TRUNCATE {MESSAGES}, {CALLS}, {ShownName._meta.db_table}")
             return
+        ShownName.objects.all().delete()
         _execute(f"DELETE FROM {OPEN_CALLS}")  # noqa: S608
         for table in (MESSAGES, CALLS):
             _execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")  # noqa: S608
@@ -79,6 +80,9 @@ class _Index(Protocol):
 
     closed: int
     """How many calls are indexed again in one transaction, by a statement or two for each."""
+
+    late: int
+    """How many keys behind the mark may have been committed later than those before it."""
 
     restarted: str
     """Selects a row if keys have restarted (`manage.py flush`): the index then has words of other rows."""
@@ -100,6 +104,7 @@ class _Sqlite:
 
     # Steps of sessions wait while this writes: usually for a millisecond.
     batch = closed = 50
+    late = 0
     restarted = """
         SELECT 1 FROM sessions_app_search_mark mark LEFT JOIN sqlite_sequence given
         ON given.name = 'sessions_app_' || mark.name WHERE mark.upto > COALESCE(given.seq, 0)
@@ -133,6 +138,7 @@ class _Postgres:
     # Each batch looks through LATE rows behind the mark, so that many small ones would do little else.
     batch = 2_000
     closed = 500
+    late = LATE
     restarted = """
         SELECT 1 FROM sessions_app_search_mark mark JOIN pg_sequences given
         ON given.schemaname = current_schema() AND given.sequencename = 'sessions_app_' || mark.name || '_id_seq'
@@ -219,6 +225,10 @@ def _close_calls(index: _Index) -> bool:
             for pk in ended:
                 index.close(pk, docs.get(pk, []))
     return bool(ended)
+
+
+def _add_names(index: _Index) -> bool:
+    return shown_names.add(index.batch, index.late)
 
 
 def _calls(keys: list[int]) -> QuerySet[ToolCall]:

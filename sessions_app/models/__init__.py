@@ -24,6 +24,7 @@ from sessions_app.models.session import (
     WaitingFor,
     resting_fields,
 )
+from sessions_app.models.shown_name import ShownName
 from sessions_app.models.similar import SessionDigest, SessionWord, SimilarSession
 from sessions_app.models.tag import SessionTag
 from sessions_app.models.toolcall import CallStatus, ToolCall
@@ -56,6 +57,7 @@ __all__ = [
     "SessionDigest",
     "SessionTag",
     "SessionWord",
+    "ShownName",
     "SimilarSession",
     "StaffPermission",
     "StateValue",
