@@ -41,9 +41,21 @@ def test_the_agent_and_the_tool_tell_causes_apart():
     assert len(keys) == 4
 
 
-def test_a_hidden_value_does_not_enter_the_key(settings):
-    settings.AGENTSTATE_MASK_PATTERNS = ["secret [a-z]+"]
-    assert cause_key("a", "", "E: secret apple") == cause_key("a", "", "E: secret pear")
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ("E: secret apple", "E: secret pear"),
+        (
+            "The tool pay failed with DE893704: account is blocked",
+            "The tool pay failed with DE551122: account is blocked",
+        ),
+        ("E: status: pin code 455", "E: status: pin code 472"),
+    ],
+    ids=["text", "type of the exception", "HTTP status"],
+)
+def test_a_hidden_value_does_not_enter_the_key(settings, first, second):
+    settings.AGENTSTATE_MASK_PATTERNS = ["secret [a-z]+", r"DE\d+", r"pin code \d+"]
+    assert cause_key("a", "", first) == cause_key("a", "", second)
 
 
 @pytest.mark.parametrize(

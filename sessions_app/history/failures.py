@@ -1,8 +1,8 @@
 """The cause of a failure: what sessions that failed for one reason have in common.
 
-A cause is the agent, the tool whose failure ended the turn, the type of the exception, the HTTP status, and the masked
-text without numbers and ids. Its key is stored with the failure (`Session.failure`), so that such sessions are found
-together. A session whose agent has changed has a cause, too.
+A cause is the agent, the tool whose failure ended the turn, and of the masked text the type of the exception, the HTTP
+status, and the text without numbers and ids. Its key is stored with the failure (`Session.failure`), so that such
+sessions are found together. A session whose agent has changed has a cause, too.
 """
 
 import re
@@ -34,9 +34,13 @@ def http_status(text: str) -> int | None:
 
 
 def cause_key(agent: str, tool: str, text: str) -> UUID:
-    """The same for failures of one cause. ``tool`` is "" where no tool's failure ended the turn."""
-    general = " ".join(_ID.sub("#", Mask.configured().text(text)).split())
-    parts = (agent, tool, exception_type(text), str(http_status(text)), general[:500])
+    """The same for failures of one cause. ``tool`` is "" where no tool's failure ended the turn.
+
+    Everyone may see the key, in links, and could find what is hidden by trying: nothing that is hidden enters it.
+    """
+    shown = Mask.configured().text(text)
+    general = " ".join(_ID.sub("#", shown).split())
+    parts = (agent, tool, exception_type(shown), str(http_status(shown)), general[:500])
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
 
 
