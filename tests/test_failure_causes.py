@@ -58,6 +58,12 @@ def test_a_hidden_value_does_not_enter_the_key(settings, first, second):
     assert cause_key("a", "", first) == cause_key("a", "", second)
 
 
+@pytest.mark.parametrize("name", ["error", "why"])
+def test_a_text_that_is_hidden_as_a_whole_does_not_enter_the_key(settings, name):
+    settings.AGENTSTATE_MASK_KEYS = [name]
+    assert cause_key("a", "", "E: apple") == cause_key("a", "", "F: pear")
+
+
 @pytest.mark.parametrize(
     "text, kind, status",
     [
@@ -146,3 +152,45 @@ def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words
     assert "does not help against" in client.get(f"/sessions/{session.pk}/resume/").content.decode()
     text = client.get(f"/?queue=all&failure={UUID(int=8)}").content.decode()
     assert "failure: a cause that no session has any more" in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0038(settings):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    apps = migrate("0035_branches_by_status")
+    sessions = apps.get_model("sessions_app", "Session").objects
+    error = "The tool pay failed with DE893704: account is blocked"
+    failed = {"agent": "a", "phase": "error", "status": "idle"}
+    tool = sessions.create(error=error, failure=UUID(int=1), **failed)
+    apps.get_model("sessions_app", "Event").objects.create(
+        session_id=tool.pk, position=1, kind="failed", data={"tool": "pay"}
+    )
+    parked = sessions.create(
+        agent="a", status="waiting", waiting_for="retries", why=error, failure=UUID(int=2)
+    )
+    no = cause_key("a", "", "E: no")
+    shown = sessions.create(error="E: no", failure=no, **failed)
+    times = dict(sessions.values_list("pk", "updated_at"))
+    bulk_actions = apps.get_model("sessions_app", "BulkAction").objects
+    queries = [f"queue=all&failure={key}" for key in (UUID(int=1), no, UUID(int=4))]
+    for query in queries:
+        bulk_actions.create(kind="resume", query=query)
+
+    apps = migrate("0038_causes_of_what_is_shown")
+    sessions = apps.get_model("sessions_app", "Session").objects
+    hidden = "The tool pay failed with DE1: account is blocked"
+    assert dict(sessions.values_list("pk", "failure")) == {
+        tool.pk: cause_key("a", "pay", hidden),
+        parked.pk: cause_key("a", "", hidden),
+        shown.pk: no,
+    }
+    assert dict(sessions.values_list("pk", "updated_at")) == times
+    links = (
+        apps.get_model("sessions_app", "BulkAction").objects.order_by("pk").values_list("query", flat=True)
+    )
+    assert list(links) == [
+        f"queue=all&failure={cause_key('a', 'pay', hidden)}",
+        queries[1],
+        f"queue=all&failure={UUID(int=0)}",
+    ]

@@ -9,7 +9,7 @@ import re
 from hashlib import sha256
 from uuid import UUID
 
-from sessions_app.access.masking import Mask
+from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.models import Event, EventKind, Phase, Session, Status, WaitingFor
 
 # ``BadRequestError: ...``, also within a sentence such as "The model failed 5 times, at last with Timeout: ...".
@@ -38,7 +38,9 @@ def cause_key(agent: str, tool: str, text: str) -> UUID:
 
     Everyone may see the key, in links, and could find what is hidden by trying: nothing that is hidden enters it.
     """
-    shown = Mask.configured().text(text)
+    mask = Mask.configured()
+    # The fields of a session that hold the text.
+    shown = HIDDEN if any(map(mask.hides_key, ("error", "why"))) else mask.text(text)
     general = " ".join(_ID.sub("#", shown).split())
     parts = (agent, tool, exception_type(shown), str(http_status(shown)), general[:500])
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
