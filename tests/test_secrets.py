@@ -21,6 +21,7 @@ from sessions_app import actions
 from sessions_app.access.masking import HIDDEN, Mask
 from sessions_app.action_list import ACTIONS
 from sessions_app.finding.inbox_rows import KINDS
+from sessions_app.history.export import session_json
 from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, SavedView, Session, ToolCall
 from tests import builders, planting
 from tests.corpora import malformed, secrets
@@ -415,6 +416,17 @@ def test_a_tag_is_hidden_by_a_pattern_in_any_case(client, settings, pattern):
     text = client.get("/?queue=all").content.decode()
     assert "kunde-4711" not in text.lower()
     assert "glass" in text
+
+
+def test_the_order_of_tags_does_not_show_where_a_hidden_one_stands_in_the_alphabet(client, settings):
+    settings.AGENTSTATE_MASK_PATTERNS = [r"kd\d+"]
+    session = builders.done(tags=["kd4711", "wind", "glass"])
+    client.force_login(builders.user("viewer"))
+    shown = ["glass", "wind", HIDDEN]
+    assert (
+        re.findall(r'class="tag" href="[^"]*">([^<]*)<', client.get("/?queue=all").content.decode()) == shown
+    )
+    assert session_json(session, mask=Mask.configured(), keys=["tags"])["tags"] == shown
 
 
 def wrong(right: str) -> str:

@@ -3,6 +3,8 @@
 A value that is cut off in its middle may be one that no pattern matches any more.
 """
 
+from collections.abc import Iterable
+
 from django.http import QueryDict
 
 from sessions_app.access.masking import HIDDEN, Mask
@@ -12,6 +14,15 @@ def tag(mask: Mask, name: str) -> str:
     """A tag: hidden whole where a part is hidden. It is stored in lower case, whatever case a pattern is written in."""
     in_any_case = Mask(mask.keys, tuple(f"(?i){pattern}" for pattern in mask.patterns))
     return HIDDEN if in_any_case.hides(name) else name
+
+
+def tags(mask: Mask, names: Iterable[str]) -> list[str]:
+    """The tags of a session as they are shown: by their names, and behind them those that are hidden.
+
+    Among the others a hidden tag would show where it stands in the alphabet.
+    """
+    shown = [tag(mask, name) for name in sorted(names)]
+    return sorted(shown, key=HIDDEN.__eq__)
 
 
 def hides_in_query(mask: Mask, query: str) -> bool:

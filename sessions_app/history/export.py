@@ -48,9 +48,7 @@ def session_json(
     read_calls = "tool_calls" in keys or "messages" in keys
     calls = list(_calls(branch, after, upto, big_results)) if read_calls else []
     readers: Mapping[str, Callable[[], Any]] = {
-        "tags": lambda: [
-            shown.tag(mask, name) for name in sorted(session.tags.values_list("name", flat=True))
-        ],
+        "tags": lambda: shown.tags(mask, session.tags.values_list("name", flat=True)),
         "inbox": lambda: [mask.named("text", text) for text in session.inbox.values_list("text", flat=True)],
         "messages": lambda: _messages(branch, after, upto, calls, mask),
         "model_calls": lambda: [

@@ -69,7 +69,7 @@ class SessionRow:
         """
         now = context.now
         tone, label = stuck.status_label(session, now)
-        tags = [shown.tag(context.mask, tag.name) for tag in session.tags.all()]
+        tags = shown.tags(context.mask, (tag.name for tag in session.tags.all()))
         may_take = session.assignee is None and not context.why_not.of(ASSIGN)
         why = "" if queue == "done" else stuck.why_not_moving(session, now) or session.why or session.error
         has_phase = session.status not in (Status.IDLE, Status.CANCELLED)
