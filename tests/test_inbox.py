@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -334,6 +335,46 @@ def test_causes_are_found_without_reading_their_members():
     assert causes.read_causes(Condition.of(Q(pk__in=[]))) == none
     assert causes.read_causes()["changed"] == []
     assert causes.read_causes(kinds=()) == {}
+
+
+def failures_of_causes(number: int) -> list[UUID]:
+    """The keys of sessions that failed for a cause each, the oldest first. Their causes have the contrary order."""
+    sessions = [
+        Session(
+            agent="claims",
+            status="idle",
+            phase="error",
+            failure=UUID(int=number - place),
+            updated_at=minutes_ago(number - place),
+        )
+        for place in range(number)
+    ]
+    return [session.pk for session in Session.objects.bulk_create(sessions)]
+
+
+def test_each_of_hundreds_of_causes_is_on_a_page_the_oldest_on_the_first():
+    sessions = failures_of_causes(230)
+    page = inbox.read_page(timezone.now())
+    lines = page.entries
+    while page.next:
+        page = inbox.read_page(timezone.now(), after=page.next)
+        lines += page.entries
+    assert [line.key for line in lines] == sessions
+    assert not page.more_causes
+
+
+@pytest.mark.parametrize("query", ["", "agent=claims"])
+def test_the_inbox_says_that_there_are_more_causes_than_it_lists(desk, monkeypatch, query):
+    monkeypatch.setattr(causes, "MOST_CAUSES", 3)
+    failures_of_causes(3)
+    assert "more causes" not in text_of(desk, f"/inbox/?{query}")
+    page = desk.get(f"/inbox/?{query}", headers=HTMX).content.decode()
+    builders.failed()
+    assert "There are more causes of failures than the 3 that are listed." in text_of(
+        desk, f"/inbox/?{query}"
+    )
+    assert desk.get(poll_of(page)).status_code == 200
+    assert "more causes" not in text_of(desk, f"/inbox/?{query}&kind=approval")
 
 
 @pytest.mark.slow

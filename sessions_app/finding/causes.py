@@ -23,7 +23,8 @@ from sessions_app.finding.inbox_rows import BY_CAUSE, CHANGED
 from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Phase, Session, Status, WaitingFor
 
-MOST_CAUSES = 200
+# So many causes are listed; to read them, PostgreSQL takes some 30 ms.
+MOST_CAUSES = 1_000
 # So many sessions that have failed and meet a condition are sorted by their causes faster than each cause is looked up.
 MOST_MEMBERS = 3_000
 # Without an alias, so that a condition of Django's can be put into the SQL.
@@ -54,6 +55,7 @@ def read_causes(
     is one or two for both, unless more than `MOST_MEMBERS` of these sessions have failed: to look for the few members
     that meet it, each session of each cause would be read.
 
+    :param limit: At most so many of each kind, by their keys.
     :param members: Up to which number the sessions of a cause are counted.
     """
     if not kinds:

@@ -32,6 +32,7 @@ from sessions_app.finding.inbox_rows import (
     rows_by_kind,
     stuck_sessions,
 )
+from sessions_app.finding.keys import in_list, listed
 from sessions_app.finding.parts import Part, first_of_all
 from sessions_app.models import Session
 from sessions_app.models.compiled import compiled
@@ -72,12 +73,14 @@ class Entries:
     """One page. ``next`` is the cursor of the next one, "" on the last; ``causes`` are by their oldest sessions.
 
     numbers: of the lines on all pages, by kind, as far as reading this one has shown them.
+    more_causes: whether there are causes that are on no page, since a kind has more than `causes.MOST_CAUSES`.
     """
 
     entries: list[Entry]
     causes: dict[UUID, Cause]
     next: str
     numbers: dict[str, Count]
+    more_causes: bool = False
 
 
 def read_page(
@@ -128,10 +131,13 @@ def read_page(
             if cursor is None:
                 numbers[kind] = Count.of(len(columns), counted)
     by_cause = [kind for kind in BY_CAUSE if kind in kinds]
-    found = failures.read_causes(condition, kinds=by_cause, members=counted_up_to(FAILED, condition))
+    most_causes = failures.MOST_CAUSES
+    found = failures.read_causes(
+        condition, kinds=by_cause, limit=most_causes + 1, members=counted_up_to(FAILED, condition)
+    )
     for kind, causes_of_kind in found.items():
         numbers[kind] = Count.of(len(causes_of_kind))
-        by_oldest = {cause.oldest: cause for cause in causes_of_kind}
+        by_oldest = {cause.oldest: cause for cause in causes_of_kind[:most_causes]}
         entries += [
             entry
             for entry in _entries_of(kind, by_oldest)
@@ -140,7 +146,9 @@ def read_page(
         causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown = _shown_lines(entries, limit)
-    return Entries(shown, causes, shown[-1].cursor if len(shown) < len(entries) else "", numbers)
+    following = shown[-1].cursor if len(shown) < len(entries) else ""
+    more_causes = any(len(causes_of_kind) > most_causes for causes_of_kind in found.values())
+    return Entries(shown, causes, following, numbers, more_causes)
 
 
 def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
@@ -236,7 +244,7 @@ def _after(cursor: Cursor | None, kind: str, since: str, *, oldest_first: bool) 
 def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:
     """The lines of the causes, which are of this kind. One query, if there are any."""
     keys = {key for cause in causes.values() for key in (cause.oldest, cause.newest)}
-    times = {pk: (at, version) for pk, at, version in _versions(tuple(keys))} if keys else {}
+    times = {pk: (at, version) for pk, at, version in _versions(listed(keys))} if keys else {}
     return [
         Entry(kind, times[oldest][0], oldest, (*times[oldest], times[cause.newest], cause.number))
         for oldest, cause in causes.items()
@@ -245,5 +253,9 @@ def _entries_of(kind: str, causes: dict[UUID, Cause]) -> list[Entry]:
 
 
 @compiled
-def _versions(keys: tuple[UUID, ...]) -> QuerySet[Session, tuple[UUID, datetime, int]]:
-    return Session.objects.filter(pk__in=keys).order_by().values_list("pk", "updated_at", "version")
+def _versions(keys: str) -> QuerySet[Session, tuple[UUID, datetime, int]]:
+    return (
+        Session.objects.filter(in_list(keys, kind="uuid"))
+        .order_by()
+        .values_list("pk", "updated_at", "version")
+    )

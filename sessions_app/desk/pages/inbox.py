@@ -20,7 +20,7 @@ from sessions_app.desk.pages.approvals import Batch, Card, read_cards
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.doubts import Doubt, read_doubts
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
-from sessions_app.finding import inbox, inbox_counts, stuck
+from sessions_app.finding import causes, inbox, inbox_counts, stuck
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import Count, digest, total
 from sessions_app.finding.inbox import Entries
@@ -142,6 +142,7 @@ class InboxPage:
     """``next`` is the ``after`` of the next page, "" on the last; ``number`` is that of the lines on all pages.
 
     chips: first that of all kinds.
+    most_causes: so many causes of a kind are on the pages, where there are more; else None.
     """
 
     lines: list[Line]
@@ -149,6 +150,7 @@ class InboxPage:
     number: Count
     next: str
     mark: str
+    most_causes: int | None = None
 
     @property
     def total(self) -> Count:
@@ -194,7 +196,8 @@ def list_page(
         time_left(entry.expires_at, context.now) for entry in found.entries if entry.expires_at is not None
     ]
     shown = ((entry.kind, entry.key, entry.version) for entry in found.entries)
-    return Listing(kind, found, numbers, digest([*shown, *numbers.values(), *left, found.next]))
+    mark = digest([*shown, *numbers.values(), *left, found.next, found.more_causes])
+    return Listing(kind, found, numbers, mark)
 
 
 def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = None) -> InboxPage:
@@ -224,7 +227,9 @@ def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = N
     ]
     number_of_all = total(numbers.values())
     number = numbers.get(listing.kind, number_of_all)
-    return InboxPage(lines, [Chip("", "All", number_of_all), *chips], number, found.next, listing.mark)
+    most_causes = causes.MOST_CAUSES if found.more_causes else None
+    chips = [Chip("", "All", number_of_all), *chips]
+    return InboxPage(lines, chips, number, found.next, listing.mark, most_causes)
 
 
 def address_of_inbox(query: str = "", place: str = HEADING) -> str:
