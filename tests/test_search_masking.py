@@ -5,7 +5,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.http import QueryDict
 
-from sessions_app.finding import filters, search, search_index
+from sessions_app.access.masking import Mask
+from sessions_app.finding import filters, hits, search, search_index
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Session, ShownName
 from tests import builders
@@ -88,6 +89,33 @@ def test_a_call_with_hidden_arguments_is_found_by_them_also_after_it_has_ended(v
     update_index()
     assert found(supervisor, q=SECRET) == found(viewer, q="paid") == {"Pay"}
     assert found(viewer, q=SECRET) == set()
+
+
+@pytest.mark.parametrize("text", ["cafe", "strasse", "café", "am cafe", "straß"])
+def test_what_is_found_in_another_notation_is_shown_beside_a_hidden_value_too(text):
+    history = builders.asked()
+    history.user(f"My account is {SECRET}, Straße am Café.")
+    session = history.rest("idle")
+    update_index()
+    for whole in (False, True):
+        for found_here in (
+            hits.in_session(session, text, mask=Mask.configured(), whole=whole),
+            hits.first_in_each([session], text, mask=Mask.configured(), whole=whole)[session.pk],
+        ):
+            assert ["".join(part for part, _ in hit.parts) for hit in found_here] == [
+                "My account is ••••, Straße am Café."
+            ]
+
+
+@pytest.mark.parametrize("text", [SECRET, "de8", '"is de8937"', '"de8937 strasse"'])
+def test_what_is_found_by_nothing_that_is_shown_is_not_among_the_hits(text):
+    history = builders.asked(title="Glass")
+    history.user(f"My account is {SECRET}, Straße am Café.")
+    session = history.rest("idle")
+    update_index()
+    assert found(builders.user("supervisor"), q=text) == {"Glass"}
+    for whole in (False, True):
+        assert hits.in_session(session, text, mask=Mask.configured(), whole=whole) == []
 
 
 @pytest.mark.slow

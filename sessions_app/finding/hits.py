@@ -17,6 +17,7 @@ from django.db.models import Case, IntegerField, Q, When, Window
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import RowNumber
 
+from agentstate.domain.words import words_of
 from sessions_app.access.masking import Mask
 from sessions_app.finding import keys
 from sessions_app.finding.search import NEWEST
@@ -49,7 +50,8 @@ class Hit:
 
     kind: message or call. ``who``: who says a message, the tool of a call.
     branch: the number of its branch in the session, 0 if it lies on a branch of the session's source.
-    parts: the surroundings of the first match, in pieces; those with True are matches.
+    parts: the surroundings of the first match, in pieces; those with True are matches. The beginning of the text where
+        it is found by words that it has in another notation only, such as ``cafe`` in ``Café``.
     changes: of a call that ran with other arguments than the agent asked for, what differs.
     """
 
@@ -219,7 +221,7 @@ def _hit(
     else:
         text, shown = call_text(row, Mask.none()), call_text(row, mask)
     parts = _snippet(shown, phrases)
-    if shown != text and not any(is_match for _, is_match in parts):
+    if shown != text and not any(is_match for _, is_match in parts) and not _has_any(shown, phrases):
         return None
     return Hit(
         kind="message" if isinstance(row, Message) else "call",
@@ -232,6 +234,18 @@ def _hit(
         changes=""
         if isinstance(row, Message)
         else changes(row.changed_arguments, mask.json(row.arguments), mask.json(row.ran_with)),
+    )
+
+
+def _has_any(text: str, phrases: list[Phrase]) -> bool:
+    """Whether one of the phrases is found in the text, by its words as they are indexed."""
+    words = words_of(text)
+    return any(
+        words[place : place + len(before)] == before
+        and (word.startswith(last) if phrase.beginning else word == last)
+        for phrase in phrases
+        for *before, last in [phrase.words]
+        for place, word in enumerate(words[len(before) :])
     )
 
 
