@@ -698,6 +698,19 @@ def test_an_inbox_and_a_bulk_action_say_that_they_have_the_newest_matches_only(
     assert all(sentence in text for sentence in said)
 
 
+def test_of_sessions_that_a_character_finds_by_the_title_or_by_the_agent_those_that_changed_last_are_listed(
+    monkeypatch,
+):
+    by_title, by_agent = builders.done(title="At the §"), builders.done(title="x")
+    moment = timezone.now()
+    Session.objects.filter(pk=by_title.pk).update(updated_at=moment - timedelta(days=1))
+    Session.objects.filter(pk=by_agent.pk).update(updated_at=moment, agent="§")
+    monkeypatch.setattr(filters, "MOST_NAMED", 1)
+    session_filter = SessionFilter({"q": "§"}, user=builders.user("supervisor"))
+    assert set(Session.objects.filter(session_filter.where())) == {by_agent}
+    assert session_filter.found.cut
+
+
 def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_listed(monkeypatch):
     monkeypatch.setattr(filters, "MOST_NAMED", 2)
     sessions = [builders.asked(title=f"Roof {number}").session for number in range(3)]

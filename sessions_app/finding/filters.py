@@ -234,7 +234,7 @@ def _titled(contained: Q, named: Q, parts: Sequence[str], most: int) -> tuple[li
     if not any(map(has_index, parts)) and connection.vendor == "postgresql":
         near, are_all = newest.near_sessions(contained, most + 1)
         by_change = Session.objects.order_by("-updated_at", "-id").values_list("pk", flat=True)
-        keys = [*dict.fromkeys([*near, *by_change.filter(named)[: most + 1]])]
+        keys = list(by_change.filter(named | are(near))[: most + 1])
         return keys[:most], len(keys) > most or not are_all
     keys = newest.matching_sessions(contained | named, most + 1)
     return keys[:most], len(keys) > most
