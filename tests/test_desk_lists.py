@@ -13,7 +13,8 @@ from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
 from sessions_app.finding import queues
-from sessions_app.models import Approval, Session, Worker
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.models import Approval, Phase, Session, Status, Worker
 from sessions_app.times import since_when
 from sessions_app.wording import age_or_date, ago, for_how_long
 from tests import builders
@@ -622,3 +623,19 @@ def test_the_date_on_hover_is_written_as_all_dates_of_the_project_are():
     with timezone.override("Europe/Berlin"):
         assert f'title="{date_format(timezone.localtime(at), "DATETIME_FORMAT")}"' in since_when(at)
         assert "03 May 2025, 11:04:05 CEST" in since_when(at)
+
+
+@pytest.mark.parametrize("status", ["", *Status.values])
+@pytest.mark.parametrize("phase", Phase.values)
+def test_a_filter_by_phase_finds_the_sessions_that_are_in_it_whatever_their_status(
+    status: str, phase: str
+) -> None:
+    for state in builders.STATES.values():
+        state()
+    for ended in Phase.values:
+        session = builders.STATES["cancelled"]()
+        Session.objects.filter(pk=session.pk).update(phase=ended, previous_phase="")
+    user = builders.user("viewer")
+    where = SessionFilter({"phase": phase, "status": status}, user=user).where()
+    expected = {row.pk for row in Session.objects.all() if row.phase == phase and status in ("", row.status)}
+    assert set(Session.objects.filter(where).values_list("pk", flat=True)) == expected

@@ -156,9 +156,9 @@ def test_a_list_of_one_cause_and_the_attempt_at_all_of_it_say_the_cause_in_words
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("other_database")
-def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0038(settings):
+def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037(settings):
     settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
-    apps = migrate("0035_branches_by_status")
+    apps = migrate("0036_shown_names")
     sessions = apps.get_model("sessions_app", "Session").objects
     error = "The tool pay failed with DE893704: account is blocked"
     failed = {"agent": "a", "phase": "error", "status": "idle"}
@@ -177,7 +177,7 @@ def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0038
     for query in queries:
         bulk_actions.create(kind="resume", query=query)
 
-    apps = migrate("0038_causes_of_what_is_shown")
+    apps = migrate("0037_causes_of_what_is_shown")
     sessions = apps.get_model("sessions_app", "Session").objects
     hidden = "The tool pay failed with DE1: account is blocked"
     assert dict(sessions.values_list("pk", "failure")) == {

@@ -93,9 +93,11 @@ class SessionFilter(forms.Form):
         whole = may_know_hidden(self.user)
         values = {name: value for name, value in self.cleaned_data.items() if value}
         where = Q()
-        for name in ("agent", "status", *(["phase"] if by_phase else [])):
+        for name in ("agent", "status"):
             if name in values:
                 where &= Q(**{name: values[name]})
+        if by_phase and "phase" in values:
+            where &= _in_phase(values["phase"], values.get("status", ""))
         if "failure" in values:
             where &= Q(failure=values["failure"])
         if "tag" in values:
@@ -182,6 +184,19 @@ class SessionFilter(forms.Form):
         """Whether any field but the search filters."""
         self.is_valid()
         return any(value for name, value in self.cleaned_data.items() if name != "q")
+
+
+def _in_phase(phase: str, status: str) -> Q:
+    """The condition that a session is in the phase, so that few that are, or none, are found by an index.
+
+    :param status: Of all sessions that may match; "" for any.
+    """
+    where = Q(phase=phase)
+    if status == Status.RUNNING or (status in ("", Status.IDLE) and phase in (Phase.DONE, Phase.ERROR)):
+        return where
+    if status:
+        return where & Q(phase_at_rest=phase)
+    return where & (Q(phase_at_rest=phase) | Q(status=Status.RUNNING))
 
 
 def _agents() -> list[tuple[str, str]]:

@@ -149,7 +149,7 @@ def _allowed_phase_changes() -> Q:
 
 _BY_CAUSE = ["failure", "updated_at", "id"]
 _FAILED = ExpressionWrapper(Q(status=Status.IDLE, phase=Phase.ERROR), models.BooleanField())
-_STOPPED_OR_QUEUED = Q(status__in=[Status.WAITING, Status.PAUSED, Status.QUEUED])
+_ENDED_A_TURN = Q(status=Status.IDLE, phase__in=[Phase.DONE, Phase.ERROR])
 
 
 class Session(WritesChanges):
@@ -236,9 +236,9 @@ class Session(WritesChanges):
     has_failed = models.GeneratedField(
         expression=_FAILED, output_field=models.BooleanField(), db_persist=True
     )
-    # For the same reason: that of a session which waits, is paused or is queued.
+    # For the same reason: that of a session which does not run, nor is done or has failed, as nearly all are.
     phase_at_rest = models.GeneratedField(
-        expression=Case(When(_STOPPED_OR_QUEUED, then=F("phase"))),
+        expression=Case(When(~Q(status=Status.RUNNING) & ~_ENDED_A_TURN, then=F("phase"))),
         output_field=models.CharField(max_length=12),
         db_persist=True,
     )

@@ -64,7 +64,7 @@ def _name_causes_again(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> N
 class Migration(migrations.Migration):
     """The keys of the causes of failures hold nothing that is hidden."""
 
-    dependencies = [("sessions_app", "0035_branches_by_status")]
+    dependencies = [("sessions_app", "0036_shown_names")]
 
     operations = [
         migrations.RunPython(_name_causes_again, migrations.RunPython.noop, elidable=True),
