@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
@@ -194,3 +195,17 @@ def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037
         queries[1],
         f"queue=all&failure={UUID(int=0)}",
     ]
+
+
+@pytest.mark.django_db
+def test_keys_that_another_masking_made_are_made_again_with_the_search_index(settings):
+    error = "LookupError: no account DE893704 here"
+    failed = builders.failed()
+    paused = builders.STATES["paused"]()
+    before = cause_key(failed.agent, "", error)
+    Session.objects.filter(pk=failed.pk).update(error=error, failure=before)
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+ here"]
+    call_command("rebuild_search")
+    after = cause_key(failed.agent, "", error)
+    assert before != after
+    assert dict(Session.objects.values_list("pk", "failure")) == {failed.pk: after, paused.pk: None}
