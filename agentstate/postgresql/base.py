@@ -22,7 +22,16 @@ from django.db.backends.utils import CursorWrapper, debug_transaction
 from psycopg.types.numeric import Int8Dumper
 
 from agentstate.postgresql.later import LaterWrites
-from agentstate.postgresql.pool import Key, Pool, PooledConnection, close_pool, leave, pool_of
+from agentstate.postgresql.pool import (
+    Key,
+    Pool,
+    PooledConnection,
+    Stay,
+    close_pool,
+    give_back,
+    leave,
+    pool_of,
+)
 from agentstate.postgresql.prepared import Prepared, PreparedCursor, numbered
 from agentstate.postgresql.times import reading_utc
 
@@ -66,6 +75,8 @@ class DatabaseWrapper(LaterWrites):
     ops_class = DatabaseOperations
     _parameters: tuple[Key, dict[str, Any]] | None = None
     _begin = ""
+    # Of the connection in its pool, since this has taken it.
+    _stay: Stay | None = None
 
     @contextmanager
     def atomic_with_lock_timeout(self, milliseconds: int, *, durable: bool = False) -> Iterator[None]:
@@ -148,8 +159,7 @@ class DatabaseWrapper(LaterWrites):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         connection = super().get_new_connection(conn_params)
-        if self.pool is not None:
-            self.pool.is_used_by(self, connection)
+        self._stay = connection.stay if isinstance(connection, PooledConnection) else None
         if connection.prepared_max != MOST_PREPARED:  # it is new, also to the pool
             connection.prepared_max = MOST_PREPARED
             # Else a number of another size would be another statement to the server.
@@ -178,12 +188,19 @@ class DatabaseWrapper(LaterWrites):
 
     def _close(self) -> None:
         self._leave_inherited()
-        super()._close()
+        self._later.clear()
+        if self._stay is None:
+            super()._close()
+            return
+        # Another thread that closes this at the same time does not return the connection again.
+        with self.wrap_database_errors:
+            give_back(self._stay)
+        self.connection = None
 
     def _leave_inherited(self) -> None:
         if isinstance(self.connection, PooledConnection) and self.connection.is_inherited:
             leave(self.connection)
-            self.connection = None
+            self.connection = self._stay = None
 
     @property
     def _key(self) -> Key:

@@ -1,10 +1,13 @@
 """The pools of connections of this process, one for each database.
 
-A connection belongs to whoever took it from its pool, until it is returned, or nobody can use it any more: a tool may
-query the database in threads of its own, which end without a word to the pool. What another thread goes on to use is
-not taken from it: Python's collector of garbage says what nobody can use, and is asked when somebody has to wait. A
-connection that was used a moment ago is handed out without asking the server whether it is alive. A forked process has
-pools of its own, and closes no connection that it has inherited.
+A connection belongs to whoever refers to it, until it is returned to its pool. One that was left behind, since nothing
+refers to it any more, is never handed to anybody: Python closes it, and the pool makes another one. A tool may query
+the database in threads of its own, which end without a word to the pool; what another thread goes on to use is not
+taken from it. Often only Python's collector of garbage finds what was left behind: it is made to look while somebody
+waits.
+
+A connection that was used a moment ago is handed out without asking the server whether it is alive. A forked process
+has pools of its own, and closes no connection that it has inherited.
 
 A thread that finds no connection free waits for one, and gets an error after WAIT_SECONDS, also where the server is not
 to be reached. A server that is reached, and then does not answer, is waited for, as by a thread that has a connection.
@@ -19,14 +22,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from weakref import finalize, ref
+from weakref import finalize
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
 WAIT_SECONDS = 10.0
-# For so long at most a thread that ends is waited for.
-END_SECONDS = 0.1
+# While somebody waits, what was left behind is looked for as often as this.
+LOOK_SECONDS = 0.05
+# A collection that has found nothing is followed by a pause of so many times its own length.
+COLLECTED_PAUSES = 9
 # A connection that was returned no longer ago is handed out without asking the server.
 ALIVE_SECONDS = 1.0
 # As often as this, a connection is closed that nobody needed since.
@@ -37,23 +42,39 @@ RECONNECT_SECONDS = 1.0
 Key = tuple[Any, ...]
 
 
-class PooledConnection(psycopg.Connection[Any]):
-    """A connection that knows since when it is known to be alive, and by whom it is used.
+class Stay(finalize):  # type: ignore[type-arg]
+    """From when a connection comes into its pool until somebody returns it or the pool closes it, which detach this.
 
-    user: is called once nobody can use it any more. ``taker``: the thread that took it from its pool.
+    Where nothing refers to the connection any more before that, an entry is added to `left`, and nothing else is done:
+    the collector of garbage may have interrupted anything.
+    """
+
+    def __init__(self, connection: "PooledConnection", left: deque[None]) -> None:
+        super().__init__(connection, left.append, None)
+        self.atexit = False
+
+
+class PooledConnection(psycopg.Connection[Any]):
+    """A connection that knows since when it is known to be alive.
+
+    stay: the present or the last one; none before the first.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.process = os.getpid()
-        self.user: finalize[..., Any] | None = None
-        self.taker: ref[_Taker] | None = None
+        self.stay: Stay | None = None
         self.taken_at = self.alive_at = time.monotonic()
 
     @property
     def is_inherited(self) -> bool:
         """Whether it is the connection of the process that this one was forked from."""
         return self.process != os.getpid()
+
+    def end_stay(self) -> None:
+        """Called where the pool accounts for the connection itself from here on."""
+        if self.stay is not None:
+            self.stay.detach()
 
 
 class Pool(ConnectionPool[PooledConnection]):
@@ -65,9 +86,14 @@ class Pool(ConnectionPool[PooledConnection]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._left: deque[PooledConnection] = deque()
-        # Those that have ended with a connection since it was last looked for what they have left.
-        self._ended: list[threading.Thread] = []
+        # An entry for each connection that was left behind and that `_nconns` of psycopg still counts.
+        self._left: deque[None] = deque()
+        # With the lock of psycopg: whether `_watch` is going to be called, and who waited the longest when it last was.
+        self._watching = False
+        self._longest: int | None = None
+        # Only `_watch` starts it.
+        self._collecting: threading.Thread | None = None
+        self._collects_again_at = float("-inf")
 
     @classmethod
     def new(cls, parameters: dict[str, Any], size: int, configure: Callable[[Any], None]) -> "Pool":
@@ -86,65 +112,120 @@ class Pool(ConnectionPool[PooledConnection]):
             num_workers=1,
         )
 
+    def open(self, wait: bool = False, timeout: float = 30.0) -> None:
+        if not self._closed:
+            return
+        try:
+            super().open(wait, timeout)
+        except BaseException:
+            # Half open it would let everybody wait in vain. It is made anew.
+            for key in [key for key, pool in _pools.items() if pool is self]:
+                close_pool(key)
+            raise
+
     def getconn(self, timeout: float | None = None) -> PooledConnection:
         self._asked_at = time.monotonic()
-        self._take_back()
-        if not self._pool:
-            self._look_for_what_is_left()
+        self.replace_left()
         connection = super().getconn(timeout)
         connection.taken_at = time.monotonic()
-        _of_thread.takes(connection)
         return connection
 
-    def is_used_by(self, user: object, connection: PooledConnection) -> None:
-        """Nobody but this object uses the connection until it is returned: without the object, it is left behind."""
-        # The collector does not return it: it may have interrupted this pool in the middle of something.
-        connection.user = finalize(user, self._left.append, connection)
-        connection.user.atexit = False
-
     def putconn(self, conn: PooledConnection) -> None:
-        if conn.user is not None:
-            conn.user.detach()
-            conn.user = None
-        if conn.taker is not None and (taker := conn.taker()) is not None:
-            taker.connections.discard(conn)
         now = time.monotonic()
         if conn.broken:
             self._lost_at = now
         # Since another one was found to have ended, this one need not have been used.
         conn.alive_at = now if conn.taken_at > self._lost_at else float("-inf")
         super().putconn(conn)
-        self._take_back()
+        self.replace_left()
 
-    def thread_ends(self, thread: threading.Thread) -> None:
-        """The thread, in which this is called, ends with a connection of this pool that it has not returned."""
-        self._ended.append(thread)
-        if self._waiting:
-            # Here the connection can still be used.
+    def lose(self, connection: PooledConnection) -> None:
+        """Called where it was interrupted to return the connection. If the pool does not have it, it is left behind."""
+        if connection.stay is None or not connection.stay.alive:
+            self._left.append(None)
+
+    def replace_left(self) -> None:
+        """Make room for another connection in place of each that was left behind. Waits for the lock of the pool only,
+        which nobody holds for long.
+        """
+        if self._left:
+            with self._lock:
+                while self._left:
+                    self._left.pop()
+                    self._nconns -= 1
+                if self._waiting:
+                    self._maybe_grow_pool()
+
+    def _add_to_pool(self, conn: PooledConnection) -> None:
+        # Before anybody can have it: it is not lost either if who takes it is interrupted.
+        conn.end_stay()
+        conn.stay = Stay(conn, self._left)
+        super()._add_to_pool(conn)
+
+    def _putconn(self, conn: PooledConnection, from_getconn: bool) -> None:
+        conn.end_stay()
+        super()._putconn(conn, from_getconn)
+
+    def _close_connection(self, conn: PooledConnection) -> None:
+        conn.end_stay()
+        super()._close_connection(conn)
+
+    @staticmethod
+    def check_connection(conn: PooledConnection) -> None:
+        try:
+            ConnectionPool.check_connection(conn)
+        except Exception:
+            conn.end_stay()  # psycopg drops it, and makes another one
+            raise
+
+    def _maybe_grow_pool(self) -> None:
+        """Called by psycopg, with its lock, for each thread that begins to wait."""
+        super()._maybe_grow_pool()
+        if self._waiting and not self._watching:
+            self._watching = True
+            self._sched.enter(LOOK_SECONDS, self._watch)
+
+    def _watch(self) -> None:
+        """Look for what was left behind, again and again while somebody waits. Called by psycopg's scheduler, which has
+        to go on soon.
+
+        Where many wait for a moment each, probably nothing was left behind: the collector takes its time only for one
+        who has waited since the last look.
+        """
+        self.replace_left()
+        with self._lock:
+            # Who was interrupted while waiting stays among those who wait.
+            self._watching = bool(self._waiting) and self._somebody_may_wait()
+            # No reference, which could keep a connection.
+            before, self._longest = self._longest, id(self._waiting[0]) if self._watching else None
+        if self._watching:
+            if before == self._longest:
+                self._start_to_collect()
+            self._sched.enter(LOOK_SECONDS, self._watch)
+
+    def _start_to_collect(self) -> None:
+        is_collecting = self._collecting is not None and self._collecting.is_alive()
+        if not is_collecting and time.monotonic() >= self._collects_again_at:
+            # What a finalizer takes is left behind when this thread ends.
+            self._collecting = threading.Thread(
+                target=self._collect, name=f"{self.name}-collector", daemon=True
+            )
             with suppress(RuntimeError):  # no more threads
-                threading.Thread(target=self._look_for_what_is_left, daemon=True).start()
+                self._collecting.start()
 
-    def _look_for_what_is_left(self) -> None:
-        """Return what threads have left that have ended; where none has, to look would only take time."""
-        ended, self._ended = self._ended, []
-        if ended:
-            for thread in ended:
-                with suppress(RuntimeError):  # of this thread
-                    thread.join(END_SECONDS)
-            gc.collect()
-            self._take_back()
+    def _collect(self) -> None:
+        began = time.monotonic()
+        gc.collect()  # nothing, if another thread collects at this moment
+        ended = time.monotonic()
+        if not self._left:
+            self._collects_again_at = ended + COLLECTED_PAUSES * (ended - began)
+        self.replace_left()
 
-    def _take_back(self) -> None:
-        """Return what was left behind; an open transaction of it is rolled back."""
-        while self._left:
-            try:
-                connection = self._left.popleft()
-            except IndexError:  # another thread was faster
-                return
-            self.putconn(connection)
+    def _somebody_may_wait(self) -> bool:
+        return time.monotonic() < self._asked_at + self.timeout
 
     def reconnect_failed(self) -> None:
-        if time.monotonic() < self._asked_at + self.timeout:
+        if self._somebody_may_wait():
             self.check()
 
     def counts_as_alive(self, connection: PooledConnection) -> bool:
@@ -166,32 +247,6 @@ def _check(connection: PooledConnection) -> None:
         raise
 
 
-class _Taker:
-    """A thread, with the connections that it has taken and not returned. Python deletes this with the thread."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._thread = threading.current_thread()
-        self.connections: set[PooledConnection] = set()
-
-    def __del__(self) -> None:
-        # Other threads do not end because of a fork.
-        if self._process == os.getpid() and not isinstance(self._thread, threading._DummyThread):
-            for pool in {connection._pool for connection in self.connections}:
-                if isinstance(pool, Pool):
-                    pool.thread_ends(self._thread)
-
-
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self._taker = _Taker()
-
-    def takes(self, connection: PooledConnection) -> None:
-        connection.taker = ref(self._taker)
-        self._taker.connections.add(connection)
-
-
-_of_thread = _OfThread()
 _pools: dict[Key, Pool] = {}
 _making = threading.Lock()
 # What belongs to the process that this one was forked from: it is kept, so that nothing closes it here.
@@ -213,15 +268,30 @@ def close_pool(key: Key) -> None:
         pool.close()
 
 
+def give_back(stay: Stay) -> None:
+    """Return the connection with this stay to its pool. Of several threads that call this one does it, and the others
+    do nothing; nothing is done either where the connection was left behind.
+    """
+    returned = stay.detach()
+    if returned is not None:
+        connection = returned[0]
+        pool = connection._pool
+        try:
+            pool.putconn(connection)
+        except BaseException:
+            pool.lose(connection)
+            raise
+
+
 def leave(connection: PooledConnection) -> None:
     """Use an inherited connection no more: to return or to close it would end what its process does with it."""
     _inherited.append(connection)
 
 
 def _after_fork() -> None:
-    global _making, _of_thread, _pools
-    _inherited.extend([_pools, _of_thread])
-    _making, _of_thread, _pools = threading.Lock(), _OfThread(), {}
+    global _making, _pools
+    _inherited.append(_pools)
+    _making, _pools = threading.Lock(), {}
 
 
 @atexit.register
