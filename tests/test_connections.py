@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.utils import timezone
 from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
@@ -431,6 +432,68 @@ def test_a_forked_process_does_not_end_the_transaction_that_it_was_forked_in(url
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             Session.objects.create(agent="after")
         assert Session.objects.count() == 2
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("error", [None, SystemExit])
+def test_a_forked_process_that_leaves_a_transaction_of_its_parent_does_not_end_it(
+    url: str, nested: bool, error: type[BaseException] | None
+) -> None:
+    hooks: list[str] = []
+    me = os.getpid()
+
+    def fork_inside() -> int:
+        with transaction.atomic():
+            Session.objects.create(agent="before")
+            transaction.on_commit(lambda: hooks.append("of the parent"))
+            with transaction.atomic() if nested else nullcontext():
+                child = os.fork()
+                if child == 0 and error is not None:
+                    raise error
+                if child == 0:
+                    return 0
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            Session.objects.create(agent="after")
+            return child
+
+    with connected(url, pool=2):
+        try:
+            with suppress(SystemExit):
+                fork_inside()
+            if os.getpid() != me:
+                # It can query the database again, and does not see what is not committed.
+                os._exit(0 if Session.objects.count() == 0 and not hooks else 1)
+        except BaseException:
+            if os.getpid() == me:
+                raise
+            os._exit(2)
+        assert (Session.objects.count(), hooks) == (2, ["of the parent"])
+
+
+def test_a_forked_process_gets_no_answers_of_the_transaction_that_it_was_forked_in(url: str) -> None:
+    queries: list[Callable[[], object]] = [
+        Session.objects.count,
+        lambda: connection.write_later("DELETE FROM sessions_app_session", []),  # type: ignore[attr-defined]
+        transaction.atomic().__enter__,
+        lambda: Session.objects.create(agent="of the child"),
+    ]
+    with connected(url, pool=2):
+        with transaction.atomic():
+            Session.objects.create(agent="before")
+            child = os.fork()
+            if child == 0:
+                refused = 0
+                for query in queries:
+                    try:
+                        query()
+                    except InterfaceError as error:
+                        refused += "forked inside of a transaction" in str(error)
+                    except BaseException:
+                        os._exit(2)
+                os._exit(0 if refused == len(queries) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert Session.objects.count() == 1
+        assert Session.objects.count() == 1
 
 
 def test_processes_that_could_exceed_the_servers_connections_are_warned_of(url: str, settings: Any) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, transaction
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper, debug_transaction
@@ -55,6 +55,12 @@ GIVEN_UP = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+
+
+FORKED_IN_A_TRANSACTION = (
+    "This process was forked inside of a transaction, which belongs to its parent. "
+    "It can use the database when it has left the block of that transaction."
+)
 
 
 class DatabaseOperations(operations.DatabaseOperations):
@@ -182,13 +188,20 @@ class DatabaseWrapper(LaterWrites):
         return numbered(self.connection, statement, values, places)
 
     def ensure_connection(self) -> None:
-        if not self.in_atomic_block:
-            self._leave_inherited()
+        """
+        :raises InterfaceError: in a process that was forked inside of a transaction, until it has left that.
+        """
+        if self._is_inherited:
+            if self.in_atomic_block:
+                raise InterfaceError(FORKED_IN_A_TRANSACTION)
+            self.close()
         super().ensure_connection()
 
     def _close(self) -> None:
-        self._leave_inherited()
         self._later.clear()
+        if self._is_inherited:
+            leave(self.connection)
+            self.connection = self._stay = None
         if self._stay is None:
             super()._close()
             return
@@ -197,10 +210,35 @@ class DatabaseWrapper(LaterWrites):
             give_back(self._stay)
         self.connection = None
 
-    def _leave_inherited(self) -> None:
-        if isinstance(self.connection, PooledConnection) and self.connection.is_inherited:
-            leave(self.connection)
-            self.connection = self._stay = None
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether it has the connection of the process that this one was forked from, which it must not use."""
+        return isinstance(self.connection, PooledConnection) and self.connection.is_inherited
+
+    def _commit(self) -> None:
+        if not self._leaves_that_of_the_parent():
+            super()._commit()
+
+    def _rollback(self) -> None:
+        if not self._leaves_that_of_the_parent():
+            super()._rollback()
+
+    def savepoint_commit(self, sid: str) -> None:
+        if not self._leaves_that_of_the_parent():
+            super().savepoint_commit(sid)
+
+    def savepoint_rollback(self, sid: str) -> None:
+        if not self._leaves_that_of_the_parent():
+            super().savepoint_rollback(sid)
+
+    def _leaves_that_of_the_parent(self) -> bool:
+        """Whether the transaction was that of the process that this one was forked from. Here it is over then; this
+        process cannot have written anything in it.
+        """
+        inherited = self._is_inherited
+        if inherited:
+            self.close()
+        return inherited
 
     @property
     def _key(self) -> Key:
