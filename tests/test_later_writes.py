@@ -6,9 +6,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
+from django.db import DatabaseError, DataError, IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from agentstate.postgresql import pool
 from benchmarks.wire import counting
 from sessions_app import actions
 from sessions_app.actions.base import lock
@@ -183,6 +184,47 @@ def test_a_value_that_cannot_be_sent_rolls_all_of_it_back_and_the_connection_is_
         retitled(session, "again")
         transaction.on_commit(lambda: hooks.append("of the next one"))
     assert (titles(other, session), hooks) == (["again"], ["of the next one"])
+
+
+@pytest.mark.parametrize("value", ["\ud800", "with\0inside", "x" * 5000], ids=["text", "zero", "length"])
+def test_an_error_of_a_write_that_the_next_reader_catches_rolls_all_of_it_back(
+    value: Any, other: Any
+) -> None:
+    session, another, third = (builders.queued(title="before") for _ in range(3))
+    with transaction.atomic():
+        retitled(session, "after")
+        retitled(another, value)
+        retitled(third, "after")
+        try:
+            with transaction.atomic():
+                builders.queued(title="of the reader")
+        except (DatabaseError, UnicodeEncodeError):
+            pass
+        with pytest.raises(transaction.TransactionManagementError):
+            Session.objects.count()
+    assert [titles(other, each) for each in (session, another, third)] == [["before"]] * 3
+    with transaction.atomic():
+        retitled(session, "again")
+    assert titles(other, session) == ["again"]
+    assert not Session.objects.filter(title="of the reader").exists()
+
+
+def test_a_write_for_which_there_is_no_connection_is_not_made_by_what_the_thread_does_next(
+    migrated_postgres_url: str, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
+    session = builders.queued(title="before")
+    with connected(migrated_postgres_url, pool=1):
+        holder = connection.copy()
+        holder.ensure_connection()
+        with pytest.raises(OperationalError, match="couldn't get a connection"):
+            retitled(session, "after")
+        holder.close()
+        assert titles(connection, session) == ["before"]
+        with transaction.atomic():
+            assert titles(connection, session) == ["before"]
+        connection.close_pool()  # type: ignore[attr-defined]
+    assert titles(other, session) == ["before"]
 
 
 def test_what_is_rolled_back_is_not_written_by_a_later_transaction() -> None:

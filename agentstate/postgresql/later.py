@@ -36,19 +36,30 @@ class LaterWrites(base.DatabaseWrapper):
         Outside of a transaction it is executed at once.
         """
         self.validate_no_broken_transaction()
+        self.ensure_connection()
         self._later.append((statement, values))
         if not self.in_atomic_block:
             self.execute_later_writes()
 
     def execute_later_writes(self) -> None:
-        """Execute what waits, in the order in which it was written."""
+        """Execute what waits, in the order in which it was written.
+
+        After an error none of it waits any more, and the transaction that is under way can only be rolled back: who
+        gets the error may expect one of a statement of its own, and go on.
+        """
         if not self._later:
             return
-        self.ensure_connection()
         writes, self._later = self._later, []
-        for statement, values in writes:
-            with self.new_prepared_cursor() as cursor:
-                cursor.execute(statement, values)
+        try:
+            self.ensure_connection()
+            for statement, values in writes:
+                with self.new_prepared_cursor() as cursor:
+                    cursor.execute(statement, values)
+        except BaseException as error:
+            if self.in_atomic_block:
+                self.needs_rollback = True
+                self.rollback_exc = error
+            raise
 
     def new_prepared_cursor(self) -> CursorWrapper:
         """A cursor for prepared statements, before which what waits is not executed."""
