@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import NotSupportedError, connection, transaction
+from django.db import NotSupportedError, ProgrammingError, connection, transaction
 from django.db.models import F, QuerySet
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -156,6 +156,24 @@ def test_a_transaction_in_which_a_column_has_changed_fails_and_the_next_one_does
     with transaction.atomic():
         assert lock(session.pk) == session
     change_title(200)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["by itself", "in a transaction"])
+def test_a_statement_that_was_deallocated_without_psycopg_is_prepared_again(at_once: bool) -> None:
+    @compiled
+    def titled(title: str) -> QuerySet[Session]:
+        return Session.objects.filter(title=title)
+
+    session = builders.paused(title="A")
+    for _ in range(ENOUGH):
+        assert titled("A") == [session]
+    with connection.cursor() as cursor:
+        cursor.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")
+    if not at_once:
+        with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
+            titled("A")
+    for _ in range(ENOUGH):
+        assert titled("A") == [session]
 
 
 def test_a_log_of_queries_has_what_was_executed_also_where_it_was_prepared() -> None:

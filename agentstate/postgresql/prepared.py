@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.adapt import Dumper
-from psycopg.errors import FeatureNotSupported
+from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName
 from psycopg.pq import TransactionStatus
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ class PreparedCursor(psycopg.RawCursor[Any]):
         statement = query if isinstance(query, bytes) else _numbered(query)
         try:
             return super().execute(statement, params, **options)
-        except FeatureNotSupported:
-            # A migration has changed the type of a column: "cached plan must not change result type". In a transaction
-            # the error has to be told; psycopg forgets all statements when that is rolled back.
+        except (FeatureNotSupported, InvalidSqlStatementName):
+            # A migration has changed the type of a column: "cached plan must not change result type". Or something has
+            # deallocated the statement, and psycopg does not know of it. In a transaction the error has to be told;
+            # psycopg forgets all statements when that is rolled back.
             if self.connection.info.transaction_status != TransactionStatus.IDLE:
                 raise
             self.connection.execute("DEALLOCATE ALL")
