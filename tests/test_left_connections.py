@@ -16,6 +16,7 @@ from psycopg import Connection
 
 from agentstate.postgresql import pool
 from sessions_app.models import Session
+from sessions_app.runtime.connection import forget_connections
 from tests.databases import connected
 from tools.services import START_SECONDS, wait_for
 
@@ -367,3 +368,33 @@ def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_los
         connection.close()
         both = [threads.submit(all_at_once) for _ in range(2)]
         assert len({each.result(START_SECONDS) for each in both}) == 2
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_a_tool_has_set_for_its_connection_ends_behind_the_tool(url: str, in_transaction: bool) -> None:
+    def asked(query: str) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            return str(cursor.fetchone()[0])
+
+    def tool() -> None:
+        use()
+        if in_transaction:
+            transaction.set_autocommit(False)
+        with connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = '77s'")
+            cursor.execute("SELECT pg_advisory_lock(1)")
+        forget_connections()
+
+    def next_user() -> tuple[str, ...]:
+        use()
+        assert in_use() == 0
+        # The server lets go of the lock when it has seen that the connection is closed.
+        asked("SELECT pg_advisory_lock(1)")
+        found = asked("SHOW statement_timeout"), asked("SELECT pg_advisory_unlock(1)")
+        connection.close()
+        return found
+
+    with pooled(url, 1) as use, ThreadPoolExecutor(1) as tools:
+        tools.submit(tool).result(START_SECONDS)
+        assert in_a_thread(next_user) == ("0", "True")

@@ -83,6 +83,7 @@ class DatabaseWrapper(LaterWrites):
     _begin = ""
     # Of the connection in its pool, since this has taken it.
     _stay: Stay | None = None
+    _ends = False
 
     @contextmanager
     def atomic_with_lock_timeout(self, milliseconds: int, *, durable: bool = False) -> Iterator[None]:
@@ -205,10 +206,22 @@ class DatabaseWrapper(LaterWrites):
         if self._stay is None:
             super()._close()
             return
+        if self._ends:
+            pool, self.connection = self.connection._pool, None
+            pool.replace_left()
+            return
         # Another thread that closes this at the same time does not return the connection again.
         with self.wrap_database_errors:
             give_back(self._stay)
         self.connection = None
+
+    def close_for_good(self) -> None:
+        """Like `close`. The connection is not used again, so that what was set for it ends with it."""
+        self._ends = True
+        try:
+            self.close()
+        finally:
+            self._ends = False
 
     @property
     def _is_inherited(self) -> bool:

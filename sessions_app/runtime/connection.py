@@ -31,10 +31,14 @@ _UNAVAILABLE = (OperationalError, InterfaceError, InternalError)
 def forget_connections() -> None:
     """Close the connections of this thread, which is kept for other work.
 
-    Django takes one that was closed in a transaction for being in it still, so they are made anew.
+    Nobody uses them again: what a tool has set for one, or has locked with it, ends with it. Django takes one that was
+    closed in a transaction for being in it still, so they are made anew.
     """
     for opened in connections.all(initialized_only=True):
-        opened.close()
+        close = getattr(
+            opened, "close_for_good", opened.close
+        )  # of PostgreSQL; others are not used again anyway
+        close()
         del connections[opened.alias]
 
 
