@@ -29,7 +29,7 @@ from psycopg_pool import ConnectionPool
 
 WAIT_SECONDS = 10.0
 # While somebody waits, what was left behind is looked for as often as this.
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.02
 # A collection that has found nothing is followed by a pause of so many times its own length.
 COLLECTED_PAUSES = 9
 # A connection that was returned no longer ago is handed out without asking the server.
@@ -88,6 +88,8 @@ class Pool(ConnectionPool[PooledConnection]):
         super().__init__(*args, **kwargs)
         # An entry for each connection that was left behind and that `_nconns` of psycopg still counts.
         self._left: deque[None] = deque()
+        # Who took what is out, until the collector has looked for what that thread has left.
+        self._takers: dict[Stay, threading.Thread | None] = {}
         # With the lock of psycopg: whether `_watch` is going to be called, and who waited the longest when it last was.
         self._watching = False
         self._longest: int | None = None
@@ -128,6 +130,8 @@ class Pool(ConnectionPool[PooledConnection]):
         self.replace_left()
         connection = super().getconn(timeout)
         connection.taken_at = time.monotonic()
+        if connection.stay is not None:
+            self._takers[connection.stay] = threading.current_thread()
         return connection
 
     def putconn(self, conn: PooledConnection) -> None:
@@ -153,6 +157,8 @@ class Pool(ConnectionPool[PooledConnection]):
                 while self._left:
                     self._left.pop()
                     self._nconns -= 1
+                for stay in [stay for stay in [*self._takers] if not stay.alive]:
+                    self._takers.pop(stay, None)
                 if self._waiting:
                     self._maybe_grow_pool()
 
@@ -164,6 +170,8 @@ class Pool(ConnectionPool[PooledConnection]):
 
     def _putconn(self, conn: PooledConnection, from_getconn: bool) -> None:
         conn.end_stay()
+        if conn.stay is not None:
+            self._takers.pop(conn.stay, None)
         super()._putconn(conn, from_getconn)
 
     def _close_connection(self, conn: PooledConnection) -> None:
@@ -189,8 +197,8 @@ class Pool(ConnectionPool[PooledConnection]):
         """Look for what was left behind, again and again while somebody waits. Called by psycopg's scheduler, which has
         to go on soon.
 
-        Where many wait for a moment each, probably nothing was left behind: the collector takes its time only for one
-        who has waited since the last look.
+        The collector takes its time, so it is only asked where a thread has ended with a connection, or somebody has
+        waited since the last look: where many wait for a moment each, probably nothing was left behind.
         """
         self.replace_left()
         with self._lock:
@@ -199,13 +207,20 @@ class Pool(ConnectionPool[PooledConnection]):
             # No reference, which could keep a connection.
             before, self._longest = self._longest, id(self._waiting[0]) if self._watching else None
         if self._watching:
-            if before == self._longest:
-                self._start_to_collect()
+            ended = self._ended_takers()
+            if ended or (before == self._longest and time.monotonic() >= self._collects_again_at):
+                self._start_to_collect(ended)
             self._sched.enter(LOOK_SECONDS, self._watch)
 
-    def _start_to_collect(self) -> None:
-        is_collecting = self._collecting is not None and self._collecting.is_alive()
-        if not is_collecting and time.monotonic() >= self._collects_again_at:
+    def _ended_takers(self) -> list[Stay]:
+        """What was taken by threads that have ended, for which the collector has not looked yet."""
+        takers = [*self._takers.items()]
+        return [stay for stay, thread in takers if thread is not None and not thread.is_alive()]
+
+    def _start_to_collect(self, ended: list[Stay]) -> None:
+        if self._collecting is None or not self._collecting.is_alive():
+            for stay in ended:
+                self._takers[stay] = None
             # What a finalizer takes is left behind when this thread ends.
             self._collecting = threading.Thread(
                 target=self._collect, name=f"{self.name}-collector", daemon=True
