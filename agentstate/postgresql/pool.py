@@ -88,7 +88,7 @@ class Pool(ConnectionPool[PooledConnection]):
         super().__init__(*args, **kwargs)
         # An entry for each connection that was left behind and that `_nconns` of psycopg still counts.
         self._left: deque[None] = deque()
-        # Who took what is out, until the collector has looked for what that thread has left.
+        # Which thread took each connection that is out; none where it has ended, and the collector has looked since.
         self._takers: dict[Stay, threading.Thread | None] = {}
         # With the lock of psycopg: whether `_watch` is going to be called, and who waited the longest when it last was.
         self._watching = False
@@ -203,10 +203,10 @@ class Pool(ConnectionPool[PooledConnection]):
         self.replace_left()
         with self._lock:
             # Who was interrupted while waiting stays among those who wait.
-            self._watching = bool(self._waiting) and self._somebody_may_wait()
+            goes_on = self._watching = bool(self._waiting) and self._somebody_may_wait()
             # No reference, which could keep a connection.
-            before, self._longest = self._longest, id(self._waiting[0]) if self._watching else None
-        if self._watching:
+            before, self._longest = self._longest, id(self._waiting[0]) if goes_on else None
+        if goes_on:
             ended = self._ended_takers()
             if ended or (before == self._longest and time.monotonic() >= self._collects_again_at):
                 self._start_to_collect(ended)
