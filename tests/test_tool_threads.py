@@ -208,7 +208,7 @@ def test_a_call_for_which_there_is_no_thread_is_refused_and_never_made(
         patch.setattr(threading.Thread, "start", fail)
         with pytest.raises(type(error)), StepThreads(2) as threads:
             threads.submit(made.append, "first")
-    with pytest.raises(RuntimeError, match="No function is taken"):
+    with pytest.raises(RuntimeError, match="No thread could be started for an earlier function"):
         threads.submit(made.append, "second")
     with StepThreads(1) as others:
         others.submit(made.append, "third")
