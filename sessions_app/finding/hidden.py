@@ -16,7 +16,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.finding import shown_names
 from sessions_app.finding.newest import opaque
-from sessions_app.finding.pairs import capitals, has_pairs, has_trigrams, pairs_of
+from sessions_app.finding.pairs import capitals, contains_by_pairs, has_trigrams, pairs_of
 from sessions_app.models import SessionTag, StaffPermission
 
 
@@ -38,27 +38,25 @@ def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     :param texts: At least one.
     :param whole: Find by what is hidden, too.
     """
-    pairs = {text: _pairs(text) for text in texts}
+    short = {text: _capitals_of_short(text) for text in texts}
     condition = Q()
     for name in names:
         field = name if whole else f"shown_name__{name}"
-        condition |= reduce(and_, [_has(field, text, pairs[text]) for text in texts])
+        condition |= reduce(and_, [_has(field, text, short[text]) for text in texts])
     return condition if whole else condition & shown_names.are_present()
 
 
-def _pairs(text: str) -> list[str] | None:
-    """The pairs of characters by which the text is found; None where it is found by other means."""
-    if connection.vendor == "sqlite" or has_trigrams(text):
-        return None
-    return pairs_of(capitals(text))
+def _capitals_of_short(text: str) -> str | None:
+    """The text as PostgreSQL compares it, where it is too short for the index of parts of words; else None."""
+    return None if connection.vendor == "sqlite" or has_trigrams(text) else capitals(text)
 
 
-def _has(field: str, text: str, pairs: list[str] | None) -> Q:
+def _has(field: str, text: str, capitals_of_short: str | None) -> Q:
     contained = Q(**{f"{field}__icontains": text})
-    if pairs is None:
+    if capitals_of_short is None:
         return contained
-    if pairs:
-        return contained & has_pairs(field, pairs)
+    if pairs_of(capitals_of_short):
+        return contains_by_pairs(field, capitals_of_short)
     # Of the trigrams PostgreSQL would read all that there are.
     return Q(opaque(contained))
 
