@@ -6,7 +6,7 @@ from django.db import connection
 from django.http import QueryDict
 
 from sessions_app.access.masking import Mask
-from sessions_app.finding import filters, hits, search, search_index
+from sessions_app.finding import filters, hits, search, search_index, shown_names
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Session, ShownName
 from tests import builders
@@ -263,3 +263,20 @@ def test_filters_ask_the_database_as_often_whatever_is_hidden(
     session_filter = SessionFilter(parameters, user=viewer)
     with django_assert_num_queries(2):
         session_filter.where()
+
+
+def test_names_that_are_added_while_the_index_is_emptied_are_all_added_in_the_end(viewer, monkeypatch):
+    for number in range(5):
+        builders.paused(title=f"Alpha {number}")
+    update_index()
+    builders.paused(title="Alpha 5")
+    shown = shown_names._shown
+
+    def meanwhile(*values):
+        monkeypatch.setattr(shown_names, "_shown", shown)
+        search_index.rebuild()  # by another process
+        return shown(*values)
+
+    monkeypatch.setattr(shown_names, "_shown", meanwhile)
+    update_index()
+    assert found(viewer, q="alpha") == {f"Alpha {number}" for number in range(6)}

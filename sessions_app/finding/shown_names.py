@@ -6,7 +6,9 @@ session is in it, these people do not find it by a text, and by none while it wa
 present one.
 """
 
-from django.db import connection, transaction
+from contextlib import suppress
+
+from django.db import IntegrityError, connection, transaction
 from django.db.models import BooleanField, Exists, OuterRef, Q
 from django.db.models.expressions import RawSQL
 
@@ -29,6 +31,9 @@ def are_present() -> Q:
 def add(most: int, late: int) -> bool:
     """Add those of up to `most` new sessions. Two queries, and two more if there are any. Returns whether there were.
 
+    Any number of processes may do so at once. The row of the mark is locked first, as by `search_index.rebuild`: where
+    another process has moved the mark since it was read, nothing is added, and the next call reads again.
+
     :param late: Behind the mark, so many keys are looked through again: they may have been committed later.
     """
     mask = Mask.configured()
@@ -48,11 +53,14 @@ def add(most: int, late: int) -> bool:
         )
         for _, key, title, customer in rows
     ]
-    with transaction.atomic():
-        ShownName.objects.bulk_create(names, ignore_conflicts=True)
+    # A session that was deleted since it was read is not read again.
+    with suppress(IntegrityError), transaction.atomic():
         with connection.cursor() as cursor:
-            move = "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto < %s"
-            cursor.execute(move, [rows[-1][0], MARK, rows[-1][0]])
+            move = "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto = %s"
+            cursor.execute(move, [max(mark, rows[-1][0]), MARK, mark])
+            is_moved = cursor.rowcount == 1
+        if is_moved:
+            ShownName.objects.bulk_create(names, ignore_conflicts=True)
     return True
 
 

@@ -4,6 +4,7 @@ The sweep adds for one second in every five. With ``--follow`` this goes on unti
 that is too little; it may run beside the sweep.
 """
 
+import signal
 from argparse import ArgumentParser
 from time import sleep
 from typing import Any
@@ -23,6 +24,8 @@ class Command(BaseCommand):
         parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, or SIGTERM")
 
     def handle(self, *args: Any, follow: bool, **options: Any) -> None:
+        # As process 1 of a container it would not be told otherwise.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             _add_all()
             while follow:
@@ -30,6 +33,8 @@ class Command(BaseCommand):
                 _add_all()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
         self.stdout.write("The search is up to date.")
 
 
