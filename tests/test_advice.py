@@ -33,7 +33,7 @@ def failed(error: str) -> Session:
         (
             "BadRequestError: Error code: 400 - no",
             "HTTP 400 from the model",
-            "To ask the model again does not help against HTTP 400",
+            "Asking the model again does not help with HTTP 400",
             "Edit the message",
         ),
         ("BadRequestError: maximum context length is 8192", "BadRequestError", "does not fit into", "Rewind"),

@@ -103,7 +103,7 @@ def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Ad
         text = "The model or its address is not known there. Try again once the agent is corrected."
         return Advice(what, text, RESUME, TRY_AGAIN)
     if status is not None and status < 500 and status not in _BUSY:
-        text = f"To ask the model again does not help against HTTP {status}:"
+        text = f"Asking the model again does not help with HTTP {status}:"
         forks = Advice(
             what,
             f"{text} fork with the message in other words, or ask a supervisor to edit the message here.",
