@@ -115,13 +115,9 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
         )
         if named is not None:
             return named
-        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all. Of
-        # those that move most have changed lately, however few others have.
-        stopped, moving = (
-            OfState(where, Matches.MANY if _are_one_in(2, where, state) else Matches.SOME)
-            for state in (IS_STOPPED, IS_MOVING)
-        )
-        return Condition(stopped, moving, stopped)
+        # Of the sessions of the last week none has one of the oldest lines, so these must be a large part of all.
+        are_most = _are_one_in(2, where, IS_STOPPED)
+        return Condition.of(where, Matches.MANY if are_most else Matches.SOME)
     if status or phase:
         return of_status(rest, status, phase)
     if session_filter.is_of_agent_or_tag:
