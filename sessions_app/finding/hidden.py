@@ -33,25 +33,24 @@ def has_index(text: str) -> bool:
 def contains(texts: Sequence[str], *names: str, whole: bool) -> Q:
     """The condition that one of the fields of a session contains each of the texts, in any case and order.
 
-    One query for each text that is too short for an index of parts of words, on PostgreSQL.
+    One query on PostgreSQL, if a text is too short for the index of parts of words.
 
     :param texts: At least one.
     :param whole: Find by what is hidden, too.
     """
-    short = {text: _capitals_of_short(text) for text in texts}
+    is_indexed = connection.vendor == "postgresql"
+    short = capitals([text for text in texts if is_indexed and not has_trigrams(text)])
     condition = Q()
     for name in names:
         field = name if whole else f"shown_name__{name}"
-        condition |= reduce(and_, [_has(field, text, short[text]) for text in texts])
+        condition |= reduce(and_, [_has(field, text, short.get(text)) for text in texts])
     return condition if whole else condition & shown_names.are_present()
 
 
-def _capitals_of_short(text: str) -> str | None:
-    """The text as PostgreSQL compares it, where it is too short for the index of parts of words; else None."""
-    return None if connection.vendor == "sqlite" or has_trigrams(text) else capitals(text)
-
-
 def _has(field: str, text: str, capitals_of_short: str | None) -> Q:
+    """
+    :param capitals_of_short: The text in capitals, where it is too short for the index of parts of words.
+    """
     contained = Q(**{f"{field}__icontains": text})
     if capitals_of_short is None:
         return contained

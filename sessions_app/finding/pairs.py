@@ -6,6 +6,7 @@ Chinese characters is found, an initial with its dot, or two letters within a wo
 """
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -27,12 +28,13 @@ def has_trigrams(text: str) -> bool:
     return _LETTERS.search(text) is not None
 
 
-def capitals(text: str) -> str:
-    """The text as PostgreSQL compares it, which depends on the database's locale. One query."""
+def capitals(texts: Sequence[str]) -> dict[str, str]:
+    """Each text as PostgreSQL compares it, which depends on the locale of the database. One query, if there are any."""
+    if not texts:
+        return {}
     with connection.cursor() as cursor:
-        cursor.execute("SELECT UPPER(%s::text)", [text])
-        [found] = cursor.fetchone()
-    return str(found)
+        cursor.execute("SELECT " + ", ".join(["UPPER(%s::text)"] * len(texts)), list(texts))
+        return dict(zip(texts, cursor.fetchone(), strict=True))
 
 
 def pairs_of(text: str) -> list[str]:

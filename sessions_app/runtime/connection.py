@@ -35,9 +35,8 @@ def forget_connections() -> None:
     closed in a transaction for being in it still, so they are made anew.
     """
     for opened in connections.all(initialized_only=True):
-        close = getattr(
-            opened, "close_for_good", opened.close
-        )  # of PostgreSQL; others are not used again anyway
+        # Only PostgreSQL has a pool, in which a connection would be used again.
+        close = getattr(opened, "close_for_good", opened.close)
         close()
         del connections[opened.alias]
 
