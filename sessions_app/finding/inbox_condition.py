@@ -144,8 +144,8 @@ def by_keys(
     read = rows
     if is_of_customer and connection.vendor == "postgresql":
         read = Session.objects.filter(where, _MAY_HAVE_LINE).order_by()
-    least = 0 if is_estimated_well else MOST_KEYS_OF_MANY
-    keys = _few(rows, read.values_list("pk", *states, named=False), len(states), if_many=least)
+    if_many = 0 if is_estimated_well else MOST_KEYS_OF_MANY
+    keys = _few(rows, read.values_list("pk", *states, named=False), len(states), if_many=if_many)
     if keys is None:
         return None
     return Condition(*[OfState(each & (again or Q()), Matches.FEW, is_named=True) for each in keys])
