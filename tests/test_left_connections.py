@@ -398,3 +398,33 @@ def test_what_a_tool_has_set_for_its_connection_ends_behind_the_tool(url: str, i
     with pooled(url, 1) as use, ThreadPoolExecutor(1) as tools:
         tools.submit(tool).result(START_SECONDS)
         assert in_a_thread(next_user) == ("0", "True")
+
+
+def test_what_was_left_behind_is_closed_with_its_pool(url: str) -> None:
+    """Else the database of a test run could not be deleted."""
+
+    def leave() -> int:
+        use()
+        return backend()
+
+    def close() -> None:
+        leave()
+        connection.close()
+
+    def is_open(left: int) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", [left])
+            return bool(cursor.fetchone()[0])
+
+    gc.disable()  # else it might be found before
+    try:
+        with pooled(url, 2) as use:
+            own = backend()
+            in_a_thread(close)  # who waits for a new one lets the collector look
+            left = in_a_thread(leave)
+            assert own != left
+            assert is_open(left)
+            connection.close_pool()  # type: ignore[attr-defined]
+        wait_for(lambda: not is_open(left), "the server to see that the connection is closed")
+    finally:
+        gc.enable()

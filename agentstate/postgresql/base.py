@@ -10,6 +10,7 @@ for a connection. All others are sent with their values in the text, as Django d
 of `sessions_app.models` use it.
 """
 
+import gc
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
@@ -133,7 +134,11 @@ class DatabaseWrapper(LaterWrites):
         return pool_of(self._key, lambda: self._new_pool(size))
 
     def close_pool(self) -> None:
+        """Close the pool of this database in this process, and what was left behind of it. Django calls this before it
+        deletes the database of a test run.
+        """
         close_pool(self._key)
+        gc.collect()
 
     def set_autocommit(
         self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
