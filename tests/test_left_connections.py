@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 import psycopg_pool.pool
 import pytest
@@ -328,17 +329,24 @@ def test_a_finalizer_that_queries_while_its_thread_connects_takes_no_room(
 
 
 @pytest.mark.parametrize(
-    "where, name",
+    "where, name, behind",
     [
-        (psycopg_pool.pool.WaitingClient, "wait"),
-        (pool.Pool, "_check_connection"),
-        (pool.Pool, "_add_to_pool"),
-        (pool.Pool, "_start_workers"),
+        (psycopg_pool.pool.WaitingClient, "wait", False),
+        (pool.Pool, "_check_connection", False),
+        (pool.Pool, "_add_to_pool", False),
+        (pool.Pool, "_start_workers", False),
+        (pool.Stay, "detach", True),
+        (pool.Stay, "begin", True),
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
 def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_loses_none(
-    url: str, monkeypatch: pytest.MonkeyPatch, where: type, name: str, error: type[BaseException]
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    where: type,
+    name: str,
+    behind: bool,
+    error: type[BaseException],
 ) -> None:
     usual = getattr(where, name)
     me = threading.get_ident()
@@ -347,6 +355,8 @@ def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_los
         if threading.get_ident() != me:
             return usual(*args, **kwargs)
         monkeypatch.setattr(where, name, usual)
+        if behind:
+            usual(*args, **kwargs)
         raise error
 
     def all_at_once() -> int:
@@ -368,6 +378,7 @@ def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_los
         connection.close()
         both = [threads.submit(all_at_once) for _ in range(2)]
         assert len({each.result(START_SECONDS) for each in both}) == 2
+        assert only_pool().get_stats()["pool_size"] == 2
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
@@ -428,3 +439,63 @@ def test_what_was_left_behind_is_closed_with_its_pool(url: str) -> None:
         wait_for(lambda: not is_open(left), "the server to see that the connection is closed")
     finally:
         gc.enable()
+
+
+def test_who_was_refused_keeps_no_connection_and_nothing_else(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg keeps the error of whoever was refused until a connection is free, which may be the one it holds."""
+    monkeypatch.setattr(pool, "WAIT_SECONDS", 0.1)
+    requests: WeakSet[threading.Event] = WeakSet()
+
+    def refused() -> None:
+        use()
+        request = threading.Event()
+        requests.add(request)
+        cursor = its_cursor()
+        with suppress(OperationalError):
+            connections["default"].copy().ensure_connection()
+        assert cursor
+
+    def query() -> int:
+        use()
+        try:
+            return backend()
+        finally:
+            connection.close()
+
+    def are_collected() -> bool:
+        gc.collect()  # nothing, if that of the pool collects at this moment
+        return not requests
+
+    with pooled(url, 1) as use:
+        in_a_thread(refused)
+        wait_for(are_collected, "the request to be forgotten")
+        assert in_a_thread(query)
+
+
+def test_what_a_tool_has_locked_ends_behind_it_though_its_error_is_kept(url: str) -> None:
+    def fail() -> NoReturn:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(1)")
+            raise LookupError
+
+    def tool() -> LookupError:
+        use()
+        try:
+            fail()
+        except LookupError as error:
+            forget_connections()
+            return error
+
+    def lock_it() -> bool:
+        use()
+        with connection.cursor() as cursor:
+            # The server lets go of the lock when it has seen that the connection is closed.
+            cursor.execute("SELECT pg_advisory_lock(1), pg_advisory_unlock(1)")
+            return bool(cursor.fetchone()[1])
+
+    with pooled(url, 1) as use:
+        error = in_a_thread(tool)
+        assert error.__traceback__ is not None
+        assert in_a_thread(lock_it)

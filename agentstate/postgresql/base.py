@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
+from weakref import WeakSet
 
 from django.db import InterfaceError, transaction
 from django.db.backends.base.base import NO_DB_ALIAS
@@ -86,6 +87,10 @@ class DatabaseWrapper(LaterWrites):
     _stay: Stay | None = None
     _ends = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cursors: WeakSet[Any] = WeakSet()
+
     @contextmanager
     def atomic_with_lock_timeout(self, milliseconds: int, *, durable: bool = False) -> Iterator[None]:
         """Like `atomic` of Django; the transaction waits so long at most for each lock."""
@@ -120,10 +125,13 @@ class DatabaseWrapper(LaterWrites):
 
     def create_cursor(self, name: str | None = None) -> Any:
         if name is None or self.autocommit:
-            return super().create_cursor(name)
-        # To psycopg, a transaction with a lock timeout is in autocommit mode, in which such a cursor would outlive it.
-        cursor_class: Any = base.ServerSideCursor
-        return cursor_class(self.connection, name=name, scrollable=False, withhold=False)
+            cursor = super().create_cursor(name)
+        else:
+            # To psycopg, a transaction with a lock timeout is in autocommit mode, in which it would outlive that.
+            cursor_class: Any = base.ServerSideCursor
+            cursor = cursor_class(self.connection, name=name, scrollable=False, withhold=False)
+        self._cursors.add(cursor)
+        return cursor
 
     @property
     def pool(self) -> Pool | None:
@@ -198,7 +206,7 @@ class DatabaseWrapper(LaterWrites):
         :raises InterfaceError: in a process that was forked inside of a transaction, until it has left that.
         """
         if self._is_inherited:
-            if self.in_atomic_block:
+            if self.in_atomic_block or not self.autocommit:
                 raise InterfaceError(FORKED_IN_A_TRANSACTION)
             self.close()
         super().ensure_connection()
@@ -211,13 +219,12 @@ class DatabaseWrapper(LaterWrites):
         if self._stay is None:
             super()._close()
             return
-        if self._ends:
-            pool, self.connection = self.connection._pool, None
-            pool.replace_left()
-            return
+        # Else a half-read iterator would fetch rows, or close its cursor, in the transaction of the next user.
+        is_in_use = any(not cursor.closed for cursor in [*self._cursors])
+        self._cursors.clear()
         # Another thread that closes this at the same time does not return the connection again.
         with self.wrap_database_errors:
-            give_back(self._stay)
+            give_back(self._stay, for_good=self._ends or is_in_use)
         self.connection = None
 
     def close_for_good(self) -> None:

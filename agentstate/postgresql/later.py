@@ -2,7 +2,7 @@
 
 A statement costs a round trip, and the system call that wakes the server costs as much as the statement itself. Nobody
 reads anything from the last writes of most transactions, so they wait here until the COMMIT. No statement overtakes
-them: whoever takes a cursor of the connection has them executed first.
+them, but one of a cursor that was open before: whoever takes a cursor has them executed first.
 
 An error of such a write, also that of a value which cannot be sent, is raised where it is executed: at the latest by
 the commit, which then rolls back.

@@ -49,7 +49,10 @@ class Stay(finalize):  # type: ignore[type-arg]
     the collector of garbage may have interrupted anything.
     """
 
-    def __init__(self, connection: "PooledConnection", left: deque[None]) -> None:
+    def __init__(self) -> None:
+        """A stay that has not begun."""
+
+    def begin(self, connection: "PooledConnection", left: deque[None]) -> None:
         super().__init__(connection, left.append, None)
         self.atexit = False
 
@@ -75,6 +78,16 @@ class PooledConnection(psycopg.Connection[Any]):
         """Called where the pool accounts for the connection itself from here on."""
         if self.stay is not None:
             self.stay.detach()
+
+
+class InheritedConnection(PooledConnection):
+    """A connection of the process that this one was forked from: no cursor of it can be used here."""
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        gen.close()
+        raise psycopg.InterfaceError(
+            "This connection is that of another process, which this one was forked from."
+        )
 
 
 class Pool(ConnectionPool[PooledConnection]):
@@ -128,11 +141,24 @@ class Pool(ConnectionPool[PooledConnection]):
     def getconn(self, timeout: float | None = None) -> PooledConnection:
         self._asked_at = time.monotonic()
         self.replace_left()
-        connection = super().getconn(timeout)
+        try:
+            connection = super().getconn(timeout)
+        except BaseException:
+            self._forget_refused()
+            raise
         connection.taken_at = time.monotonic()
         if connection.stay is not None:
             self._takers[connection.stay] = threading.current_thread()
         return connection
+
+    def _forget_refused(self) -> None:
+        """psycopg keeps the error of whoever was refused until a connection is free, and by its traceback all that the
+        thread referred to: other connections, too.
+        """
+        with self._lock:
+            waiting = [client for client in self._waiting if client.error is None]
+            self._waiting.clear()
+            self._waiting.extend(waiting)
 
     def putconn(self, conn: PooledConnection) -> None:
         now = time.monotonic()
@@ -144,9 +170,12 @@ class Pool(ConnectionPool[PooledConnection]):
         self.replace_left()
 
     def lose(self, connection: PooledConnection) -> None:
-        """Called where it was interrupted to return the connection. If the pool does not have it, it is left behind."""
+        """Called where the connection was closed, or it was interrupted to return it. If the pool does not have it, it
+        counts as left behind.
+        """
         if connection.stay is None or not connection.stay.alive:
             self._left.append(None)
+        self.replace_left()
 
     def replace_left(self) -> None:
         """Make room for another connection in place of each that was left behind. Waits for the lock of the pool only,
@@ -165,7 +194,8 @@ class Pool(ConnectionPool[PooledConnection]):
     def _add_to_pool(self, conn: PooledConnection) -> None:
         # Before anybody can have it: it is not lost either if who takes it is interrupted.
         conn.end_stay()
-        conn.stay = Stay(conn, self._left)
+        conn.stay = Stay()
+        conn.stay.begin(conn, self._left)
         super()._add_to_pool(conn)
 
     def _putconn(self, conn: PooledConnection, from_getconn: bool) -> None:
@@ -283,19 +313,28 @@ def close_pool(key: Key) -> None:
         pool.close()
 
 
-def give_back(stay: Stay) -> None:
+def give_back(stay: Stay, *, for_good: bool = False) -> None:
     """Return the connection with this stay to its pool. Of several threads that call this one does it, and the others
     do nothing; nothing is done either where the connection was left behind.
+
+    :param for_good: It is closed instead, so that what still refers to it cannot use it any more.
     """
-    returned = stay.detach()
-    if returned is not None:
-        connection = returned[0]
-        pool = connection._pool
-        try:
-            pool.putconn(connection)
-        except BaseException:
+    held = stay.peek()
+    if held is None:
+        return
+    connection = held[0]
+    pool = connection._pool
+    try:
+        if stay.detach() is None:
+            return
+        if for_good:
+            connection.close()
             pool.lose(connection)
-            raise
+        else:
+            pool.putconn(connection)
+    except BaseException:
+        pool.lose(connection)
+        raise
 
 
 def leave(connection: PooledConnection) -> None:
@@ -305,6 +344,11 @@ def leave(connection: PooledConnection) -> None:
 
 def _after_fork() -> None:
     global _making, _pools
+    for pool in _pools.values():
+        for stay in [*pool._takers]:
+            held = stay.peek()
+            if held is not None:
+                held[0].__class__ = InheritedConnection
     _inherited.append(_pools)
     _making, _pools = threading.Lock(), {}
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from django.db import connection
 from django.db.models import IntegerField, Model, QuerySet, Subquery
 
-from sessions_app.finding.parts import CheckedLast, Part, Sql, as_sql, union
+from sessions_app.finding.parts import Part, Sql, as_sql, union
 from sessions_app.models.compiled import prepared_cursor
 
 Row = TypeVar("Row", bound=Model)
@@ -57,8 +57,7 @@ def are_about(rows: QuerySet[Any]) -> int:
 
 def to_count(*parts: Part, most: int = MOST) -> Sql:
     """The rows for `count_each`: those that any of the parts has."""
-    all_rows = [rows.all() if isinstance(rows, CheckedLast) else rows for rows in parts]
-    return union([as_sql(up_to_most(rows, most)) for rows in all_rows])
+    return union([as_sql(up_to_most(rows.all(), most)) for rows in parts])
 
 
 def up_to_most(rows: QuerySet[Row, Any], most: int = MOST) -> QuerySet[Row, Any]:

@@ -149,7 +149,7 @@ def _doubts_to_count(assignee: int | None) -> QuerySet[ToolCall, int]:
 def _stuck_to_count(now: datetime, assignee: int | None, *, part: int) -> QuerySet[Session, UUID]:
     parts = inbox_rows.stuck_sessions(now, _assigned(None, assignee))
     assert len(parts) == (_PARTS_OF_STUCK if assignee is None else _PARTS_OF_ASSIGNED)
-    return up_to_most(parts[part])
+    return up_to_most(parts[part].all())
 
 
 def _assigned(condition: Condition | None, assignee: int | None) -> Condition | None:

@@ -11,7 +11,7 @@ from django.db.models import BooleanField, ExpressionWrapper, F, OuterRef, Q, Qu
 
 from sessions_app.finding import stuck
 from sessions_app.finding.inbox_condition import IS_STOPPED, Condition, Matches, OfState
-from sessions_app.finding.parts import CheckedLast, NotEstimated, Part
+from sessions_app.finding.parts import NotEstimated, Part, SortedFirst
 from sessions_app.models import Approval, CallStatus, Session, ToolCall
 
 APPROVAL, DOUBT, FAILED, CHANGED, STUCK = KINDS = ("approval", "doubt", "failed", "changed", "stuck")
@@ -51,7 +51,7 @@ def approvals(now: datetime, condition: Condition | None, tool: str = "") -> Par
     rows = _undecided(now).filter(of_tool, session__in=condition.stopped.sessions(IS_STOPPED))
     is_of_current_branch = Q(call__branch=F("session__branch"))
     columns = {"of_call": "call_id", "of_session": "session_id"}
-    return CheckedLast(rows, is_of_current_branch, columns, _IS_OF_CURRENT_BRANCH)
+    return SortedFirst(rows, is_of_current_branch, columns, _IS_OF_CURRENT_BRANCH)
 
 
 def doubts(condition: Condition | None, tool: str = "") -> QuerySet[ToolCall]:
@@ -103,7 +103,7 @@ def _is_shown_by_a_stopped_session(
     return Subquery(Session.objects.filter(branch=branch).order_by().values(is_stopped=is_stopped)[:1])
 
 
-def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[QuerySet[Session]]:
+def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Part]:
     """Sessions that should move by themselves and do not, as parts with an index each.
 
     Those that do not move are one part where not `MANY` sessions meet the condition: these are then searched once
@@ -115,7 +115,7 @@ def stuck_sessions(now: datetime, condition: Condition | None = None) -> list[Qu
     # PostgreSQL would expect next to no session to be late, and read and sort all of them. It asks which are as an
     # index gives them in their order, as it does without another condition, where the plan is made for all times.
     moving = stuck.not_moving_conditions(now, compared=NotEstimated)
+    last = Session.objects.filter(condition.stopped.where, expired)
     if condition.moving.matches is not Matches.MANY:
-        moving = [reduce(or_, moving)]
-    parts = [Session.objects.filter(condition.moving.where, each) for each in moving]
-    return [*parts, Session.objects.filter(condition.stopped.where, expired)]
+        return [SortedFirst(Session.objects.filter(condition.moving.where, reduce(or_, moving))), last]
+    return [*(Session.objects.filter(condition.moving.where, each) for each in moving), last]

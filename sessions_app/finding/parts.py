@@ -5,7 +5,7 @@ more of each than are wanted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from django.core.exceptions import EmptyResultSet
@@ -34,18 +34,21 @@ class NotEstimated(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedLast:
-    """Rows of which nearly all meet one more condition, and to ask it of a row takes longer than to find and sort that.
+class SortedFirst:
+    """Rows that are few: PostgreSQL finds and sorts all of them before it takes the first ones.
 
-    So PostgreSQL sorts the rows first, and asks it of the first ones only. It would ask it of all of them.
+    Else it reads an index in the order of the rows until it has met enough of them, which may be nearly all of the
+    index: what it expects of columns that depend on each other is wrong.
 
+    condition: another one that nearly all of the rows meet, and that takes longer to ask of a row than to find and sort
+        that. It is asked of the first ones only.
     columns: of the rows, by the names that ``sql`` has for them. ``sql``: asks the same as ``condition``.
     """
 
     rows: QuerySet[Any]
-    condition: Q
-    columns: dict[str, str]
-    sql: str
+    condition: Q = field(default_factory=Q)
+    columns: dict[str, str] = field(default_factory=dict)
+    sql: str = "TRUE"
 
     def filter(self, where: Q) -> Self:
         return replace(self, rows=self.rows.filter(where))
@@ -59,25 +62,25 @@ class CheckedLast:
         if connection.vendor == "sqlite":
             return as_sql(self.all().order_by(*order).values("pk")[:limit])
         by = [
-            (f"by_{place}", field.removeprefix("-"), field.startswith("-"))
-            for place, field in enumerate(order)
+            (f"by_{place}", column.removeprefix("-"), column.startswith("-"))
+            for place, column in enumerate(order)
         ]
         read = {
-            name: F(field)
-            for name, field in (*self.columns.items(), *((name, field) for name, field, _ in by))
+            name: F(column)
+            for name, column in (*self.columns.items(), *((name, column) for name, column, _ in by))
         }
         sql, values = as_sql(self.rows.order_by(*order).values(checked=F("pk"), **read))
         if sql == NO_ROWS:
             return NO_ROWS, ()
         again = ", ".join(f"{name} DESC" if is_falling else name for name, _, is_falling in by)
-        # An offset keeps PostgreSQL from asking both conditions at once.
+        # An offset keeps PostgreSQL from planning both at once.
         return (
             f"SELECT checked FROM ({sql} OFFSET 0) AS line WHERE {self.sql} ORDER BY {again} LIMIT {limit:d}",  # noqa: S608 - a select of our own
             values,
         )
 
 
-Part = QuerySet[Any] | CheckedLast
+Part = QuerySet[Any] | SortedFirst
 
 
 def as_sql(rows: QuerySet[Any, Any]) -> Sql:
@@ -95,7 +98,7 @@ def first_of_each(parts: Sequence[Part], order: Sequence[str], limit: int) -> Sq
 
 
 def _first_keys(rows: Part, order: Sequence[str], limit: int) -> Sql:
-    if isinstance(rows, CheckedLast):
+    if isinstance(rows, SortedFirst):
         return rows.first_keys(order, limit)
     return as_sql(rows.order_by(*order).values("pk")[:limit])
 
