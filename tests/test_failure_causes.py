@@ -65,6 +65,22 @@ def test_a_text_that_is_hidden_as_a_whole_does_not_enter_the_key(settings, name)
     assert cause_key("a", "", "E: apple") == cause_key("a", "", "F: pear")
 
 
+@pytest.mark.parametrize("name", ["error", "why"])
+def test_sessions_whose_agent_has_changed_have_a_cause_of_their_own_though_the_texts_are_hidden(
+    client, settings, name
+):
+    settings.AGENTSTATE_MASK_KEYS = [name]
+    builds = [builders.changed, builders.retries_used_up, builders.failed, builders.changed]
+    sessions = [build() for build in builds]
+    call_command("rebuild_search")
+    again = [Session.objects.get(pk=session.pk).failure for session in sessions]
+    assert again == [session.failure for session in sessions]
+    client.force_login(builders.user("viewer"))
+    for address in ("/inbox/", "/inbox/?agent=claims"):
+        lines = client.get(address).context["page"].lines
+        assert {line.kind: line.item.number.number for line in lines} == {"changed": 2, "failed": 2}
+
+
 @pytest.mark.parametrize(
     "text, kind, status",
     [

@@ -411,7 +411,8 @@ def test_what_a_tool_has_set_for_its_connection_ends_behind_the_tool(url: str, i
         assert in_a_thread(next_user) == ("0", "True")
 
 
-def test_what_was_left_behind_is_closed_with_its_pool(url: str) -> None:
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_what_was_left_behind_is_closed_with_its_pool(url: str, is_frozen: bool) -> None:
     """Else the database of a test run could not be deleted."""
 
     def leave() -> int:
@@ -433,6 +434,8 @@ def test_what_was_left_behind_is_closed_with_its_pool(url: str) -> None:
             own = backend()
             in_a_thread(close)  # who waits for a new one lets the collector look
             left = in_a_thread(leave)
+            if is_frozen:
+                gc.freeze()
             assert own != left
             assert is_open(left)
             connection.close_pool()  # type: ignore[attr-defined]

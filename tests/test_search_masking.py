@@ -6,8 +6,9 @@ from django.db import connection
 from django.http import QueryDict
 
 from sessions_app.access.masking import Mask
-from sessions_app.finding import filters, hits, search, search_index, shown_names
+from sessions_app.finding import filters, hits, search, search_index, search_masking, shown_names
 from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.search_words import MESSAGES, call_tables
 from sessions_app.models import Session, ShownName
 from tests import builders
 from tests.pages import without_tokens
@@ -44,6 +45,17 @@ def confidential(**fields):
     history.reply(calls=[("pay", {"pin": 471122, "to": "Ada"})])
     history.finish(history.calls[-1], {"receipt": f"to {SECRET}"})
     return history.session
+
+
+def indexed():
+    """What the tables of the search contain."""
+    tables = [MESSAGES, *call_tables()]
+    words = "''" if connection.vendor == "sqlite" else "words::text"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            " UNION ALL ".join(f"SELECT '{table}', rowid, {words} FROM {table}" for table in tables)
+        )
+        return set(cursor.fetchall()) | set(ShownName.objects.values_list("title", "customer"))
 
 
 def found(user, **query):
@@ -142,6 +154,56 @@ def test_an_index_made_with_another_masking_tells_nothing_to_who_may_not_reveal(
     assert found(viewer, q=SECRET) == set()
     assert found(viewer, q="thanks") == {"Glass"}
     assert found(supervisor, q=SECRET) == {"Glass"}
+
+
+@pytest.mark.parametrize("others", [[], [r"XX\d+"]], ids=["nothing", "something else"])
+def test_what_a_process_with_other_settings_adds_tells_nothing_to_who_may_not_reveal(
+    client, viewer, supervisor, settings, others
+):
+    """Such as a command in a shell without these variables. The desk has the former settings before and after it."""
+    mine = settings.AGENTSTATE_MASK_PATTERNS
+    builders.done(title="Before", customer="Zoe")
+    update_index()
+    settings.AGENTSTATE_MASK_PATTERNS = others
+    confidential(title=f"Glass {SECRET}", customer=f"Ada {SECRET}")
+    update_index()
+    settings.AGENTSTATE_MASK_PATTERNS = mine
+    update_index()
+    for query in ({"q": SECRET}, {"q": SECRET[:4]}, {"q": "Glass"}, {"customer": SECRET}):
+        assert found(viewer, **query) == set()
+    assert found(supervisor, q=SECRET) == {f"Glass {SECRET}"}
+    client.force_login(viewer)
+    assert "rebuild_search" in client.get("/workers/").content.decode()
+    connection.check_constraints()  # else PostgreSQL cannot empty the tables in the transaction of this test
+    call_command("rebuild_search")
+    assert "rebuild_search" not in client.get("/workers/").content.decode()
+    assert found(viewer, q=SECRET) == found(viewer, customer=SECRET) == set()
+    assert found(viewer, q="thanks") == found(viewer, customer="Ada") == {f"Glass {SECRET}"}
+
+
+@pytest.mark.parametrize("add", ["_add_messages", "_add_calls", "_close_calls", "_add_names"])
+def test_nothing_is_added_with_a_masking_that_is_no_longer_that_of_the_index(monkeypatch, add):
+    """It has changed between the two statements that look."""
+    history = builders.asked(title="Glass")
+    history.user("thanks")
+    history.reply(calls=[("pay", {"to": "Ada"})])
+    if add == "_close_calls":
+        update_index()
+        history.finish(history.calls[-1], {"receipt": "to Ada"})
+    search_masking.store()
+    before = indexed()
+    index = search_index._Sqlite() if connection.vendor == "sqlite" else search_index._Postgres()
+
+    def changed():
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE sessions_app_search_mark SET upto = -1 WHERE name = 'masking'")
+
+    monkeypatch.setattr(search_masking, "note_present", changed)
+    assert getattr(search_index, add)(index)
+    assert indexed() == before
+    monkeypatch.undo()
+    assert getattr(search_index, add)(index)
+    assert indexed() != before
 
 
 def test_an_index_of_an_earlier_version_is_made_anew_where_something_is_hidden(viewer, settings):

@@ -146,6 +146,8 @@ class DatabaseWrapper(LaterWrites):
         deletes the database of a test run.
         """
         close_pool(self._key)
+        # Processes leave what they have imported out of collections, and so what was left behind by then.
+        gc.unfreeze()
         gc.collect()
 
     def set_autocommit(

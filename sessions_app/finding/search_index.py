@@ -61,8 +61,8 @@ def update(seconds: float = 1.0) -> bool:
 def rebuild() -> None:
     """Empty the index; the next updates add everything again, with the present masking."""
     with transaction.atomic():
-        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name <> %s", [search_masking.NAME])
         search_masking.store()
+        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name <> %s", [search_masking.NAME])
         if connection.vendor != "sqlite":
             _execute(f"TRUNCATE {MESSAGES}, {CALLS}, {ShownName._meta.db_table}")
             return
@@ -190,7 +190,8 @@ def _add_messages(index: _Index) -> bool:
         messages = Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text")
         docs = [doc for pk, text in messages for doc in _docs(pk, message_text(text, mask), text)]
         with transaction.atomic():
-            index.add(Message, mark, keys[-1], docs, [])
+            if search_masking.may_add():
+                index.add(Message, mark, keys[-1], docs, [])
     return bool(keys)
 
 
@@ -203,7 +204,8 @@ def _add_calls(index: _Index) -> bool:
         for call in _calls(keys):
             (ended if call.status in ENDED_CALL_STATES else still_open).extend(_docs_of_call(call, mask))
         with transaction.atomic():
-            index.add(ToolCall, mark, keys[-1], ended, still_open)
+            if search_masking.may_add():
+                index.add(ToolCall, mark, keys[-1], ended, still_open)
     return bool(keys)
 
 
@@ -222,8 +224,9 @@ def _close_calls(index: _Index) -> bool:
         mask = Mask.configured()
         docs = {call.pk: _docs_of_call(call, mask) for call in _calls(ended)}
         with transaction.atomic():
-            for pk in ended:
-                index.close(pk, docs.get(pk, []))
+            if search_masking.may_add():
+                for pk in ended:
+                    index.close(pk, docs.get(pk, []))
     return bool(ended)
 
 

@@ -1,6 +1,7 @@
 """Which masking the search index was made with. Another one needs another index: `manage.py rebuild_search`.
 
-It is kept as a number in a row of the index's own table of marks, below zero, which no mark is.
+It is kept as a number in a row of the index's own table of marks, below zero, which no mark is. Where two processes
+with different settings have added to the index it is `MIXED`: that of none, until the index is made again.
 """
 
 import json
@@ -12,6 +13,7 @@ from django.db import connection
 # Raise it when `sessions_app.access.masking` hides more, or less, with the same settings.
 VERSION = 1
 NAME = "masking"
+MIXED = 0
 # A condition with one parameter, `present()`: the index was made with the present masking.
 IS_PRESENT = f"EXISTS (SELECT 1 FROM sessions_app_search_mark WHERE name = '{NAME}' AND upto = %s)"  # noqa: S608
 
@@ -42,4 +44,28 @@ def store() -> None:
             "INSERT INTO sessions_app_search_mark (name, upto) VALUES (%s, %s) "
             "ON CONFLICT (name) DO UPDATE SET upto = excluded.upto",
             [NAME, present()],
+        )
+
+
+def may_add() -> bool:
+    """Whether what was made with the present masking may be added, which is done in the same transaction.
+
+    No other process changes the masking of the index before this transaction ends. Called before anything else of the
+    index is locked, as `store` is.
+    """
+    note_present()
+    shared = "" if connection.vendor == "sqlite" else " FOR SHARE"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT upto FROM sessions_app_search_mark WHERE name = %s{shared}", [NAME])  # noqa: S608
+        row = cursor.fetchone()
+    # Else it was changed since.
+    return row is None or int(row[0]) in (MIXED, present())
+
+
+def note_present() -> None:
+    """Say that something was made with the present masking. If that of the index is another one, it is `MIXED` now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto NOT IN (%s, %s)",
+            [MIXED, NAME, MIXED, present()],
         )

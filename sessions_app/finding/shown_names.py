@@ -13,7 +13,7 @@ from django.db.models import BooleanField, Exists, OuterRef, Q
 from django.db.models.expressions import RawSQL
 
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.finding.search_masking import IS_PRESENT, present
+from sessions_app.finding.search_masking import IS_PRESENT, may_add, present
 from sessions_app.models import Branch, ShownName
 
 # The mark of what was added: each session has a first branch, and these are numbered.
@@ -55,6 +55,8 @@ def add(most: int, late: int) -> bool:
     ]
     # A session that was deleted since it was read is not read again.
     with suppress(IntegrityError), transaction.atomic():
+        if not may_add():
+            return True
         with connection.cursor() as cursor:
             move = "UPDATE sessions_app_search_mark SET upto = %s WHERE name = %s AND upto = %s"
             cursor.execute(move, [max(mark, rows[-1][0]), MARK, mark])

@@ -29,7 +29,7 @@ def name_causes_again(model: Callable[[str], Any]) -> None:
     retries = Q(status="waiting", waiting_for__in=("retries", "changed"))
     events = model("Event").objects.filter(session=OuterRef("pk"), kind="failed")
     rows: QuerySet[Any] = sessions.filter(failed | retries, failure__isnull=False).only(
-        "pk", "agent", "status", "why", "error", "failure"
+        "pk", "agent", "status", "waiting_for", "why", "error", "failure"
     )
     rows = rows.annotate(event=Subquery(events.order_by("-position").values("data")[:1])).order_by("pk")
     after = UUID(int=0)
@@ -39,7 +39,8 @@ def name_causes_again(model: Callable[[str], Any]) -> None:
             waits = session.status == "waiting"
             data = session.event if isinstance(session.event, dict) and not waits else {}
             text = session.why if waits else session.error
-            key = cause_key(session.agent, str(data.get("tool") or ""), text)
+            changed = waits and session.waiting_for == "changed"
+            key = cause_key(session.agent, str(data.get("tool") or ""), text, changed=changed)
             # Unless it has gone on, or has failed for another cause, meanwhile.
             if key != session.failure and sessions.filter(pk=session.pk, failure=session.failure).update(
                 failure=key

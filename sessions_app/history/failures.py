@@ -33,14 +33,19 @@ def http_status(text: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
-def cause_key(agent: str, tool: str, text: str) -> UUID:
+def cause_key(agent: str, tool: str, text: str, *, changed: bool = False) -> UUID:
     """The same for failures of one cause. ``tool`` is "" where no tool's failure ended the turn.
+
+    :param changed: The session waits since its agent has changed, which the text says, too.
 
     Everyone may see the key, in links, and could find what is hidden by trying: nothing that is hidden enters it.
     """
     mask = Mask.configured()
     # The fields of a session that hold the text.
-    shown = HIDDEN if any(map(mask.hides_key, ("error", "why"))) else mask.text(text)
+    if any(map(mask.hides_key, ("error", "why"))):
+        shown = f"{HIDDEN} {WaitingFor.CHANGED}" if changed else HIDDEN
+    else:
+        shown = mask.text(text)
     general = " ".join(_ID.sub("#", shown).split())
     parts = (agent, tool, exception_type(shown), str(http_status(shown)), general[:500])
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
@@ -53,7 +58,9 @@ def failure_of(session: Session, tool: str | None = None) -> UUID | None:
     """
     match session.status:
         case Status.WAITING if session.waiting_for in (WaitingFor.RETRIES, WaitingFor.CHANGED):
-            return cause_key(session.agent, "", session.why)
+            return cause_key(
+                session.agent, "", session.why, changed=session.waiting_for == WaitingFor.CHANGED
+            )
         case Status.IDLE if session.phase == Phase.ERROR:
             return cause_key(
                 session.agent, tool_that_failed(session) if tool is None else tool, session.error

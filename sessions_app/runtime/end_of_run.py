@@ -89,7 +89,9 @@ def end_run(
     }
     data = _event_data(session, end)
     if overruling is None and isinstance(end, Failed | GaveUp | AgentChanged):
-        values["failure"] = cause_key(session.agent, data.get("tool", ""), end.reason)
+        values["failure"] = cause_key(
+            session.agent, data.get("tool", ""), end.reason, changed=isinstance(end, AgentChanged)
+        )
     if isinstance(end, Finished):
         values |= {
             "final_answer": end.final_answer,
