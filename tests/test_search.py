@@ -744,3 +744,6 @@ def test_of_sessions_with_the_words_in_their_titles_those_that_changed_last_are_
     assert session_filter.found.cut
     assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions)
     assert not session_filter.found.cut
+    monkeypatch.setattr(filters, "MOST_NAMED_IN_QUEUE", 1)
+    assert set(Session.objects.filter(session_filter.where(thorough=True))) == set(sessions[:1])
+    assert session_filter.found.cut

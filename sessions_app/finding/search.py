@@ -14,7 +14,7 @@ from sessions_app.models import Branch, Message, Session, ToolCall
 # So many messages, and so many calls, a search looks at: the newest that match.
 NEWEST = 300
 # A search in a queue or beside a filter looks at more, since few of what it finds may be listed.
-NEWEST_IN_QUEUE = 5_000
+NEWEST_IN_QUEUE = 1_000
 
 
 def newest_sessions(text: str, *, whole: bool, limit: int = NEWEST) -> tuple[list[UUID], bool]:
