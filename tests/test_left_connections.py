@@ -16,6 +16,7 @@ from django.db import OperationalError, connection, connections, transaction
 from psycopg import Connection
 
 from agentstate.postgresql import pool
+from agentstate.postgresql.pooled import PooledConnection, Stay
 from sessions_app.models import Session
 from sessions_app.runtime.connection import forget_connections
 from tests.databases import connected
@@ -289,7 +290,7 @@ def test_a_connection_that_two_threads_close_at_once_is_returned_once(
     is_returning, goes_on = threading.Event(), threading.Event()
     return_it = pool.Pool.putconn
 
-    def slowly(self: pool.Pool, conn: pool.PooledConnection) -> None:
+    def slowly(self: pool.Pool, conn: PooledConnection) -> None:
         returned.append(conn)
         is_returning.set()
         assert goes_on.wait(START_SECONDS)
@@ -315,7 +316,7 @@ def test_a_finalizer_that_queries_while_its_thread_connects_takes_no_room(
     connect = pool.Pool.getconn
     inner: list[int] = []
 
-    def interrupted(self: pool.Pool, timeout: float | None = None) -> pool.PooledConnection:
+    def interrupted(self: pool.Pool, timeout: float | None = None) -> PooledConnection:
         monkeypatch.setattr(pool.Pool, "getconn", connect)
         inner.append(backend())
         return connect(self, timeout)
@@ -335,8 +336,8 @@ def test_a_finalizer_that_queries_while_its_thread_connects_takes_no_room(
         (pool.Pool, "_check_connection", False),
         (pool.Pool, "_add_to_pool", False),
         (pool.Pool, "_start_workers", False),
-        (pool.Stay, "detach", True),
-        (pool.Stay, "begin", True),
+        (Stay, "detach", True),
+        (Stay, "begin", True),
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])

@@ -24,16 +24,8 @@ from django.db.backends.utils import CursorWrapper, debug_transaction
 from psycopg.types.numeric import Int8Dumper
 
 from agentstate.postgresql.later import LaterWrites
-from agentstate.postgresql.pool import (
-    Key,
-    Pool,
-    PooledConnection,
-    Stay,
-    close_pool,
-    give_back,
-    leave,
-    pool_of,
-)
+from agentstate.postgresql.pool import Key, Pool, close_pool, give_back, leave, pool_of
+from agentstate.postgresql.pooled import PooledConnection, Stay
 from agentstate.postgresql.prepared import Prepared, PreparedCursor, numbered
 from agentstate.postgresql.times import reading_utc
 
