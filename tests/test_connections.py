@@ -188,13 +188,18 @@ def test_when_the_server_has_ended_one_connection_the_others_are_kept(
     assert {*before} & {*backends_of_pool(url, 3)} == {*before[1:]}
 
 
-def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_with_it(url: str) -> None:
+@pytest.mark.parametrize("has_open_cursor", [False, True])
+def test_a_connection_that_has_ended_while_it_counted_as_alive_takes_the_others_with_it(
+    url: str, has_open_cursor: bool
+) -> None:
     backends = backends_of_pool(url, 4)
     end(url, backends)
     with connected(url, pool=4):
+        opened = connection.cursor() if has_open_cursor else None
         with pytest.raises(OperationalError):
             Session.objects.count()
         connection.close()
+        assert opened is None or not opened.closed
         for _ in range(4):
             assert Session.objects.count() == 0
             connection.close()

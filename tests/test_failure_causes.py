@@ -8,7 +8,8 @@ from haystack.components.agents import Agent
 from haystack.components.generators.chat import MockChatGenerator
 
 from sessions_app import actions
-from sessions_app.history.failures import cause_key, exception_type, http_status
+from sessions_app.finding import search_masking
+from sessions_app.history.failures import cause_key, exception_type, failure_of, http_status
 from sessions_app.models import Checkpoint, Session
 from tests import builders, driving
 from tests.builders import SYSTEM
@@ -65,11 +66,18 @@ def test_a_text_that_is_hidden_as_a_whole_does_not_enter_the_key(settings, name)
     assert cause_key("a", "", "E: apple") == cause_key("a", "", "F: pear")
 
 
-@pytest.mark.parametrize("name", ["error", "why"])
+@pytest.mark.parametrize(
+    "setting, hidden",
+    [
+        ("AGENTSTATE_MASK_KEYS", "error"),
+        ("AGENTSTATE_MASK_KEYS", "why"),
+        ("AGENTSTATE_MASK_PATTERNS", "(?s).+"),
+    ],
+)
 def test_sessions_whose_agent_has_changed_have_a_cause_of_their_own_though_the_texts_are_hidden(
-    client, settings, name
+    client, settings, setting, hidden
 ):
-    settings.AGENTSTATE_MASK_KEYS = [name]
+    setattr(settings, setting, [hidden])
     builds = [builders.changed, builders.retries_used_up, builders.failed, builders.changed]
     sessions = [build() for build in builds]
     call_command("rebuild_search")
@@ -79,6 +87,19 @@ def test_sessions_whose_agent_has_changed_have_a_cause_of_their_own_though_the_t
     for address in ("/inbox/", "/inbox/?agent=claims"):
         lines = client.get(address).context["page"].lines
         assert {line.kind: line.item.number.number for line in lines} == {"changed": 2, "failed": 2}
+
+
+def test_a_run_that_finds_its_agent_changed_gives_the_key_that_is_made_again_later(desk, settings):
+    settings.AGENTSTATE_MASK_KEYS = ["why"]
+    desk.agent(lambda: Agent(chat_generator=MockChatGenerator("Hello")))
+    session = desk.start()
+    desk.agent(lambda: Agent(chat_generator=None))  # type: ignore[arg-type]
+    desk.drive(session)
+    session = desk.fresh(session)
+    assert session.waiting_for == "changed"
+    before = session.failure
+    call_command("rebuild_search")
+    assert desk.fresh(session).failure == before == failure_of(session)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +230,18 @@ def test_keys_that_earlier_versions_made_of_hidden_values_are_made_again_by_0037
         queries[1],
         f"queue=all&failure={UUID(int=0)}",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("other_database")
+def test_a_migration_without_the_settings_of_the_desk_has_the_search_index_made_again(settings):
+    migrate("0036_shown_names")
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    search_masking.store()
+    settings.AGENTSTATE_MASK_PATTERNS = []
+    migrate("0037_causes_of_what_is_shown")
+    settings.AGENTSTATE_MASK_PATTERNS = [r"DE\d+"]
+    assert search_masking.outdated()
 
 
 @pytest.mark.django_db

@@ -330,14 +330,17 @@ def test_a_finalizer_that_queries_while_its_thread_connects_takes_no_room(
 
 
 @pytest.mark.parametrize(
-    "where, name, behind",
+    "where, name, behind, for_good",
     [
-        (psycopg_pool.pool.WaitingClient, "wait", False),
-        (pool.Pool, "_check_connection", False),
-        (pool.Pool, "_add_to_pool", False),
-        (pool.Pool, "_start_workers", False),
-        (Stay, "detach", True),
-        (Stay, "begin", True),
+        (psycopg_pool.pool.WaitingClient, "wait", False, False),
+        (pool.Pool, "_check_connection", False, False),
+        (pool.Pool, "_add_to_pool", False, False),
+        (pool.Pool, "_start_workers", False, False),
+        (Stay, "detach", True, False),
+        (Stay, "begin", True, False),
+        (Stay, "detach", True, True),
+        (pool.Pool, "lose", True, True),
+        (pool.Pool, "replace_left", True, True),
     ],
 )
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
@@ -347,6 +350,7 @@ def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_los
     where: type,
     name: str,
     behind: bool,
+    for_good: bool,
     error: type[BaseException],
 ) -> None:
     usual = getattr(where, name)
@@ -371,10 +375,12 @@ def test_a_thread_that_is_interrupted_while_it_takes_or_returns_a_connection_los
 
     barrier = threading.Barrier(2)
     with pooled(url, 2) as use, ThreadPoolExecutor(2) as threads:
+        if for_good:
+            backend()
         monkeypatch.setattr(where, name, interrupt)
         with suppress(error, OperationalError):
             backend()
-            connection.close()
+            connection.close_for_good() if for_good else connection.close()  # type: ignore[attr-defined]
         assert getattr(where, name) is usual
         connection.close()
         both = [threads.submit(all_at_once) for _ in range(2)]

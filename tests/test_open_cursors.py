@@ -47,6 +47,13 @@ def open_cursor() -> Any:
     return cursor
 
 
+def backend() -> int:
+    """The server's process for the connection of this thread."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
 def agents() -> list[str]:
     with connections["default"].copy().cursor() as cursor:
         cursor.execute("SELECT agent FROM sessions_app_session ORDER BY agent")
@@ -78,11 +85,6 @@ def test_an_open_cursor_writes_nothing_in_the_transaction_of_the_next_user_of_it
 
 
 def test_a_connection_whose_cursors_are_closed_is_used_again() -> None:
-    def backend() -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_backend_pid()")
-            return int(cursor.fetchone()[0])
-
     first = backend()
     kept = open_cursor()
     kept.close()
@@ -91,6 +93,15 @@ def test_a_connection_whose_cursors_are_closed_is_used_again() -> None:
     assert list(Session.objects.all())
     connection.close()
     assert backend() == first
+
+
+def test_a_connection_behind_one_that_was_closed_with_an_open_cursor_is_used_again() -> None:
+    kept = open_cursor()
+    connection.close()
+    second = backend()
+    connection.close()
+    assert backend() == second
+    assert not kept.closed
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
@@ -139,7 +150,9 @@ def test_a_process_that_was_forked_without_autocommit_writes_nothing_that_it_can
         try:
             Session.objects.create(agent="of the child")
         except InterfaceError as error:
-            os._exit(0 if "forked inside of a transaction" in str(error) else 2)
+            transaction.set_autocommit(True)
+            of_child = Session.objects.count()
+            os._exit(0 if "forked inside of a transaction" in str(error) and of_child == 2 else 2)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -53,7 +53,7 @@ GIVEN_UP = {
 
 FORKED_IN_A_TRANSACTION = (
     "This process was forked inside of a transaction, which belongs to its parent. "
-    "It can use the database when it has left the block of that transaction."
+    "It can use the database when it has left the block of that transaction, or has set autocommit again."
 )
 
 
@@ -145,6 +145,8 @@ class DatabaseWrapper(LaterWrites):
     def set_autocommit(
         self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
     ) -> None:
+        if autocommit and not self.in_atomic_block:
+            self._leaves_that_of_the_parent()
         # So ends a transaction whose connection was lost: there is nothing to be set before the next query, and to wait
         # for another connection would keep the error from whoever is to hear of it.
         if autocommit and self.connection is None and not self.run_commit_hooks_on_set_autocommit_on:
@@ -210,6 +212,7 @@ class DatabaseWrapper(LaterWrites):
         if self._is_inherited:
             leave(self.connection)
             self.connection = self._stay = None
+            self._cursors.clear()
         if self._stay is None:
             super()._close()
             return

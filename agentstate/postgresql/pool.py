@@ -115,18 +115,28 @@ class Pool(ConnectionPool[PooledConnection]):
 
     def putconn(self, conn: PooledConnection) -> None:
         now = time.monotonic()
-        if conn.broken:
-            self._lost_at = now
+        self._look_at(conn)
         # Since another one was found to have ended, this one need not have been used.
         conn.alive_at = now if conn.taken_at > self._lost_at else float("-inf")
         super().putconn(conn)
         self.replace_left()
 
+    def end(self, connection: PooledConnection) -> None:
+        """Close the connection instead of taking it back."""
+        self._look_at(connection)
+        connection.close()
+        self.lose(connection)
+
+    def _look_at(self, connection: PooledConnection) -> None:
+        if connection.broken:
+            self._lost_at = time.monotonic()
+
     def lose(self, connection: PooledConnection) -> None:
         """Called where the connection was closed, or it was interrupted to return it. If the pool does not have it, it
-        counts as left behind.
+        counts as left behind, once.
         """
-        if connection.stay is None or not connection.stay.alive:
+        if not connection.is_lost and (connection.stay is None or not connection.stay.alive):
+            connection.is_lost = True
             self._left.append(None)
         self.replace_left()
 
@@ -281,8 +291,7 @@ def give_back(stay: Stay, *, for_good: bool = False) -> None:
         if stay.detach() is None:
             return
         if for_good:
-            connection.close()
-            pool.lose(connection)
+            pool.end(connection)
         else:
             pool.putconn(connection)
     except BaseException:

@@ -31,7 +31,10 @@ class PooledConnection(psycopg.Connection[Any]):
     """A connection that knows since when it is known to be alive.
 
     stay: the present or the last one; none before the first.
+    is_lost: the pool has been told that it has one less.
     """
+
+    is_lost = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

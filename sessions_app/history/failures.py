@@ -42,12 +42,11 @@ def cause_key(agent: str, tool: str, text: str, *, changed: bool = False) -> UUI
     """
     mask = Mask.configured()
     # The fields of a session that hold the text.
-    if any(map(mask.hides_key, ("error", "why"))):
-        shown = f"{HIDDEN} {WaitingFor.CHANGED}" if changed else HIDDEN
-    else:
-        shown = mask.text(text)
+    shown = HIDDEN if any(map(mask.hides_key, ("error", "why"))) else mask.text(text)
     general = " ".join(_ID.sub("#", shown).split())
-    parts = (agent, tool, exception_type(shown), str(http_status(shown)), general[:500])
+    parts = [agent, tool, exception_type(shown), str(http_status(shown)), general[:500]]
+    if changed and HIDDEN in shown:
+        parts.append(WaitingFor.CHANGED)
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
 
 
