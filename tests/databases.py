@@ -38,6 +38,13 @@ def connected(url: str, pool: int = 0) -> Iterator[None]:
         ContentType.objects.clear_cache()
 
 
+def backend() -> int:
+    """The process of PostgreSQL for the connection of this thread."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
 @contextmanager
 def locked_elsewhere(*sessions: Session) -> Iterator[None]:
     """Another connection has locked the rows of the sessions in a transaction, on SQLite the whole database."""

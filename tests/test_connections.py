@@ -23,7 +23,7 @@ from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
 from tests.chaos import database
-from tests.databases import connected
+from tests.databases import backend, connected
 from tests.driving import Desk, desk
 from tools import services
 
@@ -211,7 +211,7 @@ def test_what_is_returned_behind_a_connection_that_has_ended_does_not_count_as_a
 
     def hold(number: int) -> None:
         with connected(url, pool=3):
-            backends.append(backend_of_this_thread())
+            backends.append(backend())
             connected_all.wait(services.START_SECONDS)
             ended.wait(services.START_SECONDS)
             if number == 0:
@@ -233,13 +233,6 @@ def test_what_is_returned_behind_a_connection_that_has_ended_does_not_count_as_a
             assert Session.objects.count() == 0
 
 
-def backend_of_this_thread() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (backend,) = cursor.fetchone()
-        return int(backend)
-
-
 def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) -> None:
     with connected(url, pool=2):
         copy = connections["default"].copy
@@ -248,7 +241,7 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
         def query() -> None:
             """As a tool does in a thread of its own: nothing closes the connection. The last is in a transaction."""
             connections["default"] = copy()
-            backends.append(backend_of_this_thread())
+            backends.append(backend())
             if len(ended) == 4:
                 transaction.set_autocommit(False)
                 Session.objects.create(agent="nobody's")
@@ -268,7 +261,7 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
         def all_at_once() -> None:
             connections["default"] = copy()
             begin.wait(services.START_SECONDS)
-            backends.append(backend_of_this_thread())
+            backends.append(backend())
 
         threads = [threading.Thread(target=all_at_once) for _ in range(30)]
         begin = threading.Barrier(len(threads))
@@ -296,7 +289,7 @@ def test_a_connection_that_somebody_can_still_use_is_nobody_elses(url: str) -> N
 
         def query() -> int:
             connections["default"] = copy()
-            return backend_of_this_thread()
+            return backend()
 
         def rows() -> Iterator[Session]:
             connections["default"] = copy()
@@ -306,7 +299,7 @@ def test_a_connection_that_somebody_can_still_use_is_nobody_elses(url: str) -> N
 
         in_a_thread(begin)
         with transaction.atomic():
-            mine = backend_of_this_thread()
+            mine = backend()
             for _ in range(3):
                 Session.objects.create(agent="of one transaction")
                 assert in_a_thread(query) != mine
@@ -333,9 +326,9 @@ def test_a_transaction_whose_connection_is_lost_is_told_so_at_once(url: str, siz
 
         @transaction.atomic
         def lose_it() -> None:
-            backend = backend_of_this_thread()
+            mine = backend()
             waiting.append(other.submit(take_the_next))
-            end(url, [backend])
+            end(url, [mine])
             Session.objects.count()
 
         waiting: list[Future[int]] = []

@@ -19,7 +19,7 @@ from agentstate.postgresql import pool
 from agentstate.postgresql.pooled import PooledConnection, Stay
 from sessions_app.models import Session
 from sessions_app.runtime.connection import forget_connections
-from tests.databases import connected
+from tests.databases import backend, connected
 from tools.services import START_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
@@ -38,13 +38,6 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
             pool._pools.update(others)
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session CASCADE")
-
-
-def backend() -> int:
-    """The server's process for the connection of this thread."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
 
 
 def only_pool() -> pool.Pool:

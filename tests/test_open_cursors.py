@@ -11,7 +11,7 @@ from django.db import InterfaceError, OperationalError, connection, connections,
 
 from agentstate.postgresql import pool
 from sessions_app.models import Session
-from tests.databases import connected
+from tests.databases import backend, connected
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +45,6 @@ def open_cursor() -> Any:
     cursor = connection.cursor()
     cursor.execute("SELECT 1")
     return cursor
-
-
-def backend() -> int:
-    """The server's process for the connection of this thread."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
 
 
 def agents() -> list[str]:
