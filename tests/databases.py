@@ -11,6 +11,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connection, connections
 from django.db.utils import load_backend
 
+from agentstate.postgresql import pool as pools
 from agentstate.postgresql.limits import lock_limits
 from sessions_app.models import Session
 
@@ -36,6 +37,18 @@ def connected(url: str, pool: int = 0) -> Iterator[None]:
         connections["default"].close()
         connections["default"] = usual
         ContentType.objects.clear_cache()
+
+
+@contextmanager
+def own_pools() -> Iterator[None]:
+    """No pool is there at the beginning; at the end none of those made meanwhile is open."""
+    others = dict(pools._pools)
+    pools._pools.clear()
+    try:
+        yield
+    finally:
+        pools._close_pools()
+        pools._pools.update(others)
 
 
 def backend() -> int:

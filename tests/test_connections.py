@@ -23,7 +23,7 @@ from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
 from tests.chaos import database
-from tests.databases import backend, connected
+from tests.databases import backend, connected, own_pools
 from tests.driving import Desk, desk
 from tools import services
 
@@ -41,14 +41,11 @@ def migrated_url(postgres_server: services.Postgres, django_db_blocker: Any) -> 
 @pytest.fixture
 def url(migrated_url: str, django_db_blocker: Any) -> Iterator[str]:
     """An empty database that this thread works on. At the end no connection of a pool is open."""
-    others = dict(pool._pools)
-    pool._pools.clear()
     with django_db_blocker.unblock(), connected(migrated_url):
         try:
-            yield migrated_url
+            with own_pools():
+                yield migrated_url
         finally:
-            pool._close_pools()
-            pool._pools.update(others)
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
 

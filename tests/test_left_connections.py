@@ -19,7 +19,7 @@ from agentstate.postgresql import pool
 from agentstate.postgresql.pooled import PooledConnection, Stay
 from sessions_app.models import Session
 from sessions_app.runtime.connection import forget_connections
-from tests.databases import backend, connected
+from tests.databases import backend, connected, own_pools
 from tools.services import START_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
@@ -28,14 +28,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
     """A database that this thread works on without a pool. At the end no connection of a pool is open."""
-    others = dict(pool._pools)
-    pool._pools.clear()
     with django_db_blocker.unblock(), connected(migrated_postgres_url):
         try:
-            yield migrated_postgres_url
+            with own_pools():
+                yield migrated_postgres_url
         finally:
-            pool._close_pools()
-            pool._pools.update(others)
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session CASCADE")
 
@@ -68,6 +65,15 @@ def in_a_thread(do: Callable[[], Any]) -> Any:
     """What is returned in a thread that has ended."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(do).result(START_SECONDS)
+
+
+def query(use: Callable[[], None]) -> int:
+    """The backend of a connection that is returned."""
+    use()
+    try:
+        return backend()
+    finally:
+        connection.close()
 
 
 class Garbage:
@@ -151,20 +157,13 @@ def test_a_connection_that_is_used_without_djangos_is_nobody_elses(
         connection.ensure_connection()
         return connection.connection
 
-    def query() -> int:
-        use()
-        try:
-            return backend()
-        finally:
-            connection.close()
-
     with pooled(url, 1) as use:
         held: list[Connection[Any]] = [in_a_thread(open_it)]
         gc.collect()
         with pytest.raises(OperationalError, match="couldn't get a connection"):
-            in_a_thread(query)
+            in_a_thread(partial(query, use))
         own = held.pop().execute("SELECT pg_backend_pid()").fetchone()
-        assert (in_a_thread(query),) != own
+        assert (in_a_thread(partial(query, use)),) != own
         assert in_use() == 0
 
 
@@ -221,19 +220,12 @@ def in_a_thread_of_the_system(do: Callable[[], None]) -> None:
 def test_who_waits_gets_the_room_of_what_is_left_behind_meanwhile(
     url: str, do: Callable[[Holder], None], start: Callable[[Callable[[], None]], None]
 ) -> None:
-    def query() -> int:
-        use()
-        try:
-            return backend()
-        finally:
-            connection.close()
-
     with pooled(url, 1) as use, ThreadPoolExecutor(2) as waiting:
-        query()
+        query(use)
         holder = Holder(use)
         start(partial(do, holder))
         holder.wait_until_it_has_it()
-        answers = [waiting.submit(query) for _ in range(2)]
+        answers = [waiting.submit(query, use) for _ in range(2)]
         wait_until_somebody_waits()
         holder.leave_it()
         assert all(answer.result(START_SECONDS) for answer in answers)
@@ -460,13 +452,6 @@ def test_who_was_refused_keeps_no_connection_and_nothing_else(
             connections["default"].copy().ensure_connection()
         assert cursor
 
-    def query() -> int:
-        use()
-        try:
-            return backend()
-        finally:
-            connection.close()
-
     def are_collected() -> bool:
         gc.collect()  # nothing, if that of the pool collects at this moment
         return not requests
@@ -474,7 +459,7 @@ def test_who_was_refused_keeps_no_connection_and_nothing_else(
     with pooled(url, 1) as use:
         in_a_thread(refused)
         wait_for(are_collected, "the request to be forgotten")
-        assert in_a_thread(query)
+        assert in_a_thread(partial(query, use))
 
 
 def test_what_a_tool_has_locked_ends_behind_it_though_its_error_is_kept(url: str) -> None:

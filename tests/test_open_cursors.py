@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from django.db import InterfaceError, OperationalError, connection, connections, transaction
 
-from agentstate.postgresql import pool
 from sessions_app.models import Session
-from tests.databases import backend, connected
+from tests.databases import backend, connected, own_pools
 
 pytestmark = pytest.mark.slow
 
@@ -19,17 +18,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def _two_sessions(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[None]:
     """This thread works on a pool of one connection, in a database with two sessions."""
-    others = dict(pool._pools)
-    pool._pools.clear()
     with django_db_blocker.unblock(), connected(migrated_postgres_url):
         for agent in ("one", "two"):
             Session.objects.create(agent=agent)
         try:
-            with connected(migrated_postgres_url, pool=1):
+            with own_pools(), connected(migrated_postgres_url, pool=1):
                 yield
         finally:
-            pool._close_pools()
-            pool._pools.update(others)
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session CASCADE")
 

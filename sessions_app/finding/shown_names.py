@@ -29,10 +29,11 @@ def are_present() -> Q:
 
 
 def add(most: int, late: int) -> bool:
-    """Add those of up to `most` new sessions. Two queries, and two more if there are any. Returns whether there were.
+    """Add those of up to `most` new sessions. Two queries, and four more if there are any. Returns whether there were.
 
-    Any number of processes may do so at once. The row of the mark is locked first, as by `search_index.rebuild`: where
-    another process has moved the mark since it was read, nothing is added, and the next call reads again.
+    Any number of processes may do so at once. The rows of the masking and of the mark are locked first, as by
+    `search_index.rebuild`: where another process has moved the mark since it was read, nothing is added, and the next
+    call reads again.
 
     :param late: Behind the mark, so many keys are looked through again: they may have been committed later.
     """
