@@ -1,6 +1,7 @@
 """Pages of sessions that are open, as a browser has them: each asks again as often as it says itself.
 
-A page that may listen for news does: it asks when it is told, and by itself only every half minute, like `desk.js`.
+A page that may listen for news does: it asks when it is told, or hears of a change that it does not show, and by itself
+only every five minutes; who else has its session open it asks when it hears that these are others now. Like `desk.js`.
 """
 
 import heapq
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from selectors import EVENT_READ, DefaultSelector
 from urllib.parse import urlsplit
 
@@ -22,8 +24,11 @@ CLIENTS = 16
 # What asks for news: the last item of the timeline, and the line that says who else has the session open.
 POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds>\d+)s')
 STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
+OTHERS = re.compile(r'data-others="(?P<others>[^"]*)"')
+AFTER = re.compile(r'data-after="(?P<after>\d+)"')
+BEAT = re.compile(rb"data: beat (?P<change>\d*) (?P<others>\S*)\n")
 # How often a page that listens asks for news all the same.
-SLOWLY = 30.0
+SLOWLY = 300.0
 # The beginning of each result of `benchmarks.workload`.
 RESULT = re.compile(r"\b(\d{8}) The policy")
 
@@ -33,6 +38,9 @@ class OpenPage:
     """
     cookie: of the login that has the page open.
     stream: the address at which it listens; "" where none is offered.
+    after: the number of the last change that the page shows.
+    others: who else has the session open, as the page shows it.
+    polls: an address for each kind, and how often it is asked by itself.
     waiting: the kinds of polls that have not been sent yet: like htmx, a page has one behind the one under way.
     shown: when the page first had the result of each call, by the call's number.
     """
@@ -40,6 +48,8 @@ class OpenPage:
     session: str
     cookie: str
     stream: str = ""
+    after: int = 0
+    others: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     polls: dict[str, tuple[str, float]] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
@@ -62,12 +72,17 @@ class OpenPage:
             self.shown.setdefault(int(number), time.time())
         if stream := STREAM.search(response.text):
             self.stream = html.unescape(stream["address"])
+        if after := AFTER.search(response.text):
+            self.after = int(after["after"])
+        if others := OTHERS.search(response.text):
+            self.others = others["others"]
         for poll in POLLS.finditer(response.text):
             address = html.unescape(poll["address"])
             kind = address.partition("?")[0].rstrip("/").rpartition("/")[2]
             every = float(poll["seconds"])
-            slowly = self.stream and kind == "live"
-            self.polls[kind] = (address, max(every, SLOWLY) if slowly else every)
+            if self.stream:
+                every = max(every, SLOWLY) if kind == "live" else inf
+            self.polls[kind] = (address, every)
 
 
 @contextmanager
@@ -79,7 +94,7 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
         threads = stack.enter_context(ThreadPoolExecutor(CLIENTS))
         asked: list[Future[None]] = []
 
-        def ask(page: OpenPage, kind: str = "live") -> None:
+        def ask(page: OpenPage, kind: str) -> None:
             if kind not in page.waiting:
                 page.waiting.add(kind)
                 asked.append(threads.submit(page.poll, client, kind))
@@ -91,6 +106,7 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
                 (begun + every * number / len(pages), number, kind)
                 for number, page in enumerate(pages)
                 for kind, (_, every) in page.polls.items()
+                if every < inf
             ]
             heapq.heapify(due)
             while due and due[0][0] < begun + seconds:
@@ -108,8 +124,10 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
 
 
 @contextmanager
-def listening(address: str, pages: Sequence[OpenPage], tell: Callable[[OpenPage], None]) -> Iterator[None]:
-    """The streams of all pages that are offered one are open; ``tell`` is called of each that has news."""
+def listening(
+    address: str, pages: Sequence[OpenPage], ask: Callable[[OpenPage, str], None]
+) -> Iterator[None]:
+    """The streams of all pages that are offered one are open; ``ask`` is called of each that is told to."""
     parts = urlsplit(address)
     with ExitStack() as stack:
         selector = stack.enter_context(DefaultSelector())
@@ -122,7 +140,7 @@ def listening(address: str, pages: Sequence[OpenPage], tell: Callable[[OpenPage]
             selector.register(connection, EVENT_READ, page)
         ended = threading.Event()
         with ThreadPoolExecutor(1) as reader:
-            reading = reader.submit(_read_streams, selector, tell, ended)
+            reading = reader.submit(_read_streams, selector, ask, ended)
             try:
                 yield
             finally:
@@ -131,7 +149,7 @@ def listening(address: str, pages: Sequence[OpenPage], tell: Callable[[OpenPage]
 
 
 def _read_streams(
-    selector: DefaultSelector, tell: Callable[[OpenPage], None], ended: threading.Event
+    selector: DefaultSelector, ask: Callable[[OpenPage, str], None], ended: threading.Event
 ) -> None:
     """:raises ConnectionError: if one is refused, or ends."""
     while not ended.is_set():
@@ -141,4 +159,9 @@ def _read_streams(
             if not text or text.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")):
                 raise ConnectionError(f"A stream was refused or has ended: {text.decode()}")
             if b"data: news" in text:
-                tell(key.data)
+                ask(key.data, "live")
+            for beat in BEAT.finditer(text):
+                if int(beat["change"] or 0) > key.data.after:
+                    ask(key.data, "live")
+                if beat["others"].decode() != key.data.others:
+                    ask(key.data, "also-open")

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -102,7 +103,7 @@ def test_a_page_asks_every_twenty_seconds_and_also_where_nothing_can_happen(held
     for session in (builders.done(), builders.running()):
         text = ada.get(f"/sessions/{session.pk}/").content.decode()
         assert line_of(text)["address"].startswith(f"/sessions/{session.pk}/also-open/?")
-        assert 'hx-trigger="every 20s, visibilitychange from:document"' in text
+        assert 'hx-trigger="every 20s, visibilitychange from:document, others"' in text
 
 
 @pytest.mark.slow
@@ -224,20 +225,38 @@ def test_values_and_members_are_held_for_their_time(make: Callable[[Clock], Buff
     assert held.read("reply", "version", "text") == ["2", ""]
     held.remove("reply")
     assert held.read("reply", "version") == [""]
-    held.mark("open", "7", seconds=50)
+    held.mark([("open", "7")], seconds=50)
     clock.pass_by(timedelta(seconds=40))
-    held.mark("open", "8", seconds=50)
-    assert sorted(held.marked("open")) == ["7", "8"]
+    held.mark([("open", "8")], seconds=50)
+    assert [sorted(members) for members in held.marked("open", "none")] == [["7", "8"], []]
     clock.pass_by(timedelta(seconds=40))
-    assert held.marked("open") == ["8"]
-    assert held.marked("none") == []
+    assert held.marked("none", "open") == [[], ["8"]]
+
+
+def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(
+    make: Callable[[Clock], Buffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    held = make(clock)
+    monkeypatch.setattr(open_pages, "buffer", lambda: held)
+    shared, alone = uuid4(), uuid4()
+    open_pages.opened(shared, 12)
+    pages = {(shared, 3), (shared, 7), (alone, 3)}
+    assert open_pages.still_open(pages) == {(shared, 3): {7, 12}, (shared, 7): {3, 12}, (alone, 3): set()}
+    assert open_pages.still_open([]) == {}
+    clock.pass_by(timedelta(seconds=40))
+    assert open_pages.still_open({(shared, 3)}) == {(shared, 3): {7, 12}}
+    clock.pass_by(timedelta(seconds=40))
+    assert open_pages.still_open({(shared, 7)}) == {(shared, 7): {3}}
+    assert open_pages.users(alone) == set()
+    assert open_pages.as_text({12, 3, 7}) == "3-7-12"
 
 
 def test_the_memory_forgets_what_is_out_of_date(clock: Clock) -> None:
     held = MemoryBuffer(clock)
     for number in range(100):
         held.write(f"reply {number}", {"text": "It"}, seconds=30)
-        held.mark(f"open {number}", "7", seconds=50)
+        held.mark([(f"open {number}", "7")], seconds=50)
         clock.pass_by(timedelta(seconds=60))
     assert held.read("reply 99", "text") == [""]
     assert (len(held._values), len(held._sets)) == (1, 1)
@@ -248,7 +267,7 @@ def test_all_that_redis_holds_has_a_time_limit(redis_url: str) -> None:
 
     held = RedisBuffer(redis_url)
     held.write("reply", {"version": "1"}, seconds=30)
-    held.mark("open", "7", seconds=50)
+    held.mark([("open", "7")], seconds=50)
     server = redis.Redis.from_url(redis_url)
     assert 0 < server.pttl("reply") <= 30_000
     assert 0 < server.pttl("open") <= 50_000
@@ -260,8 +279,8 @@ def test_an_unavailable_redis_is_an_empty_buffer_and_is_not_asked_all_the_time(c
     for _ in range(3):
         held.write("reply", {"version": "1"}, seconds=30)
         assert held.read("reply", "version", "text") == ["", ""]
-        assert held.marked("open") == []
+        assert held.marked("open") == [[]]
     assert len(caplog.records) == 1
     clock.pass_by(timedelta(seconds=6))
-    held.mark("open", "7", seconds=50)
+    held.mark([("open", "7")], seconds=50)
     assert len(caplog.records) == 2

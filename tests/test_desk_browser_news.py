@@ -7,7 +7,7 @@ import pytest
 from django.db import connections
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from sessions_app.watching import news
+from sessions_app.watching import news, open_pages
 from tests import builders
 from tests.asgi import Server, asgi_server
 from tests.test_desk_browser import log_in
@@ -129,3 +129,26 @@ def test_a_hidden_page_does_not_listen(context: BrowserContext):
     assert (asked.of("news"), asked.of("live")) == (1, 1)
     page.evaluate(see, False)
     wait_until(page, lambda: asked.of("news") == 2 and asked.of("live") == 2)
+
+
+def test_a_page_that_listens_hears_who_else_has_the_session_open_and_asks_itself_when_it_hears_nothing(
+    context: BrowserContext, browser: Browser, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
+    session = builders.running()
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    pass_seconds(page, 25)
+    assert asked.of("also-open") == 0
+    other = browser.new_context(base_url=server.url)
+    log_in(other, "ada").goto(f"/sessions/{session.pk}/audit/")
+    wait_until(page, lambda: page.locator(".also-open").text_content() == "Also open: ada")
+    assert asked.of("also-open") == 1
+    other.close()
+    # A stream that is dead without the browser knowing brings no beats.
+    pass_seconds(page, 75)
+    wait_until(page, lambda: asked.of("also-open") >= 2)
+    assert asked.of("news") == 1

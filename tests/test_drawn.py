@@ -15,12 +15,13 @@ from sessions_app.models import Session
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
-PART = "{% load drawn %}{% drawn 'session/_diagram_node.html' node=node address=address %}"
+PART = "{% load drawn %}{% drawn 'session/_diagram_node.html' node=node session=session queue=queue %}"
+ONE, TWO = UUID(int=1), UUID(int=2)
 
 
-def draw(address: str, note: str = "3 visits") -> str:
+def draw(session: UUID | str, note: str = "3 visits", queue: str = "") -> str:
     node = Node("planning", note, "seen", 1, 2, 128, 42)
-    return Template(PART).render(Context({"node": node, "address": address}))
+    return Template(PART).render(Context({"node": node, "session": session, "queue": queue}))
 
 
 @pytest.fixture(autouse=True)
@@ -29,20 +30,21 @@ def nothing_drawn():
 
 
 def test_a_part_is_drawn_once_for_the_same_values():
-    assert draw("/sessions/1/") == draw("/sessions/1/")
+    assert draw(ONE) == draw(ONE)
     assert tag.parts.misses == 1
 
 
 def test_a_part_is_drawn_anew_for_other_values():
-    assert 'href="/sessions/1/#timeline"' in draw("/sessions/1/")
-    assert 'href="/sessions/2/#timeline"' in draw("/sessions/2/")
+    assert f'href="/sessions/{ONE}/?phase=planning#timeline"' in draw(ONE)
+    assert f'href="/sessions/{TWO}/?phase=planning#timeline"' in draw(TWO)
+    assert f'href="/sessions/{TWO}/?phase=planning&amp;queue=all#timeline"' in draw(TWO, queue="all")
     assert "<a" not in draw("")
-    assert "4 visits" in draw("/sessions/1/", "4 visits")
-    assert "4 visits" not in draw("/sessions/1/")
+    assert "4 visits" in draw(ONE, "4 visits")
+    assert "4 visits" not in draw(ONE)
 
 
 def test_values_in_a_part_are_escaped():
-    text = draw('/?queue="><script>&a=1', "<b>")
+    text = draw(ONE, "<b>", queue='"><script>&a=1')
     assert "<script>" not in text
     assert "<b>" not in text
     assert "&lt;b&gt;" in text
@@ -106,9 +108,8 @@ def test_addresses_in_a_part_are_those_of_the_prefix_of_the_request():
 
 def test_a_text_that_is_safe_and_one_that_is_not_are_drawn_by_themselves():
     kept = tag.Parts(1000, 99)
-    node = Node("planning", "", "seen", 1, 2, 128, 42)
-    first = kept.draw("session/_diagram_node.html", {"node": node, "address": mark_safe("<b>")})
-    assert kept.draw("session/_diagram_node.html", {"node": node, "address": "<b>"}) != first
+    first = kept.draw("session/_diagram_lines.html", {"name": mark_safe("<b>"), "lines": ()})
+    assert kept.draw("session/_diagram_lines.html", {"name": "<b>", "lines": ()}) != first
 
 
 def test_a_picture_draws_every_edge_and_marks_those_that_were_taken():

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper as DatabaseWrapper
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -22,8 +22,10 @@ from sessions_app.checks import descriptors_suffice
 from sessions_app.desk.views.news import is_offered
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import Session
-from sessions_app.watching import news, streams
+from sessions_app.watching import news, open_pages, standing, streams
+from sessions_app.watching.buffer import buffer
 from sessions_app.watching.news import NewsThread
+from sessions_app.watching.standing import Page, Standing
 from sessions_app.watching.streams import BEAT, MOST_OF_LOGIN, NEWS, OPEN, Do, Pace, Streams
 from tests import builders
 from tests.asgi import cookie_of, whole_answer
@@ -50,7 +52,7 @@ def test_a_page_is_told_at_once_and_then_at_most_so_often():
         pace.hear(streams.SPACING_SECONDS)
     assert pace.next(101.1) == pytest.approx(streams.SPACING_SECONDS - 0.1)
     assert pace.next(101.0 + streams.SPACING_SECONDS) == Do.TELL
-    assert pace.next(102.0) == pytest.approx(streams.BEAT_SECONDS - 1.0 + streams.SPACING_SECONDS)
+    assert pace.next(102.0) == pytest.approx(streams.BEAT_SECONDS - 2.0)
 
 
 def test_more_of_a_reply_can_wait_and_a_commit_behind_it_cannot():
@@ -103,7 +105,7 @@ class Subscription:
 async def opened(
     listeners: Streams, session_id: UUID, login: str = "a", may: Callable[[], Awaitable[bool]] = yes
 ) -> AsyncIterator[bytes]:
-    stream = listeners.stream(session_id, login, may)
+    stream = listeners.stream(session_id, login, 1, may)
     assert await anext(stream) == OPEN
     return stream
 
@@ -155,7 +157,7 @@ def test_a_page_that_closes_is_forgotten_and_makes_room():
         assert await listeners.is_subscribed()
         of_one = [await opened(listeners, uuid4(), "one") for _ in range(MOST_OF_LOGIN)]
         assert not listeners.has_room("one")
-        assert [part async for part in listeners.stream(uuid4(), "one", yes)] == []
+        assert [part async for part in listeners.stream(uuid4(), "one", 1, yes)] == []
         assert listeners.has_room("two")
         of_two = await opened(listeners, uuid4(), "two")
         assert not listeners.has_room("three")
@@ -182,7 +184,7 @@ def test_all_streams_end_with_the_subscription_which_is_tried_again_later():
                 await anext(page)
         assert len(listeners) == 0
         assert not await listeners.is_subscribed()
-        assert [part async for part in listeners.stream(uuid4(), "a", yes)] == []
+        assert [part async for part in listeners.stream(uuid4(), "a", 1, yes)] == []
         now = streams.AGAIN_SECONDS
         assert await listeners.is_subscribed()
         assert subscription.begun == 2
@@ -209,6 +211,42 @@ def test_a_stream_ends_once_its_login_has():
     asyncio.run(scenario())
 
 
+def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_changes():
+    async def scenario() -> None:
+        now = 0.0
+        first, second = uuid4(), uuid4()
+        stand = {(first, 1): Standing(7, "2-10"), (second, 1): Standing(None, "")}
+        asked: list[set[Page]] = []
+
+        def standings(pages: Collection[Page]) -> dict[Page, Standing]:
+            asked.append({*pages})
+            return {page: stand[page] for page in pages}
+
+        listeners = Streams(Subscription(), most=9, standings=standings, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        shared, alone = await opened(listeners, first), await opened(listeners, second)
+        await listeners.say_how_all_stand()
+        assert asked == [{(first, 1), (second, 1)}]
+        assert await anext(shared) == b"data: beat 7 2-10\n\n"
+        assert await anext(alone) == b"data: beat  \n\n"
+        stand[first, 1] = Standing(8, "2")
+        waiting = asyncio.ensure_future(anext(alone))
+        await listeners.say_how_all_stand()
+        assert await anext(shared) == b"data: beat 8 2\n\n"
+        assert not waiting.done()
+        # A page that has missed it hears it with the next beat.
+        now = streams.BEAT_SECONDS
+        assert await anext(shared) == b"data: beat 8 2\n\n"
+        listeners.tell([str(second)])
+        assert await waiting == NEWS
+        await close(shared)
+        await listeners.say_how_all_stand()
+        assert asked[-1] == {(second, 1)}
+        await close(alone)
+
+    asyncio.run(scenario())
+
+
 def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "LIFE_SECONDS", 0.05)
     monkeypatch.setattr(streams, "GRACE_SECONDS", 0.0)
@@ -218,7 +256,7 @@ def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
         assert await listeners.is_subscribed()
 
         async def send() -> None:
-            stream = listeners.stream(uuid4(), "a", yes)
+            stream = listeners.stream(uuid4(), "a", 1, yes)
             try:
                 await anext(stream)
                 await asyncio.Event().wait()  # what the server does while the reader takes nothing
@@ -419,6 +457,38 @@ def test_an_open_page_hears_of_a_commit_and_of_nothing_else(told: str):
         assert len(listeners) == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@asgi
+def test_who_listens_has_the_session_open_and_hears_of_others_and_of_changes(told: str, monkeypatch):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.05)
+    session, user = builders.running(), builders.user()
+    browser = Browser(user)
+
+    async def scenario() -> None:
+        address = await browser.listener(session)
+        await asyncio.to_thread(buffer().remove, f"agentstate:open:{session.pk}")
+        async with Listening(browser.get(address)) as stream:
+            assert await stream.part() == f"data: beat {session.change} \n\n".encode()
+            assert open_pages.users(session.pk) == {user.pk}
+            open_pages.opened(session.pk, user.pk + 1)
+            assert await stream.part() == f"data: beat {session.change} {user.pk + 1}\n\n".encode()
+            # A change of which no news came.
+            changed = Session.objects.filter(pk=session.pk)
+            await beside(lambda: changed.update(change=session.change + 3))
+            assert await stream.part() == f"data: beat {session.change + 3} {user.pk + 1}\n\n".encode()
+
+    asyncio.run(scenario())
+
+
+def test_while_the_database_is_away_no_change_is_told(monkeypatch):
+    def fails(*_: object, **__: object) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(Session.objects, "filter", fails)
+    page = (uuid4(), 1)
+    assert standing.of_pages({page}) == {page: Standing(None, "")}
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_many_chunks_are_written_at_most_four_times_a_second(monkeypatch: pytest
 
 def test_a_buffer_that_fails_fails_no_step(desk: Desk, anna: Client, caplog: Any) -> None:
     class Broken(buffer.MemoryBuffer):
-        def marked(self, key: str) -> list[str]:
+        def marked(self, *keys: str) -> list[list[str]]:
             raise RuntimeError("broken")
 
     desk.agent(lambda: talking(SlowModel(["It ", "is."])), stream=True)

@@ -44,13 +44,13 @@ def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -
     return None if found is None else found.user_id
 
 
-def may_watch(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> bool:
-    """Whether the key is valid for this request, and its user still has the permission to see sessions."""
+def listener(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
+    """The id of the user for whom the key was made; None where `watched` is, and if they may see no sessions now."""
     found = _watched(request, session_id, key, now, SECONDS)
     if found is None:
-        return False
+        return None
     user = User.objects.filter(pk=found.user_id).first()
-    return user is not None and Actor.of(user).may(StaffPermission.VIEW)
+    return found.user_id if user is not None and Actor.of(user).may(StaffPermission.VIEW) else None
 
 
 @dataclass(frozen=True, slots=True)

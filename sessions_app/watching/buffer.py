@@ -7,7 +7,7 @@ unavailable counts as an empty buffer.
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Protocol
 
@@ -24,11 +24,11 @@ class Buffer(Protocol):
     def remove(self, key: str) -> None:
         """Forget what is held under the key."""
 
-    def mark(self, key: str, member: str, *, seconds: float) -> None:
-        """Count the member to the set under the key for so long."""
+    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
+        """Count each member, which follows its key, to the set under that key for so long."""
 
-    def marked(self, key: str) -> list[str]:
-        """The members of the set under the key."""
+    def marked(self, *keys: str) -> list[list[str]]:
+        """The members of the set under each key."""
 
 
 class MemoryBuffer:
@@ -54,14 +54,18 @@ class MemoryBuffer:
         with self._lock:
             self._values.pop(key, None)
 
-    def mark(self, key: str, member: str, *, seconds: float) -> None:
+    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
         with self._lock:
             self._forget()
-            self._sets.setdefault(key, {})[member] = self._clock() + seconds
+            for key, member in members:
+                self._sets.setdefault(key, {})[member] = self._clock() + seconds
 
-    def marked(self, key: str) -> list[str]:
+    def marked(self, *keys: str) -> list[list[str]]:
         with self._lock:
-            return [member for member, until in self._sets.get(key, {}).items() if until > self._clock()]
+            now = self._clock()
+            return [
+                [member for member, until in self._sets.get(key, {}).items() if until > now] for key in keys
+            ]
 
     def _forget(self) -> None:
         """Forget what is out of date: the buffer is as large as what is open now."""

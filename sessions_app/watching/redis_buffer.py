@@ -6,7 +6,7 @@ waits for it again and again.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import redis
@@ -47,22 +47,29 @@ class RedisBuffer:
     def remove(self, key: str) -> None:
         self._try(lambda: self._redis.delete(key), 0)
 
-    def mark(self, key: str, member: str, *, seconds: float) -> None:
+    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
         now = self._clock()
 
         def change() -> None:
             with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.zadd(key, {member: now + seconds})
-                pipeline.zremrangebyscore(key, "-inf", now)
-                pipeline.pexpire(key, round(seconds * 1000))
+                for key, member in members:
+                    pipeline.zadd(key, {member: now + seconds})
+                    pipeline.zremrangebyscore(key, "-inf", now)
+                    pipeline.pexpire(key, round(seconds * 1000))
                 pipeline.execute()
 
         self._try(change, None)
 
-    def marked(self, key: str) -> list[str]:
-        members: list[Any] = self._try(
-            lambda: self._redis.zrangebyscore(key, f"({self._clock()}", "+inf"), []
-        )
+    def marked(self, *keys: str) -> list[list[str]]:
+        now = self._clock()
+
+        def read() -> Any:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    pipeline.zrangebyscore(key, f"({now}", "+inf")
+                return pipeline.execute()
+
+        members: list[list[str]] = self._try(read, [[] for _ in keys])
         return members
 
     def _try(self, ask: Callable[[], Any], otherwise: Any) -> Any:

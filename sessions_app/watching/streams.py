@@ -1,16 +1,17 @@
 """The pages that listen for news of their session, in one process: one subscription for all of them, on its event loop.
 
 A page is told only that there is news; it then asks as it would by polling. So a page has a flag in place of a queue:
-it takes the same room however slow its reader is, and news that come while it is told are one. A stream ends when the
-subscription does, when the page may no longer see the session, and after LIFE_SECONDS; the page then polls, and
-listens again later.
+it takes the same room however slow its reader is, and news that come while it is told are one. With each beat of its
+stream a page is told how its session stands (`standing`): that is how it learns of news that were lost on the way, and
+while it listens its user counts as having the session open. A stream ends when the subscription does, when the page may
+no longer see the session, and after LIFE_SECONDS; the page then polls, and listens again later.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
+from sessions_app.watching import open_pages, standing
 from sessions_app.watching.news import REPLY
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 # At least so long from one event of a page to the next, and where there is only more of a reply that is being written.
 SPACING_SECONDS = 0.4
 REPLY_SPACING_SECONDS = 1.0
-# A page that is gone is noticed by writing to it.
+# A page that is gone is noticed by writing to it, and a page notices that its stream is dead by hearing nothing.
 BEAT_SECONDS = 15.0
 CHECK_SECONDS = 60.0
 LIFE_SECONDS = 15 * 60.0
@@ -38,10 +40,11 @@ AGAIN_SECONDS = 5.0
 # A browser has six connections to a server that speaks HTTP/1.1, and needs some for everything else.
 MOST_OF_LOGIN = 4
 
-OPEN, NEWS, BEAT = b": open\n\n", b"data: news\n\n", b":\n\n"
+OPEN, NEWS, BEAT = b": open\n\n", b"data: news\n\n", b"data: beat\n\n"
 
 Batches = AsyncIterator[Iterable[str]]
 Subscribe = Callable[[], AbstractAsyncContextManager[Batches]]
+Standings = Callable[[Collection[standing.Page]], Mapping[standing.Page, standing.Standing]]
 
 
 class Do(Enum):
@@ -58,12 +61,16 @@ class Pace:
         # How long after the last event the next is due; infinite without news.
         self._spacing = inf
         self._told_at = now - REPLY_SPACING_SECONDS
-        self._said_at = self._checked_at = now
+        self._beat_at = self._checked_at = now
         self._ends_at = now + LIFE_SECONDS
 
     def hear(self, spacing: float) -> None:
         """There is news, of a kind that is told at most so often."""
         self._spacing = min(self._spacing, spacing)
+
+    def beat(self) -> None:
+        """The next beat is due."""
+        self._beat_at = -inf
 
     def next(self, now: float) -> Do | float:
         """What is to be done now; else how many seconds there is nothing to do, unless there is news before."""
@@ -74,22 +81,28 @@ class Pace:
             return Do.CHECK
         if now >= self._told_at + self._spacing:
             self._spacing = inf
-            self._told_at = self._said_at = now
+            self._told_at = now
             return Do.TELL
-        if now >= self._said_at + BEAT_SECONDS:
-            self._said_at = now
+        if now >= self._beat_at + BEAT_SECONDS:
+            self._beat_at = now
             return Do.BEAT
         news_at = self._told_at + self._spacing
         return (
-            min(self._ends_at, self._checked_at + CHECK_SECONDS, self._said_at + BEAT_SECONDS, news_at) - now
+            min(self._ends_at, self._checked_at + CHECK_SECONDS, self._beat_at + BEAT_SECONDS, news_at) - now
         )
 
 
 @dataclass(eq=False, slots=True)
 class _Page:
-    session: str
+    """
+    beat: what it is told with each beat.
+    """
+
+    session: UUID
     login: str
+    user_id: int
     pace: Pace
+    beat: bytes = BEAT
     is_over: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -101,16 +114,23 @@ class Streams:
     """The open streams of one event loop.
 
     :param subscribe: A context that yields, while the subscription stands, the ids of sessions that have changed.
+    :param standings: Called in a thread, every `open_pages.SAY_SECONDS`.
     :param most: Streams that are open at once.
     """
 
     def __init__(
-        self, subscribe: Subscribe, *, most: int, clock: Callable[[], float] = time.monotonic
+        self,
+        subscribe: Subscribe,
+        *,
+        most: int,
+        standings: Standings = standing.of_pages,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._subscribe = subscribe
+        self._standings = standings
         self._most = most
         self._clock = clock
-        self._pages: dict[str, set[_Page]] = {}
+        self._pages: dict[str, set[_Page]] = {}  # by the session's id
         self._logins: Counter[str] = Counter()
         self._stands = asyncio.Event()
         self._away_until = float("-inf")
@@ -135,7 +155,7 @@ class Streams:
         return True
 
     async def stream(
-        self, session_id: UUID, login: str, may_go_on: Callable[[], Awaitable[bool]]
+        self, session_id: UUID, login: str, user_id: int, may_go_on: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[bytes]:
         """The text/event-stream of one page; empty where there is no room or no subscription.
 
@@ -143,7 +163,7 @@ class Streams:
         """
         if not self.has_room(login) or not self._stands.is_set():
             return
-        page = _Page(str(session_id), login, Pace(self._clock()))
+        page = _Page(session_id, login, user_id, Pace(self._clock()))
         task = asyncio.current_task()
         assert task is not None
         # A stream whose reader takes nothing waits in the server, where it cannot end by itself.
@@ -157,7 +177,7 @@ class Streams:
                     case Do.TELL:
                         yield NEWS
                     case Do.BEAT:
-                        yield BEAT
+                        yield page.beat
                     case Do.END:
                         return
                     case Do.CHECK:
@@ -178,7 +198,25 @@ class Streams:
                 page.pace.hear(spacing)
                 page.wake()
 
+    async def say_how_all_stand(self) -> None:
+        """Tell each page how its session stands: at once if that is new to it, else with the next beat."""
+        pages = [page for pages in self._pages.values() for page in pages]
+        found = await asyncio.to_thread(self._standings, {(page.session, page.user_id) for page in pages})
+        for page in pages:
+            now = found[page.session, page.user_id]
+            beat = f"data: beat {'' if now.change is None else now.change} {now.others}\n\n".encode()
+            if beat != page.beat:
+                page.beat = beat
+                page.pace.beat()
+                page.wake()
+
+    async def _go_on_saying(self) -> None:
+        while True:
+            await asyncio.sleep(open_pages.SAY_SECONDS)
+            await self.say_how_all_stand()
+
     async def _follow(self) -> None:
+        saying = asyncio.create_task(self._go_on_saying())
         try:
             async with self._subscribe() as batches:
                 self._stands.set()
@@ -187,6 +225,7 @@ class Streams:
         except Exception as error:  # of the client, of the network, or of an address that cannot be used
             logger.warning("Pages that listened for news poll again: %s", error)
         finally:
+            saying.cancel()
             self._away_until = self._clock() + AGAIN_SECONDS
             self._stands.clear()
             for pages in self._pages.values():
@@ -195,13 +234,14 @@ class Streams:
                     page.wake()
 
     def _add(self, page: _Page) -> None:
-        self._pages.setdefault(page.session, set()).add(page)
+        self._pages.setdefault(str(page.session), set()).add(page)
         self._logins[page.login] += 1
 
     def _remove(self, page: _Page) -> None:
-        self._pages[page.session].discard(page)
-        if not self._pages[page.session]:
-            del self._pages[page.session]
+        session = str(page.session)
+        self._pages[session].discard(page)
+        if not self._pages[session]:
+            del self._pages[session]
         self._logins[page.login] -= 1
         if not self._logins[page.login]:
             del self._logins[page.login]

@@ -95,10 +95,13 @@
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
-  // often. Without a stream, or once it breaks off, the page polls as it would otherwise, and listens again later.
-  const STALLED = 9500, SLOWLY = 29500, LATER = 30000, SETTLED = 60;
-  let stream = null, listens = false, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
+  // often. With each beat of the stream it is told the number of the session's last change, and who else has it open;
+  // while it listens it need not say that it is open. Without a stream, or once that breaks off or falls silent, the page
+  // polls as it would otherwise, and listens again later.
+  const STALLED = 9500, SLOWLY = 295000, LATER = 30000, SETTLED = 60, SILENT = 40000;
+  let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
   const listener = () => $("[data-news]");
+  const hears = () => listens && Date.now() - heardAt < SILENT;
   function ask() {
     if (asking && Date.now() - askedAt < STALLED) again = true;
     else if (listener()) htmx.trigger(listener(), "network");
@@ -111,8 +114,14 @@
     if (document.hidden || !listener()) return deafen();
     if (stream || Date.now() < listenAgainAt) return;
     stream = new EventSource(listener().dataset.news);
-    stream.onopen = () => { listens = true; ask(); };
-    stream.onmessage = ask;
+    stream.onopen = () => { [listens, heardAt] = [true, Date.now()]; ask(); };
+    stream.onmessage = ({ data }) => {
+      heardAt = Date.now();
+      const [what, change, others] = data.split(" ");
+      const shown = listener(), line = $("[data-others]");
+      if (what === "news" || (shown && Number(change) > Number(shown.dataset.after))) ask();
+      if (others !== undefined && line && others !== line.dataset.others) htmx.trigger(line, "others");
+    };
     stream.onerror = () => {
       deafen();
       const wait = LATER * (1 + Math.random());
@@ -122,10 +131,11 @@
     };
   }
   document.addEventListener("htmx:beforeRequest", (event) => {
-    if (event.defaultPrevented || !event.detail.elt.hasAttribute("data-news")) return;
     const byTimer = !event.detail.requestConfig.triggeringEvent;
+    if (byTimer && hears() && event.detail.elt.hasAttribute("data-others")) return event.preventDefault();
+    if (event.defaultPrevented || !event.detail.elt.hasAttribute("data-news")) return;
     const early = event.detail.elt.dataset.asksIn * 1000 || SLOWLY;
-    if (byTimer && listens && Date.now() - askedAt < Math.min(early, SLOWLY)) return event.preventDefault();
+    if (byTimer && hears() && Date.now() - askedAt < Math.min(early, SLOWLY)) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];
   });
   // What comes while an answer is on its way, or is put into the page, is asked for behind it.

@@ -35,12 +35,12 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
     if seconds is None:
         return None
     stuck_from = stuck.stuck_from(session)
-    # A page with a stream is told of neither of these, and asks rarely by itself.
-    lease = session.lease_expires_at
-    unheard = [*([] if until is None else [until]), *([lease.timestamp()] if lease and lease > now else [])]
     if stuck_from is not None and stuck_from > now:
         is_stuck = math.ceil(stuck_from.timestamp())
         until = is_stuck if until is None else min(until, is_stuck)
+    # A page with a stream is told of neither of these, and asks rarely by itself.
+    lease = session.lease_expires_at
+    unheard = [*([] if until is None else [until]), *([lease.timestamp()] if lease and lease > now else [])]
     return {
         "seconds": seconds,
         "after": session.change,

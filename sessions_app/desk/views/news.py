@@ -1,7 +1,8 @@
 """The stream by which a page of a session hears that there is news, instead of asking again and again.
 
 It is offered under ASGI only, where an open stream is a task on the event loop; under WSGI it would hold a thread. It
-takes the key of the live page, and says less than the polls do that this key allows: only that something has changed.
+takes the key of the live page, and says less than the polls do that this key allows: only that something has changed,
+and who else has the session open, by the ids of the users.
 """
 
 from uuid import UUID
@@ -32,21 +33,25 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
         raise Http404("This web server offers no streams.")
     key, login = request.GET.get("key", ""), request.session.session_key or ""
 
-    def may_watch() -> bool:
+    def listener() -> int | None:
         try:
-            return live_key.may_watch(request, session_id, key, now=timezone.now())
+            return live_key.listener(request, session_id, key, now=timezone.now())
         except DatabaseError:
-            return False
+            return None
         finally:
             connections.close_all()  # the thread of an open stream lives as long as the stream
 
-    if not await sync_to_async(may_watch)():
+    async def may_go_on() -> bool:
+        return await sync_to_async(listener)() is not None
+
+    user_id = await sync_to_async(listener)()
+    if user_id is None:
         return _refused("The key of this page is no longer valid.", status=403)
     listeners = streams()
     if not listeners.has_room(login) or not await listeners.is_subscribed():
         return _refused("No stream is free.", status=503)
     return StreamingHttpResponse(
-        listeners.stream(session_id, login, sync_to_async(may_watch)),
+        listeners.stream(session_id, login, user_id, may_go_on),
         content_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},  # nginx passes on each event at once
     )

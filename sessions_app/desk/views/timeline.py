@@ -10,26 +10,23 @@ from django.views.decorators.http import require_GET
 
 from sessions_app.desk.context import Request, number, render_page, session_context, staff_page, wants_part
 from sessions_app.desk.pages.session import (
-    audit,
-    breakpoints,
     diagnosis,
     diagram,
     discarded,
     repairs,
-    state,
     time_strip,
     timeline,
     timeline_filter,
 )
+from sessions_app.desk.pages.session.beside import beside
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, Status, allowances_of, unread_messages
+from sessions_app.models import Branch, Checkpoint, Status, unread_messages
 
-LAST_EVENTS = 8
 # The time strip and the diagnosis look back over many steps: while a session runs, a page keeps them for so long.
 KEEP_SECONDS = 10
 
@@ -123,7 +120,8 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     shown_parts = session_values(request, context)
     moved = request.GET.get("branch") != str(context.branch.number)
     kept = None if moved else _kept(request, context)
-    around = _around_timeline(context, shown_parts["header"], looks_back=kept is None)
+    beside_shown = "" if moved else request.GET.get("beside", "")
+    around = _around_timeline(context, shown_parts["header"], looks_back=kept is None, shown=beside_shown)
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
     in_place = [item for item in page.items if item.position not in inserted]
@@ -159,16 +157,19 @@ def _drawn(context: SessionContext, around: Mapping[str, Any]) -> int | None:
 
     So a hint is never kept.
     """
-    needs_a_person = around["hints"] or around["cards"] or around["doubts"]
+    needs_a_person = around["beside"].hints or around["cards"] or around["doubts"]
     return (
         None if needs_a_person or context.session.status != Status.RUNNING else int(context.now.timestamp())
     )
 
 
-def _around_timeline(context: SessionContext, header: Header, *, looks_back: bool = True) -> dict[str, Any]:
+def _around_timeline(
+    context: SessionContext, header: Header, *, looks_back: bool = True, shown: str = ""
+) -> dict[str, Any]:
     """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column.
 
     :param looks_back: With the time strip and the diagnosis.
+    :param shown: The version of the side column that the page shows, "" for none.
     """
     checkpoint = restore.last_visible(Checkpoint, context.branch)
     return {
@@ -177,15 +178,14 @@ def _around_timeline(context: SessionContext, header: Header, *, looks_back: boo
         "inbox": context.mask.rows(unread_messages(context.session.pk)),
         "cards": approval_cards(context, header),
         "doubts": doubts_of(context, header),
-        "last_audit": audit.newest_events(context, LAST_EVENTS),
-        "memory": state.memory(context.branch, checkpoint, mask=context.mask) if checkpoint else None,
-        "breakpoints": breakpoints.breakpoints_of(context.session),
-        "agents_breakpoints": breakpoints.breakpoints_of_agent(
-            context.mask.row(header.agent) if header.agent is not None else None
+        "beside": beside(
+            context,
+            agent=header.agent,
+            checkpoint=checkpoint,
+            hints=diagnosis.diagnose(context, checkpoint) if looks_back else [],
+            shown=shown,
         ),
-        "allowances": allowances_of(context.session.pk),
         "repair_from": checkpoint.position if checkpoint else 0,
-        "hints": diagnosis.diagnose(context, checkpoint) if looks_back else [],
         "failed_calls": sum(
             context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
         ),
@@ -216,5 +216,6 @@ def _sentinel(
         "from": page.last_step,
         "shown": max([item.position for item in page.items], default=shown),
         "drawn": drawn,
+        "beside": around["beside"].version,
     }
     return {**polled, "shows": shows}

@@ -1,6 +1,5 @@
 """Who else has a page of the session open, in one line."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,7 +15,7 @@ MOST_NAMES = 4
 class AlsoOpen:
     """
     names: those of the other people, separated by commas; "" where nobody else has the session open.
-    shown: what the page sends with its next question (`is_shown`).
+    shown: what the page sends with its next question (`is_shown`), and compares with what its stream tells it.
     """
 
     names: str = ""
@@ -36,7 +35,7 @@ def also_open(context: SessionContext) -> AlsoOpen:
     names = sorted(context.mask.text(person.get_full_name() or person.get_username()) for person in people)
     more = len(names) - MOST_NAMES
     text = ", ".join([*names[:MOST_NAMES], *([f"{more} more"] if more > 0 else [])])
-    return AlsoOpen(text, _as_text(others))
+    return AlsoOpen(text, open_pages.as_text(others))
 
 
 def is_shown(session_id: UUID, user_id: int, shown: str) -> bool:
@@ -44,7 +43,7 @@ def is_shown(session_id: UUID, user_id: int, shown: str) -> bool:
 
     No query. Names that have changed meanwhile are not noticed.
     """
-    if _as_text(_others(session_id, user_id)) != shown:
+    if open_pages.as_text(_others(session_id, user_id)) != shown:
         return False
     open_pages.opened(session_id, user_id)
     return True
@@ -52,7 +51,3 @@ def is_shown(session_id: UUID, user_id: int, shown: str) -> bool:
 
 def _others(session_id: UUID, user_id: int) -> set[int]:
     return open_pages.users(session_id) - {user_id}
-
-
-def _as_text(users: Collection[int]) -> str:
-    return "-".join(map(str, sorted(users)))

@@ -84,6 +84,10 @@ class Picture:
         """The path of each edge, and whether it was taken."""
         return tuple((edge.path, edge.count > 0) for edge in self.edges)
 
+    @property
+    def taken(self) -> list[Edge]:
+        return [edge for edge in self.edges if edge.count]
+
 
 @dataclass(frozen=True, slots=True)
 class Diagram:

@@ -43,7 +43,7 @@ class Button:
     why_not: str = ""
     anchor: str = ""
     primary: bool = False
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
     page: str = ""
 
 
@@ -76,7 +76,7 @@ class Header:
     working: str
     agent: RegisteredAgent | None
     banner: Banner | None
-    buttons: list[Button]
+    buttons: tuple[Button, ...]
     open_calls: list[ToolCall]
     new_definition: str
     agent_problem: str
@@ -100,7 +100,7 @@ def header(context: SessionContext) -> Header:
         banner=_with_agent(
             _with_remedy(_banner(context, open_calls, failure_advice), context), session, open_calls
         ),
-        buttons=_buttons(context, open_calls, failure_advice),
+        buttons=tuple(_buttons(context, open_calls, failure_advice)),
         open_calls=open_calls,
         new_definition=session.new_definition,
         agent_problem=agent_cannot_run(session),
