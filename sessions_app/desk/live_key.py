@@ -19,6 +19,7 @@ from django.db import connection
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from sessions_app.access.logins import Backend
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
@@ -49,7 +50,7 @@ def listener(request: HttpRequest, session_id: UUID, key: str, *, now: datetime)
     found = _watched(request, session_id, key, now, SECONDS)
     if found is None:
         return None
-    user = User.objects.filter(pk=found.user_id).first()
+    user = Backend().get_user(found.user_id)
     return found.user_id if user is not None and Actor.of(user).may(StaffPermission.VIEW) else None
 
 

@@ -42,6 +42,12 @@ def unwrapped(text: str) -> str:
 
 
 @register.filter
+def shorten(value: Any, limit: int) -> str:
+    """As `wording.shorten`. Django's ``truncatechars`` looks at each character: a tenth of a millisecond for 1,000."""
+    return wording.shorten(str(value), limit)
+
+
+@register.filter
 def pretty(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 

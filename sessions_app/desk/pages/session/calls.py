@@ -1,7 +1,10 @@
 """A tool call as it is shown: with its approval, and with its result unless that is very big. No queries."""
 
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
+
+from django.utils import timezone
 
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
@@ -20,6 +23,22 @@ _MARKS = {
     CallStatus.REJECTED: ("⊘", "error"),
     CallStatus.SKIPPED: ("–", "idle"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What is known of a call besides its values. ``read_on``: times of another day show their date."""
+
+    key: int
+    call_id: str
+    idempotency_key: str
+    attempt: int
+    asked_at: datetime
+    started_at: datetime | None
+    worker: str
+    ended_at: datetime | None
+    status: str
+    read_on: date
 
 
 @dataclass(slots=True)
@@ -67,6 +86,22 @@ class CallItem:
     @property
     def position(self) -> int:
         return self.row.position
+
+    @property
+    def facts(self) -> CallFacts:
+        row = self.row
+        return CallFacts(
+            key=row.pk,
+            call_id=row.call_id,
+            idempotency_key=row.idempotency_key,
+            attempt=row.attempt,
+            asked_at=row.asked_at,
+            started_at=row.started_at,
+            worker=row.worker,
+            ended_at=row.ended_at,
+            status=CallStatus(row.status).label,
+            read_on=timezone.localdate(),
+        )
 
     @property
     def mark(self) -> str:
