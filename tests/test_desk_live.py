@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.models import Checkpoint, Session
+from sessions_app.models import Allowance, Checkpoint, Session, StateValue
 from sessions_app.watching import partial_replies
 from sessions_app.watching.partial_replies import Written
 from tests import builders
@@ -111,7 +112,7 @@ def test_a_page_of_a_running_session_keeps_its_time_strip_for_ten_seconds(
     address = watched(desk, history.rest("running"))
     history.lookup("POL-8")
     clock(6)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(15):
         text = ask(desk, address).content.decode()
     assert 'id="phases"' in text
     assert 'id="times"' not in text
@@ -299,14 +300,14 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(16):
+        with django_assert_num_queries(15):
             assert 'id="times"' not in ask(desk, address).content.decode()
-        with django_assert_num_queries(21):
+        with django_assert_num_queries(20):
             assert 'id="times"' in ask(desk, re.sub(r"drawn=\d+", "", address)).content.decode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 16), ("conversation/", 10)])
+@pytest.mark.parametrize("tab, queries", [("", 15), ("conversation/", 9)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):
@@ -323,6 +324,69 @@ def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     assert polled is not None
     with django_assert_num_queries(queries):
         assert "Are you there?" in ask(desk, html.unescape(polled[1])).content.decode()
+
+
+SIDE, FACTS = ('<aside id="side" hx-swap-oob="true">', '<section class="card" id="facts" hx-swap-oob="true">')
+
+
+@pytest.mark.slow
+def test_the_cards_beside_the_steps_are_sent_when_they_have_changed_and_not_with_each_step(desk):
+    history = builders.looked_up()
+    history.event("noted", builders.actor(), reason="She called")
+    session = history.rest("running")
+    text = desk.get(f"/sessions/{session.pk}/").content.decode()
+    assert "She called" in text
+    for _ in range(2):
+        history.lookup("POL-8")
+        text = ask(desk, poll_of(text)).content.decode()
+        assert SIDE not in text
+        assert FACTS in text
+
+    def changes(what: Callable[[], object], shown: str) -> None:
+        nonlocal text
+        what()
+        history.lookup("POL-9")
+        text = ask(desk, poll_of(text)).content.decode()
+        assert SIDE in text
+        assert FACTS not in text
+        assert shown in text.partition(SIDE)[2]
+        history.lookup("POL-9")
+        text = ask(desk, poll_of(text)).content.decode()
+        assert SIDE not in text
+
+    def allow() -> None:
+        Allowance.objects.create(session=session, tool="issue_refund", granted_by="anna")
+        history.event("approved", builders.actor(), reason="As often as it takes")
+
+    changes(lambda: history.event("noted", builders.actor(), reason="She called again"), "She called again")
+    changes(allow, "Pre-approved tools")
+    changes(
+        lambda: setattr(history.session, "breakpoints", [{"number": 1, "tool": "issue_refund"}]),
+        "Breakpoints",
+    )
+    changes(lambda: history.event("noted", reason=""), "Audit")
+    # Without what the page shows, and where it shows another branch, all of it is sent.
+    history.lookup("POL-10")
+    assert SIDE in ask(desk, re.sub(r"&beside=[^&]+", "", poll_of(text))).content.decode()
+    assert SIDE in ask(desk, re.sub(r"beside=[^&]+", "beside=9-0", poll_of(text))).content.decode()
+    assert SIDE in ask(desk, poll_of(text).replace("branch=1", "branch=7")).content.decode()
+
+
+@pytest.mark.slow
+def test_the_working_memory_beside_the_steps_follows(desk):
+    history = builders.looked_up()
+    session = history.rest("running")
+    text = desk.get(f"/sessions/{session.pk}/").content.decode()
+    for goal, is_sent in (("Find the policy", True), ("Find the policy", False), ("Refund it", True)):
+        history.lookup("POL-8")
+        checkpoint = history.last_checkpoint
+        value = {"key": "working_memory", "value": {"goal": goal}}
+        StateValue.objects.create(branch=checkpoint.branch, position=checkpoint.position, **value)
+        checkpoint.keys = {"working_memory": checkpoint.position}
+        checkpoint.save()
+        text = ask(desk, poll_of(text)).content.decode()
+        assert (SIDE in text) == is_sent
+        assert (f"<b>{goal}</b>" in text) == is_sent
 
 
 def end_of_login(client: Client, how: str) -> None:
@@ -342,14 +406,30 @@ def end_of_login(client: Client, how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["log out", "login runs out", "new password", "deactivated"])
 def test_a_key_is_worth_nothing_once_the_login_it_was_made_for_has_ended(desk, how):
-    address = watched(desk, builders.running())
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
     cookie = desk.cookies["sessionid"].value
     assert ask(desk, address).status_code == 204
     end_of_login(desk, how)
     desk.cookies["sessionid"] = cookie
+    for has_news in (False, True):
+        if has_news:
+            history.user("A secret")
+        answer = ask(desk, address)
+        assert answer.status_code == 200
+        assert answer["HX-Redirect"].startswith("/login/")
+        assert "A secret" not in answer.content.decode()
+
+
+@pytest.mark.slow
+def test_a_permission_that_was_withdrawn_counts_with_the_next_news(desk):
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    User.objects.get(pk=desk.session["_auth_user_id"]).groups.clear()
+    history.user("A secret")
     answer = ask(desk, address)
-    assert answer.status_code == 200
-    assert answer["HX-Redirect"].startswith("/login/")
+    assert answer.status_code == 403
+    assert "A secret" not in answer.content.decode()
 
 
 @pytest.mark.slow

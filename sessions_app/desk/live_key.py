@@ -39,6 +39,12 @@ def watched(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) 
     return _watched(request, session_id, key, now, SECONDS)
 
 
+def log_in(request: HttpRequest, found: "Watched") -> None:
+    """The request is that of the user for whom the key was made: its login was read with the session."""
+    if (user := Backend().get_user(found.user_id)) is not None:
+        request.user = user
+
+
 def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
     """The id of the user for whom the key was made; None where `watched` is, and sooner: after VIEWER_SECONDS."""
     found = _watched(request, session_id, key, now, VIEWER_SECONDS)

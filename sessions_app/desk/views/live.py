@@ -60,7 +60,8 @@ def unless_unchanged(
     lease has run out if it had when the page was drawn (``lost``), and ``until`` lies ahead: when the session becomes
     stuck, by the clock alone, or the page draws again what it kept.
 
-    The key stands for the login; all that it gives away is that nothing has changed.
+    The key stands for the login. All that it gives away by itself is that nothing has changed: what has, is for the
+    user of the key, with the permissions that they have now.
     """
 
     @wraps(view)
@@ -69,13 +70,14 @@ def unless_unchanged(
         if request.method == "GET" and after is not None:
             key, now = request.GET.get("key", ""), timezone.now()
             watched = None if _is_over(request, now) else live_key.watched(request, session_id, key, now=now)
-            if (
-                watched is not None
-                and watched.change == after
-                and watched.is_lost == (request.GET.get("lost") == "1")
-                and partial_replies.version_of(session_id) == request.GET.get("reply", "")
-            ):
-                return HttpResponse(status=204)
+            if watched is not None:
+                if (
+                    watched.change == after
+                    and watched.is_lost == (request.GET.get("lost") == "1")
+                    and partial_replies.version_of(session_id) == request.GET.get("reply", "")
+                ):
+                    return HttpResponse(status=204)
+                live_key.log_in(request, watched)
         return view(request, session_id)
 
     return polled
