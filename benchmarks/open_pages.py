@@ -127,10 +127,12 @@ def open_pages(address: str, pages: Sequence[OpenPage]) -> Iterator[Callable[[fl
 def listening(
     address: str, pages: Sequence[OpenPage], ask: Callable[[OpenPage, str], None]
 ) -> Iterator[None]:
-    """The streams of all pages that are offered one are open; ``ask`` is called of each that is told to."""
+    """All pages that are offered a stream have opened it; ``ask`` is called of each that is told to."""
     parts = urlsplit(address)
     with ExitStack() as stack:
         selector = stack.enter_context(DefaultSelector())
+        unopened = {page.session for page in pages if page.stream}
+        all_open = threading.Event()
         for page in pages:
             if not page.stream:
                 continue
@@ -139,9 +141,17 @@ def listening(
             connection.sendall(request.encode())
             selector.register(connection, EVENT_READ, page)
         ended = threading.Event()
+
+        def opened(page: OpenPage) -> None:
+            unopened.discard(page.session)
+            if not unopened:
+                all_open.set()
+
         with ThreadPoolExecutor(1) as reader:
-            reading = reader.submit(_read_streams, selector, ask, ended)
+            reading = reader.submit(_read_streams, selector, opened, ask, ended)
             try:
+                if unopened and not all_open.wait(60):
+                    raise TimeoutError(f"{len(unopened)} streams have not been opened.")
                 yield
             finally:
                 ended.set()
@@ -149,7 +159,10 @@ def listening(
 
 
 def _read_streams(
-    selector: DefaultSelector, ask: Callable[[OpenPage, str], None], ended: threading.Event
+    selector: DefaultSelector,
+    opened: Callable[[OpenPage], None],
+    ask: Callable[[OpenPage, str], None],
+    ended: threading.Event,
 ) -> None:
     """:raises ConnectionError: if one is refused, or ends."""
     while not ended.is_set():
@@ -158,6 +171,8 @@ def _read_streams(
             text = connection.recv(65536)
             if not text or text.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")):
                 raise ConnectionError(f"A stream was refused or has ended: {text.decode()}")
+            if b": open" in text:
+                opened(key.data)
             if b"data: news" in text:
                 ask(key.data, "live")
             for beat in BEAT.finditer(text):
