@@ -26,7 +26,7 @@ POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds
 STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
 OTHERS = re.compile(r'data-others="(?P<others>[^"]*)"')
 AFTER = re.compile(r'data-after="(?P<after>\d+)"')
-BEAT = re.compile(rb"data: beat (?P<change>\d*) (?P<others>\S*)\n")
+BEAT = re.compile(rb"data: beat (?P<change>\d*) 1? (?P<others>\S*)\n")
 # How often a page that listens asks for news all the same.
 SLOWLY = 300.0
 # The beginning of each result of `benchmarks.workload`.

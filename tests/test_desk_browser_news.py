@@ -1,12 +1,15 @@
 """In a real browser: a page of a running session that is told of news asks when there is some, and polls without."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connections
+from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from sessions_app.models import Session
 from sessions_app.watching import news, open_pages
 from tests import builders
 from tests.asgi import Server, asgi_server
@@ -152,3 +155,27 @@ def test_a_page_that_listens_hears_who_else_has_the_session_open_and_asks_itself
     pass_seconds(page, 75)
     wait_until(page, lambda: asked.of("also-open") >= 2)
     assert asked.of("news") == 1
+
+
+def test_a_page_that_listens_finds_what_it_was_not_told_of_and_that_the_worker_is_lost(
+    context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
+    history = builders.looked_up()
+    session = history.rest("running")
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    with monkeypatch.context() as untold:
+        untold.setattr(news.NewsThread, "tell", lambda *_: None)
+        history.session.refresh_from_db()
+        history.lookup("POL-8")
+    wait_until(page, lambda: page.locator("#timeline").get_by_text("POL-8").count() > 0)
+    an_hour_ago = timezone.now() - timedelta(hours=1)
+    Session.objects.filter(pk=session.pk).update(lease_expires_at=an_hour_ago)
+    wait_until(page, lambda: page.get_by_text("Its worker is lost.").count() > 0)
+    before = asked.of("live")
+    pass_seconds(page, 5)
+    assert asked.of("live") == before

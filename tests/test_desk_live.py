@@ -178,6 +178,21 @@ def test_an_open_page_says_that_the_worker_is_lost_and_that_it_is_not(desk, cloc
 
 
 @pytest.mark.slow
+def test_a_page_asks_when_its_session_becomes_stuck_also_where_it_listens(desk, clock):
+    """Of what happens by the clock alone no stream tells."""
+    session = builders.STATES["queued"]()
+    Session.objects.filter(pk=session.pk).update(next_run_at=timezone.now() - timedelta(seconds=20))
+    text = desk.get(f"/sessions/{session.pk}/").content.decode()
+    asks_in = re.search(r'data-asks-in="(\d+)"', text)
+    assert asks_in is not None
+    assert 40 <= int(asks_in[1]) <= 41
+    clock(39)
+    assert ask(desk, poll_of(text)).status_code == 204
+    clock(2)
+    assert "no worker has taken it" in ask(desk, poll_of(text)).content.decode()
+
+
+@pytest.mark.slow
 def test_a_reply_that_is_being_written_does_not_keep_what_is_to_be_drawn_again(desk, clock):
     history = builders.looked_up()
     session = history.rest("running")

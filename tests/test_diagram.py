@@ -1,6 +1,8 @@
 """The phase diagram: deterministic, complete, and true to the session's totals."""
 
+from dataclasses import replace
 from itertools import combinations
+from uuid import UUID
 
 import pytest
 from django.utils import timezone
@@ -10,6 +12,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.session import diagram
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.models import Branch, Phase, Session
+from sessions_app.templatetags.diagram import diagram_badges, diagram_nodes
 from tests import builders
 
 TOTALS = {
@@ -123,3 +126,25 @@ def test_a_session_that_has_not_begun_has_a_diagram():
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def test_nodes_and_badges_lead_to_their_steps_and_what_they_say_is_escaped():
+    picture = diagram.of_totals(
+        {"edges": {"idle>planning": 1, "planning>done": 1234}, "visits": {"planning": 2}}
+    ).pictures[0]
+    key = UUID(int=5)
+    planning = next(node for node in picture.nodes if node.phase == "planning")
+    nodes = diagram_nodes([replace(planning, note="<b>")], key, "all")
+    assert (
+        f'<a href="/sessions/{key}/?phase=planning&amp;queue=all#timeline" aria-label="planning: &lt;b&gt;. Show'
+        in nodes
+    )
+    assert '<text class="small" x="236" y="100">&lt;b&gt;</text>' in nodes
+    assert diagram_nodes(picture.nodes, key, "").count("<a ") == 3
+    assert "<a " not in diagram_nodes(picture.nodes, "", "")
+    badges = diagram_badges(picture.taken, key, "")
+    assert f'href="/sessions/{key}/?edge=planning-done#timeline"' in badges
+    assert 'aria-label="planning to done, 1,234 times. Show those steps"' in badges
+    assert badges.count('<g class="badge">') == 2
+    assert ">1234</text>" in badges
+    assert "<a " not in diagram_badges(picture.taken, "", "")

@@ -1,6 +1,6 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -10,18 +10,21 @@ from django.urls import set_script_prefix
 from django.utils import timezone
 from django.utils.safestring import mark_safe
 
-from sessions_app.desk.pages.session.diagram import Node, of_totals
+from sessions_app.desk.pages.session.calls import CallFacts
+from sessions_app.desk.pages.session.diagram import of_totals
 from sessions_app.models import Session
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
-PART = "{% load drawn %}{% drawn 'session/_diagram_node.html' node=node session=session queue=queue %}"
+PART = "{% load drawn %}{% drawn 'session/_call_facts.html' session=session facts=facts %}"
 ONE, TWO = UUID(int=1), UUID(int=2)
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+THAT_DAY = NOON.date()
 
 
-def draw(session: UUID | str, note: str = "3 visits", queue: str = "") -> str:
-    node = Node("planning", note, "seen", 1, 2, 128, 42)
-    return Template(PART).render(Context({"node": node, "session": session, "queue": queue}))
+def draw(session: UUID, worker: str = "w1", *, read_on: date = THAT_DAY) -> str:
+    facts = CallFacts(7, "call-7", "key-7", 1, NOON, NOON, worker, None, "running", read_on)
+    return Template(PART).render(Context({"session": session, "facts": facts}))
 
 
 @pytest.fixture(autouse=True)
@@ -35,19 +38,24 @@ def test_a_part_is_drawn_once_for_the_same_values():
 
 
 def test_a_part_is_drawn_anew_for_other_values():
-    assert f'href="/sessions/{ONE}/?phase=planning#timeline"' in draw(ONE)
-    assert f'href="/sessions/{TWO}/?phase=planning#timeline"' in draw(TWO)
-    assert f'href="/sessions/{TWO}/?phase=planning&amp;queue=all#timeline"' in draw(TWO, queue="all")
-    assert "<a" not in draw("")
-    assert "4 visits" in draw(ONE, "4 visits")
-    assert "4 visits" not in draw(ONE)
+    assert f'href="/sessions/{ONE}/calls/7/"' in draw(ONE)
+    assert f'href="/sessions/{TWO}/calls/7/"' in draw(TWO)
+    assert "<b>w2</b>" in draw(ONE, "w2")
+    assert "<b>w2</b>" not in draw(ONE)
+
+
+def test_a_time_has_its_date_from_the_next_day_on(monkeypatch: pytest.MonkeyPatch):
+    passed = [NOON]
+    monkeypatch.setattr("django.utils.timezone.now", lambda: passed[-1])
+    assert ">12:00:00<" in draw(ONE)
+    passed.append(NOON + timedelta(days=1))
+    assert ">04 May 12:00<" in draw(ONE, read_on=passed[-1].date())
 
 
 def test_values_in_a_part_are_escaped():
-    text = draw(ONE, "<b>", queue='"><script>&a=1')
-    assert "<script>" not in text
-    assert "<b>" not in text
-    assert "&lt;b&gt;" in text
+    text = draw(ONE, "<b>&")
+    assert "<b><b>" not in text
+    assert "&lt;b&gt;&amp;" in text
 
 
 def test_no_more_parts_are_kept_than_the_limit():

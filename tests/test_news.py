@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -16,6 +17,7 @@ from django.db import OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper as DatabaseWrapper
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agentstate.asgi import Handler
 from sessions_app.checks import descriptors_suffice
@@ -215,7 +217,7 @@ def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_
     async def scenario() -> None:
         now = 0.0
         first, second = uuid4(), uuid4()
-        stand = {(first, 1): Standing(7, "2-10"), (second, 1): Standing(None, "")}
+        stand = {(first, 1): Standing(7, False, "2-10"), (second, 1): Standing(None, False, "")}
         asked: list[set[Page]] = []
 
         def standings(pages: Collection[Page]) -> dict[Page, Standing]:
@@ -227,16 +229,16 @@ def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_
         shared, alone = await opened(listeners, first), await opened(listeners, second)
         await listeners.say_how_all_stand()
         assert asked == [{(first, 1), (second, 1)}]
-        assert await anext(shared) == b"data: beat 7 2-10\n\n"
-        assert await anext(alone) == b"data: beat  \n\n"
-        stand[first, 1] = Standing(8, "2")
+        assert await anext(shared) == b"data: beat 7  2-10\n\n"
+        assert await anext(alone) == b"data: beat   \n\n"
+        stand[first, 1] = Standing(8, True, "2")
         waiting = asyncio.ensure_future(anext(alone))
         await listeners.say_how_all_stand()
-        assert await anext(shared) == b"data: beat 8 2\n\n"
+        assert await anext(shared) == b"data: beat 8 1 2\n\n"
         assert not waiting.done()
         # A page that has missed it hears it with the next beat.
         now = streams.BEAT_SECONDS
-        assert await anext(shared) == b"data: beat 8 2\n\n"
+        assert await anext(shared) == b"data: beat 8 1 2\n\n"
         listeners.tell([str(second)])
         assert await waiting == NEWS
         await close(shared)
@@ -470,14 +472,15 @@ def test_who_listens_has_the_session_open_and_hears_of_others_and_of_changes(tol
         address = await browser.listener(session)
         await asyncio.to_thread(buffer().remove, f"agentstate:open:{session.pk}")
         async with Listening(browser.get(address)) as stream:
-            assert await stream.part() == f"data: beat {session.change} \n\n".encode()
+            assert await stream.part() == f"data: beat {session.change}  \n\n".encode()
             assert open_pages.users(session.pk) == {user.pk}
             open_pages.opened(session.pk, user.pk + 1)
-            assert await stream.part() == f"data: beat {session.change} {user.pk + 1}\n\n".encode()
-            # A change of which no news came.
+            assert await stream.part() == f"data: beat {session.change}  {user.pk + 1}\n\n".encode()
+            # What no news came of: a change, and that its worker is lost.
             changed = Session.objects.filter(pk=session.pk)
-            await beside(lambda: changed.update(change=session.change + 3))
-            assert await stream.part() == f"data: beat {session.change + 3} {user.pk + 1}\n\n".encode()
+            an_hour_ago = timezone.now() - timedelta(hours=1)
+            await beside(lambda: changed.update(change=session.change + 3, lease_expires_at=an_hour_ago))
+            assert await stream.part() == f"data: beat {session.change + 3} 1 {user.pk + 1}\n\n".encode()
 
     asyncio.run(scenario())
 
@@ -488,7 +491,7 @@ def test_while_the_database_is_away_no_change_is_told(monkeypatch):
 
     monkeypatch.setattr(Session.objects, "filter", fails)
     page = (uuid4(), 1)
-    assert standing.of_pages({page}) == {page: Standing(None, "")}
+    assert standing.of_pages({page}) == {page: Standing(None, False, "")}
 
 
 @pytest.mark.slow

@@ -1,12 +1,12 @@
 """Parts of pages that are drawn once in a process for the same values.
 
-For what is drawn again and again and rarely changes: an open page is sent the phase diagram with each step, which
-changes two of its thirty parts; of an open list with news hardly any row has changed; and the inbox shows the same
-requests for approval until they are decided.
+For what is drawn again and again and rarely changes: an open page is sent the buttons at its top with each step, and
+each step twice, since it is there before it has ended; of an open list with news hardly any row has changed; and the
+inbox shows the same requests for approval until they are decided.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from threading import Lock
 
 from django import template
@@ -24,21 +24,12 @@ MOST_CHARACTERS, MOST_PARTS = 8_000_000, 4096
 def drawn(part: str, **values: Hashable) -> SafeString:
     """A template, included with these values and nothing else of the context, which it may not depend on.
 
-    ``{% drawn "session/_diagram_node.html" node=node session=session.pk queue=queue %}``
+    ``{% drawn "session/_call_facts.html" session=session.pk facts=call.facts %}``
 
     :param values: A field of a dataclass, or an item of a tuple, always has values of one type: 1 and True, and a text
         and the same text that is safe, are equal there.
     """
     return parts.draw(part, values)
-
-
-@register.simple_tag
-def drawn_each(part: str, name: str, items: Iterable[Hashable], **values: Hashable) -> SafeString:
-    """The part once for each of the items, which it knows by this name, as `drawn` draws it.
-
-    ``{% drawn_each "session/_diagram_node.html" "node" picture.nodes session=session.pk queue=queue %}``
-    """
-    return SafeString("".join([parts.draw(part, {name: item, **values}) for item in items]))
 
 
 class Parts:

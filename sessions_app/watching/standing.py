@@ -1,7 +1,7 @@
 """What a page that listens is told now and then, besides that there is news: how its session stands.
 
-From the number of its last change a page sees whether it has missed news, and from who else has the session open,
-whether its line that names them is right.
+From the number of its last change, and whether its lease has run out, a page sees whether it has missed news; from who
+else has the session open, whether its line that names them is right.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import DatabaseError, connections
+from django.utils import timezone
 
 from sessions_app.models import Session
 from sessions_app.watching import open_pages
@@ -19,9 +20,14 @@ Page = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """``change`` is None where it is not known, ``others`` who else has it open, as `open_pages.as_text` writes it."""
+    """
+    change: None where it is not known, as while the database is unavailable.
+    is_lost: its lease has run out, and nobody has taken it since.
+    others: who else has it open, as `open_pages.as_text` writes it.
+    """
 
     change: int | None
+    is_lost: bool
     others: str
 
 
@@ -31,14 +37,20 @@ def of_pages(pages: Collection[Page]) -> Mapping[Page, Standing]:
     One query, by a connection that this gives back: it is called in threads that wait for long.
     """
     others = open_pages.still_open(pages)
-    changes = _changes({session_id for session_id, _ in pages})
-    return {page: Standing(changes.get(page[0]), open_pages.as_text(others[page])) for page in pages}
+    sessions = _sessions({session_id for session_id, _ in pages})
+    stands = {}
+    for page in pages:
+        change, is_lost = sessions.get(page[0], (None, False))
+        stands[page] = Standing(change, is_lost, open_pages.as_text(others[page]))
+    return stands
 
 
-def _changes(session_ids: Collection[UUID]) -> dict[UUID, int]:
-    """Of no session while the database is unavailable."""
+def _sessions(session_ids: Collection[UUID]) -> dict[UUID, tuple[int, bool]]:
+    """The last change of each, and whether it is lost."""
+    now = timezone.now()
     try:
-        return dict(Session.objects.filter(pk__in=session_ids).values_list("pk", "change"))
+        rows = Session.objects.filter(pk__in=session_ids).values_list("pk", "change", "lease_expires_at")
+        return {pk: (change, lease is not None and lease < now) for pk, change, lease in rows}
     except DatabaseError:
         return {}
     finally:

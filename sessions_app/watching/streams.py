@@ -203,8 +203,7 @@ class Streams:
         pages = [page for pages in self._pages.values() for page in pages]
         found = await asyncio.to_thread(self._standings, {(page.session, page.user_id) for page in pages})
         for page in pages:
-            now = found[page.session, page.user_id]
-            beat = f"data: beat {'' if now.change is None else now.change} {now.others}\n\n".encode()
+            beat = _beat(found[page.session, page.user_id])
             if beat != page.beat:
                 page.beat = beat
                 page.pace.beat()
@@ -245,6 +244,11 @@ class Streams:
         self._logins[page.login] -= 1
         if not self._logins[page.login]:
             del self._logins[page.login]
+
+
+def _beat(stands: standing.Standing) -> bytes:
+    change, lost = "" if stands.change is None else stands.change, "1" if stands.is_lost else ""
+    return f"data: beat {change} {lost} {stands.others}\n\n".encode()
 
 
 async def _within(waiting: Awaitable[object], seconds: float) -> None:

@@ -95,9 +95,9 @@
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
-  // often. With each beat of the stream it is told the number of the session's last change, and who else has it open;
-  // while it listens it need not say that it is open. Without a stream, or once that breaks off or falls silent, the page
-  // polls as it would otherwise, and listens again later.
+  // often. With each beat of the stream it is told the number of the session's last change, whether its worker is lost, and
+  // who else has it open; while it listens it need not say that it is open. Without a stream, or once that breaks off or
+  // falls silent, the page polls as it would otherwise, and listens again later.
   const STALLED = 9500, SLOWLY = 295000, LATER = 30000, SETTLED = 60, SILENT = 40000;
   let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
   const listener = () => $("[data-news]");
@@ -117,9 +117,10 @@
     stream.onopen = () => { [listens, heardAt] = [true, Date.now()]; ask(); };
     stream.onmessage = ({ data }) => {
       heardAt = Date.now();
-      const [what, change, others] = data.split(" ");
-      const shown = listener(), line = $("[data-others]");
-      if (what === "news" || (shown && Number(change) > Number(shown.dataset.after))) ask();
+      const [what, change, lost, others] = data.split(" ");
+      const shown = change && listener(), line = $("[data-others]");
+      const isLate = shown && (Number(change) > Number(shown.dataset.after) || lost !== shown.dataset.lost);
+      if (what === "news" || isLate) ask();
       if (others !== undefined && line && others !== line.dataset.others) htmx.trigger(line, "others");
     };
     stream.onerror = () => {
