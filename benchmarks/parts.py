@@ -46,8 +46,12 @@ def _of_steps(sizes: Sizes) -> float:
 def _of_throughput(sizes: Sizes) -> float:
     """Of each arrangement: 30 s to start, one session alone, and at least 8 ms of CPU for a reply of all others."""
     _, first = sizes.in_flight[0]
-    sessions = [*(count for _, count in sizes.in_flight), 2 * first]
-    seconds = sum(30 + sizes.replies * (0.32 + max(0.32, count * 0.008)) for count in sessions)
+    sessions = [
+        *((count, 0.32) for _, count in sizes.in_flight),
+        (2 * first, 0.32),
+        (sizes.in_flight[-1][1], 1.52),
+    ]
+    seconds = sum(30 + sizes.replies * (model + max(model, count * 0.008)) for count, model in sessions)
     return sizes.rounds * seconds / 60
 
 

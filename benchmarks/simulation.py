@@ -209,7 +209,8 @@ def _validated(run: Mapping[str, float], costs: Costs) -> list[Row]:
         lasts=LASTS_VALIDATED,
     )
     outcome = Installation(arrangement, costs).run()
-    where = f"{arrangement.sessions} in flight, processes: {arrangement.processes}"
+    model = f"model {run['model_ms']:,.0f} ms"
+    where = f"{arrangement.sessions} in flight, processes: {arrangement.processes}, {model}"
     step = run["model_ms"] + outcome.percentile(0.5) * 1000
     say(f"{where}: simulated {outcome.steps:.0f} replies/s, {step:.0f} ms a step")
     return [
