@@ -225,9 +225,9 @@ def test_values_and_members_are_held_for_their_time(make: Callable[[Clock], Buff
     assert held.read("reply", "version", "text") == ["2", ""]
     held.remove("reply")
     assert held.read("reply", "version") == [""]
-    held.mark([("open", "7")], seconds=50)
+    held.mark([("open", "7", 50)])
     clock.pass_by(timedelta(seconds=40))
-    held.mark([("open", "8")], seconds=50)
+    held.mark([("open", "8", 50)])
     assert [sorted(members) for members in held.marked("open", "none")] == [["7", "8"], []]
     clock.pass_by(timedelta(seconds=40))
     assert held.marked("none", "open") == [[], ["8"]]
@@ -240,7 +240,8 @@ def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(
     held = make(clock)
     monkeypatch.setattr(open_pages, "buffer", lambda: held)
     shared, alone = uuid4(), uuid4()
-    open_pages.opened(shared, 12)
+    for session, user in ((shared, 12), (shared, 3), (shared, 7), (alone, 3)):
+        open_pages.opened(session, user)
     pages = {(shared, 3), (shared, 7), (alone, 3)}
     assert open_pages.still_open(pages) == {(shared, 3): {7, 12}, (shared, 7): {3, 12}, (alone, 3): set()}
     assert open_pages.still_open([]) == {}
@@ -252,11 +253,32 @@ def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(
     assert open_pages.as_text({12, 3, 7}) == "3-7-12"
 
 
+def test_a_stream_outlasts_a_page_that_nothing_is_heard_of_any_more_and_then_says_nothing(
+    make: Callable[[Clock], Buffer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    held = make(clock)
+    monkeypatch.setattr(open_pages, "buffer", lambda: held)
+    session = uuid4()
+    pages = {(session, 3), (session, 7)}
+    for user in (3, 7):
+        open_pages.opened(session, user)
+    for _ in range(7):
+        clock.pass_by(timedelta(seconds=20))
+        open_pages.still_open(pages)
+    assert open_pages.users(session) == {3, 7}
+    open_pages.opened(session, 3)  # its page asks again, the other's network has vanished
+    for _ in range(4):
+        clock.pass_by(timedelta(seconds=20))
+        open_pages.still_open(pages)
+    assert open_pages.still_open(pages) == {(session, 3): set(), (session, 7): {3}}
+
+
 def test_the_memory_forgets_what_is_out_of_date(clock: Clock) -> None:
     held = MemoryBuffer(clock)
     for number in range(100):
         held.write(f"reply {number}", {"text": "It"}, seconds=30)
-        held.mark([(f"open {number}", "7")], seconds=50)
+        held.mark([(f"open {number}", "7", 50)])
         clock.pass_by(timedelta(seconds=60))
     assert held.read("reply 99", "text") == [""]
     assert (len(held._values), len(held._sets)) == (1, 1)
@@ -267,7 +289,7 @@ def test_all_that_redis_holds_has_a_time_limit(redis_url: str) -> None:
 
     held = RedisBuffer(redis_url)
     held.write("reply", {"version": "1"}, seconds=30)
-    held.mark([("open", "7")], seconds=50)
+    held.mark([("open", "7", 50)])
     server = redis.Redis.from_url(redis_url)
     assert 0 < server.pttl("reply") <= 30_000
     assert 0 < server.pttl("open") <= 50_000
@@ -282,5 +304,5 @@ def test_an_unavailable_redis_is_an_empty_buffer_and_is_not_asked_all_the_time(c
         assert held.marked("open") == [[]]
     assert len(caplog.records) == 1
     clock.pass_by(timedelta(seconds=6))
-    held.mark([("open", "7")], seconds=50)
+    held.mark([("open", "7", 50)])
     assert len(caplog.records) == 2

@@ -10,7 +10,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from sessions_app.models import Session
-from sessions_app.watching import news, open_pages
+from sessions_app.watching import news, open_pages, streams
 from tests import builders
 from tests.asgi import Server, asgi_server
 from tests.test_desk_browser import log_in
@@ -80,7 +80,7 @@ def test_a_page_that_is_told_shows_a_step_without_polling_for_it(
     without_timers(page)
     page.goto(f"/sessions/{session.pk}/{tab}")
     live = "live" if not tab else "conversation"
-    # It asks once when the stream opens, and then only every half minute.
+    # It asks once when the stream opens, and then only when it is told.
     wait_until(page, lambda: asked.of("news") == 1 and asked.of(live) == 1)
     pass_seconds(page, 5)
     assert asked.of(live) == 1
@@ -151,10 +151,11 @@ def test_a_page_that_listens_hears_who_else_has_the_session_open_and_asks_itself
     wait_until(page, lambda: page.locator(".also-open").text_content() == "Also open: ada")
     assert asked.of("also-open") == 1
     other.close()
-    # A stream that is dead without the browser knowing brings no beats.
+    # A stream that is dead without the browser knowing brings no beats: the page polls, and listens again later.
     pass_seconds(page, 75)
     wait_until(page, lambda: asked.of("also-open") >= 2)
-    assert asked.of("news") == 1
+    pass_seconds(page, 45)
+    wait_until(page, lambda: asked.of("news") == 2)
 
 
 def test_a_page_that_listens_finds_what_it_was_not_told_of_and_that_the_worker_is_lost(
@@ -179,3 +180,30 @@ def test_a_page_that_listens_finds_what_it_was_not_told_of_and_that_the_worker_i
     before = asked.of("live")
     pass_seconds(page, 5)
     assert asked.of("live") == before
+
+
+def test_a_page_that_listens_asks_when_its_session_is_to_be_stuck_and_says_every_two_minutes_that_it_is_open(
+    context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
+    monkeypatch.setattr(streams, "BEAT_SECONDS", 0.05)
+    history = builders.looked_up()
+    history.rest("queued")
+    session = history.save(next_run_at=timezone.now() + timedelta(seconds=250))
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    asked_at, said_at, count, said = [], [], 1, 0
+    for second in range(1, 345):
+        page.clock.run_for(1000)
+        page.wait_for_timeout(15)
+        asked_at += [second] * (asked.of("live") - count)
+        said_at += [second] * (asked.of("also-open") - said)
+        count, said = asked.of("live"), asked.of("also-open")
+    # It is stuck after 310 seconds: of the server this page is told by no clock, so it is not drawn again.
+    assert asked_at[0] > 280
+    assert any(310 <= second <= 341 for second in asked_at)
+    assert len(said_at) == 2
+    assert 118 <= said_at[0] <= 125

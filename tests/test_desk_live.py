@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from sessions_app import actions
-from sessions_app.models import Allowance, Checkpoint, Session, StateValue
+from sessions_app.models import Allowance, Checkpoint, RegisteredAgent, Session, StateValue, ToolCall
 from sessions_app.watching import partial_replies
 from sessions_app.watching.partial_replies import Written
 from tests import builders
@@ -163,7 +163,6 @@ def test_an_open_page_says_that_the_worker_is_lost_and_that_it_is_not(desk, cloc
     """Nothing is committed: the lease runs out, and the worker was only late with its heartbeat."""
     history = builders.looked_up()
     session = history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=5))
-    assert 'data-asks-in="5"' in desk.get(f"/sessions/{session.pk}/").content.decode()
     address = watched(desk, session)
     clock(4)
     assert ask(desk, address).status_code == 204
@@ -380,11 +379,44 @@ def test_the_cards_beside_the_steps_are_sent_when_they_have_changed_and_not_with
         "Breakpoints",
     )
     changes(lambda: history.event("noted", reason=""), "Audit")
+    changes(lambda: setattr(history.session, "final_answer", "It is covered."), "It is covered.")
+    agents_own = {"breakpoints": [{"number": 1, "tool": "send_letter"}]}
+    agent = RegisteredAgent.objects.filter(key=session.agent)
+    assert agent.exists()
+    changes(lambda: agent.update(options=agents_own), "set by the agent's registration")
+    user = User.objects.get(pk=desk.session["_auth_user_id"])
+    changes(lambda: user.groups.set(builders.user("viewer").groups.all()), "It is covered.")
     # Without what the page shows, and where it shows another branch, all of it is sent.
     history.lookup("POL-10")
     assert SIDE in ask(desk, re.sub(r"&beside=[^&]+", "", poll_of(text))).content.decode()
     assert SIDE in ask(desk, re.sub(r"beside=[^&]+", "beside=9-0", poll_of(text))).content.decode()
     assert SIDE in ask(desk, poll_of(text).replace("branch=1", "branch=7")).content.decode()
+
+
+@pytest.mark.slow
+def test_the_cards_beside_the_steps_are_sent_once_an_hour_since_ages_beyond_a_day_are_dates(desk, clock):
+    history = builders.looked_up()
+    session = history.rest("running")
+    text = desk.get(f"/sessions/{session.pk}/").content.decode()
+    clock(3600)
+    history.rest("running", lease_expires_at=timezone.now() + timedelta(seconds=60))
+    sent = []
+    for _ in range(2):
+        history.lookup("POL-8")
+        text = ask(desk, poll_of(text)).content.decode()
+        sent.append(SIDE in text)
+    assert sent == [True, False]
+
+
+@pytest.mark.slow
+def test_the_times_of_a_call_have_their_date_from_the_next_day_on(desk, clock):
+    history = builders.looked_up()
+    session = history.rest("paused")
+    asked_at = timezone.localtime(ToolCall.objects.get(branch__session=session).asked_at)
+    with_date = f">{asked_at:%d %b %H:%M}<"
+    assert with_date not in desk.get(f"/sessions/{session.pk}/").content.decode()
+    clock(86_400)
+    assert with_date in desk.get(f"/sessions/{session.pk}/").content.decode()
 
 
 @pytest.mark.slow

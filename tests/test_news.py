@@ -4,6 +4,7 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
-from django.db import OperationalError, connection, connections, transaction
+from django.db import InterfaceError, OperationalError, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper as DatabaseWrapper
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -247,6 +248,25 @@ def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_
         await close(alone)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [InterfaceError("closed"), RuntimeError("can't start new thread")])
+def test_where_no_standings_can_be_told_all_streams_end_and_pages_poll(monkeypatch, caplog, error):
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.01)
+
+    def standings(_: Collection[Page]) -> dict[Page, Standing]:
+        raise error
+
+    async def scenario() -> None:
+        listeners = Streams(Subscription(), most=9, standings=standings)
+        assert await listeners.is_subscribed()
+        page = await opened(listeners, uuid4())
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(page), 30)
+        assert not await listeners.is_subscribed()
+
+    asyncio.run(scenario())
+    assert f"poll again: {error}" in caplog.text
 
 
 def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
@@ -485,9 +505,22 @@ def test_who_listens_has_the_session_open_and_hears_of_others_and_of_changes(tol
     asyncio.run(scenario())
 
 
-def test_while_the_database_is_away_no_change_is_told(monkeypatch):
+@asgi
+def test_how_sessions_stand_is_read_without_keeping_a_connection():
+    session = builders.running()
+
+    def read() -> tuple[Standing, object]:
+        page = (session.pk, 1)
+        return standing.of_pages({page})[page], connection.connection
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(read).result() == (Standing(session.change, False, ""), None)
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_while_the_database_is_away_no_change_is_told(monkeypatch, error):
     def fails(*_: object, **__: object) -> None:
-        raise OperationalError("away")
+        raise error("away")
 
     monkeypatch.setattr(Session.objects, "filter", fails)
     page = (uuid4(), 1)

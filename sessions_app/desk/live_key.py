@@ -4,8 +4,9 @@ It asks whether its session has, and who else has that open.
 
 A key is made with the page, for the user and the login session that it was made for and one session of an agent. It is
 refused with any other of them, after SECONDS, and once that login has ended: by logging out, by running out, by a new
-password, or with the account. It says that the user may see the session; a permission that is withdrawn counts when
-the key runs out. Until then, but for VIEWER_SECONDS at most, the user counts as having the session open.
+password, or with the account. It says that the user may see the session; for what it tells by itself a permission that
+is withdrawn counts when the key runs out. Until then, but for VIEWER_SECONDS at most, the user counts as having the
+session open. What is new is told by the permissions that the user has then (`log_in`).
 """
 
 from dataclasses import dataclass

@@ -24,8 +24,8 @@ class Buffer(Protocol):
     def remove(self, key: str) -> None:
         """Forget what is held under the key."""
 
-    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
-        """Count each member, which follows its key, to the set under that key for so long."""
+    def mark(self, members: Collection[tuple[str, str, float]]) -> None:
+        """Of each a key, a member, and for how many seconds it is counted to the set under that key."""
 
     def marked(self, *keys: str) -> list[list[str]]:
         """The members of the set under each key."""
@@ -54,10 +54,10 @@ class MemoryBuffer:
         with self._lock:
             self._values.pop(key, None)
 
-    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
+    def mark(self, members: Collection[tuple[str, str, float]]) -> None:
         with self._lock:
             self._forget()
-            for key, member in members:
+            for key, member, seconds in members:
                 self._sets.setdefault(key, {})[member] = self._clock() + seconds
 
     def marked(self, *keys: str) -> list[list[str]]:

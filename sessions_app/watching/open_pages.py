@@ -1,7 +1,8 @@
 """Who has a page of a session open.
 
-A page says so when it is drawn and every 20 seconds, or its stream does so for it; within a minute after the last time
-it counts no more.
+A page says so when it is drawn and every 20 seconds; within a minute after the last time it counts no more. For a page
+that listens its stream says so, as long as the page itself does every two minutes: a stream outlasts a page whose
+network has vanished, by a quarter of an hour.
 """
 
 from collections.abc import Collection
@@ -13,11 +14,14 @@ from sessions_app.watching.buffer import buffer
 SAY_SECONDS = 20
 # A page may miss one of its polls and still counts.
 OPEN_SECONDS = 50
+# So long after it was heard of a page its stream may say that it is open.
+HEARD_SECONDS = 150
 
 
 def opened(session_id: UUID, user_id: int) -> None:
-    """The user has a page of the session open."""
-    buffer().mark([(_key(session_id), str(user_id))], seconds=OPEN_SECONDS)
+    """The user has a page of the session open, and that has just been heard of it."""
+    user = str(user_id)
+    buffer().mark([(_key(session_id), user, OPEN_SECONDS), (_heard_key(session_id), user, HEARD_SECONDS)])
 
 
 def users(session_id: UUID) -> set[int]:
@@ -30,11 +34,19 @@ def is_open(session_id: UUID) -> bool:
 
 
 def still_open(pages: Collection[tuple[UUID, int]]) -> dict[tuple[UUID, int], set[int]]:
-    """The user has the session open, of each page; returns the ids of the others who have, of each."""
+    """The users' streams say that they have these sessions open; returns the ids of the others who have, of each."""
     if not pages:
         return {}
-    buffer().mark([(_key(session_id), str(user_id)) for session_id, user_id in pages], seconds=OPEN_SECONDS)
     sessions = sorted({session_id for session_id, _ in pages})
+    heard = buffer().marked(*map(_heard_key, sessions))
+    heard_of = {session_id: _ids(members) for session_id, members in zip(sessions, heard, strict=True)}
+    open_now = [
+        (_key(session_id), str(user_id), OPEN_SECONDS)
+        for session_id, user_id in pages
+        if user_id in heard_of[session_id]
+    ]
+    if open_now:
+        buffer().mark(open_now)
     of_session = dict(zip(sessions, buffer().marked(*map(_key, sessions)), strict=True))
     return {(session_id, user_id): _ids(of_session[session_id]) - {user_id} for session_id, user_id in pages}
 
@@ -50,3 +62,7 @@ def _ids(members: Collection[str]) -> set[int]:
 
 def _key(session_id: UUID) -> str:
     return f"agentstate:open:{session_id}"
+
+
+def _heard_key(session_id: UUID) -> str:
+    return f"agentstate:heard:{session_id}"

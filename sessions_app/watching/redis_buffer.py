@@ -47,12 +47,12 @@ class RedisBuffer:
     def remove(self, key: str) -> None:
         self._try(lambda: self._redis.delete(key), 0)
 
-    def mark(self, members: Collection[tuple[str, str]], *, seconds: float) -> None:
+    def mark(self, members: Collection[tuple[str, str, float]]) -> None:
         now = self._clock()
 
         def change() -> None:
             with self._redis.pipeline(transaction=True) as pipeline:
-                for key, member in members:
+                for key, member, seconds in members:
                     pipeline.zadd(key, {member: now + seconds})
                     pipeline.zremrangebyscore(key, "-inf", now)
                     pipeline.pexpire(key, round(seconds * 1000))

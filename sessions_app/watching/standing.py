@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.utils import timezone
 
 from sessions_app.models import Session
@@ -21,7 +21,7 @@ Page = tuple[UUID, int]
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    change: None where it is not known, as while the database is unavailable.
+    change: None where it is not known: there is no such session, or the database is unavailable.
     is_lost: its lease has run out, and nobody has taken it since.
     others: who else has it open, as `open_pages.as_text` writes it.
     """
@@ -51,7 +51,7 @@ def _sessions(session_ids: Collection[UUID]) -> dict[UUID, tuple[int, bool]]:
     try:
         rows = Session.objects.filter(pk__in=session_ids).values_list("pk", "change", "lease_expires_at")
         return {pk: (change, lease is not None and lease < now) for pk, change, lease in rows}
-    except DatabaseError:
+    except Error:
         return {}
     finally:
         connections.close_all()

@@ -215,16 +215,16 @@ class Streams:
             await self.say_how_all_stand()
 
     async def _follow(self) -> None:
-        saying = asyncio.create_task(self._go_on_saying())
         try:
-            async with self._subscribe() as batches:
+            async with asyncio.TaskGroup() as group, self._subscribe() as batches:
+                saying = group.create_task(self._go_on_saying())
                 self._stands.set()
                 async for session_ids in batches:
                     self.tell(session_ids)
-        except Exception as error:  # of the client, of the network, or of an address that cannot be used
-            logger.warning("Pages that listened for news poll again: %s", error)
+                saying.cancel()
+        except* Exception as errors:  # of the client, of the network, of an address that cannot be used
+            logger.warning("Pages that listened for news poll again: %s", errors.exceptions[0])
         finally:
-            saying.cancel()
             self._away_until = self._clock() + AGAIN_SECONDS
             self._stands.clear()
             for pages in self._pages.values():

@@ -96,12 +96,12 @@
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
   // often. With each beat of the stream it is told the number of the session's last change, whether its worker is lost, and
-  // who else has it open; while it listens it need not say that it is open. Without a stream, or once that breaks off or
-  // falls silent, the page polls as it would otherwise, and listens again later.
-  const STALLED = 9500, SLOWLY = 295000, LATER = 30000, SETTLED = 60, SILENT = 40000;
+  // who else has it open; while it listens it says only every two minutes that it is open. Without a stream, or once that
+  // breaks off or falls silent, the page polls as it would otherwise, and listens again later.
+  const STALLED = 9500, SLOWLY = 295000, SOON = 29500, HERE = 115000, LATER = 30000, SETTLED = 60, SILENT = 40000;
   let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
   const listener = () => $("[data-news]");
-  const hears = () => listens && Date.now() - heardAt < SILENT;
+  let saidAt = Date.now();
   function ask() {
     if (asking && Date.now() - askedAt < STALLED) again = true;
     else if (listener()) htmx.trigger(listener(), "network");
@@ -110,33 +110,49 @@
     if (stream) stream.close();
     [stream, listens] = [null, false];
   }
+  function listenLater() {
+    deafen();
+    const wait = LATER * (1 + Math.random());
+    listenAgainAt = Date.now() + wait;
+    setTimeout(listen, wait + 1);
+  }
+  function hears() {
+    if (stream && Date.now() - heardAt > SILENT) listenLater();
+    return listens;
+  }
   function listen() {
     if (document.hidden || !listener()) return deafen();
     if (stream || Date.now() < listenAgainAt) return;
+    heardAt = Date.now();
     stream = new EventSource(listener().dataset.news);
     stream.onopen = () => { [listens, heardAt] = [true, Date.now()]; ask(); };
     stream.onmessage = ({ data }) => {
       heardAt = Date.now();
       const [what, change, lost, others] = data.split(" ");
-      const shown = change && listener(), line = $("[data-others]");
-      const isLate = shown && (Number(change) > Number(shown.dataset.after) || lost !== shown.dataset.lost);
-      if (what === "news" || isLate) ask();
+      const shown = listener(), line = $("[data-others]");
+      // Where the server cannot say how the session stands, the page asks, and hears why.
+      const isUnknown = change === "", isNewer = shown && Number(change) > Number(shown.dataset.after);
+      if (what === "news" || isUnknown || isNewer || (shown && change && lost !== shown.dataset.lost)) ask();
       if (others !== undefined && line && others !== line.dataset.others) htmx.trigger(line, "others");
     };
     stream.onerror = () => {
-      deafen();
-      const wait = LATER * (1 + Math.random());
-      listenAgainAt = Date.now() + wait;
-      setTimeout(listen, wait + 1);
+      listenLater();
       ask();
     };
   }
   document.addEventListener("htmx:beforeRequest", (event) => {
-    const byTimer = !event.detail.requestConfig.triggeringEvent;
-    if (byTimer && hears() && event.detail.elt.hasAttribute("data-others")) return event.preventDefault();
-    if (event.defaultPrevented || !event.detail.elt.hasAttribute("data-news")) return;
-    const early = event.detail.elt.dataset.asksIn * 1000 || SLOWLY;
-    if (byTimer && hears() && Date.now() - askedAt < Math.min(early, SLOWLY)) return event.preventDefault();
+    const asks = event.detail.elt, byTimer = !event.detail.requestConfig.triggeringEvent;
+    if (asks.hasAttribute("data-others")) {
+      if (byTimer && hears() && Date.now() - saidAt < HERE) event.preventDefault();
+      if (!event.defaultPrevented) saidAt = Date.now();
+    }
+    if (!asks.hasAttribute("data-news")) return;
+    // Of what happens by the clock no stream tells: the page asks when it has, until it is drawn again.
+    asks.dataset.drawnAt ||= Date.now();
+    const due = Number(asks.dataset.drawnAt) + (asks.dataset.asksIn * 1000 || Infinity);
+    if (event.defaultPrevented) return;
+    const pause = Date.now() < due ? SLOWLY : SOON;
+    if (byTimer && hears() && Date.now() - askedAt < pause) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];
   });
   // What comes while an answer is on its way, or is put into the page, is asked for behind it.

@@ -38,16 +38,15 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
     if stuck_from is not None and stuck_from > now:
         is_stuck = math.ceil(stuck_from.timestamp())
         until = is_stuck if until is None else min(until, is_stuck)
-    # A page with a stream is told of neither of these, and asks rarely by itself.
     lease = session.lease_expires_at
-    unheard = [*([] if until is None else [until]), *([lease.timestamp()] if lease and lease > now else [])]
     return {
         "seconds": seconds,
         "after": session.change,
         "until": until,
         "lost": "1" if lease is not None and lease < now else "",
         "listens": is_offered(request),
-        "asks_in": math.ceil(min(unheard) - now.timestamp()) if unheard else "",
+        # No stream tells of it, and a page that has one asks rarely by itself.
+        "asks_in": "" if until is None else math.ceil(until - now.timestamp()),
     }
 
 

@@ -2,7 +2,7 @@
 
 It is offered under ASGI only, where an open stream is a task on the event loop; under WSGI it would hold a thread. It
 takes the key of the live page, and says less than the polls do that this key allows: only that something has changed,
-and who else has the session open, by the ids of the users.
+the number of the last change, whether the session's lease has run out, and the ids of the users who have it open.
 """
 
 from uuid import UUID

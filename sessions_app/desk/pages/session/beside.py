@@ -69,6 +69,7 @@ def beside(
         agents_breakpoints,
         context.session.final_answer,
         [context.why_not[name] for name in _WHY_NOT],
+        f"{context.now:%Y-%m-%d %H}",  # a script counts ages up to a day, then they are dates
     )
     if shown and shown == _version(_newest_event.first(context.session.pk), others):
         return Beside(memory, hints, breakpoints, agents_breakpoints, shown, is_shown=True)
