@@ -207,3 +207,29 @@ def test_a_page_that_listens_asks_when_its_session_is_to_be_stuck_and_says_every
     assert any(310 <= second <= 341 for second in asked_at)
     assert len(said_at) == 2
     assert 118 <= said_at[0] <= 125
+
+
+def test_a_page_that_listens_makes_up_for_a_question_that_failed_and_its_connection_is_not_lost_for_long(
+    context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "BEAT_SECONDS", 0.05)
+    session = builders.running()
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page.route(
+        "**/also-open/**", lambda route: route.abort() if asked.of("also-open") < 2 else route.continue_()
+    )
+    said_at, said, lost_for = [], 0, 0
+    for second in range(1, 160):
+        page.clock.run_for(1000)
+        page.wait_for_timeout(15)
+        said_at += [second] * (asked.of("also-open") - said)
+        said = asked.of("also-open")
+        lost_for += page.locator("#connection.error").is_visible()
+    assert len(said_at) == 2
+    assert said_at[1] - said_at[0] <= 21
+    assert 0 < lost_for <= 21
+    assert asked.of("news") == 1

@@ -120,6 +120,8 @@
     if (stream && Date.now() - heardAt > SILENT) listenLater();
     return listens;
   }
+  // After an answer that did not come, the page polls until one does.
+  const isQuiet = () => hears() && !lost;
   function listen() {
     if (document.hidden || !listener()) return deafen();
     if (stream || Date.now() < listenAgainAt) return;
@@ -142,21 +144,19 @@
   }
   document.addEventListener("htmx:beforeRequest", (event) => {
     const asks = event.detail.elt, byTimer = !event.detail.requestConfig.triggeringEvent;
-    if (asks.hasAttribute("data-others")) {
-      if (byTimer && hears() && Date.now() - saidAt < HERE) event.preventDefault();
-      if (!event.defaultPrevented) saidAt = Date.now();
-    }
+    if (asks.hasAttribute("data-others") && byTimer && isQuiet() && Date.now() - saidAt < HERE) event.preventDefault();
     if (!asks.hasAttribute("data-news")) return;
     // Of what happens by the clock no stream tells: the page asks when it has, until it is drawn again.
     asks.dataset.drawnAt ||= Date.now();
     const due = Number(asks.dataset.drawnAt) + (asks.dataset.asksIn * 1000 || Infinity);
     if (event.defaultPrevented) return;
     const pause = Date.now() < due ? SLOWLY : SOON;
-    if (byTimer && hears() && Date.now() - askedAt < pause) return event.preventDefault();
+    if (byTimer && isQuiet() && Date.now() - askedAt < pause) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];
   });
   // What comes while an answer is on its way, or is put into the page, is asked for behind it.
   document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.successful && event.detail.elt.hasAttribute("data-others")) saidAt = Date.now();
     if (event.detail.xhr !== asking) return;
     setTimeout(() => {
       asking = null;
