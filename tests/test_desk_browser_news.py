@@ -67,6 +67,16 @@ def wait_until(page: Page, condition: Callable[[], bool]) -> None:
     raise AssertionError("It did not come.")
 
 
+def listening(context: BrowserContext, session: Session) -> tuple[Page, Requests]:
+    """The page of the session has opened its stream, and asked once since."""
+    page = log_in(context)
+    asked = Requests(page)
+    without_timers(page)
+    page.goto(f"/sessions/{session.pk}/")
+    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    return page, asked
+
+
 @pytest.mark.parametrize("tab, place", [("", "#timeline"), ("conversation/", "#talk")])
 def test_a_page_that_is_told_shows_a_step_without_polling_for_it(
     context: BrowserContext, tab: str, place: str
@@ -100,11 +110,7 @@ def test_a_page_whose_stream_breaks_off_polls_at_once_and_listens_again_later(
     context: BrowserContext, redis_server: Any
 ):
     session = builders.running()
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     redis_server.stop()
     wait_until(page, lambda: asked.of("live") >= 2)
     redis_server.start()
@@ -118,11 +124,7 @@ def test_a_page_whose_stream_breaks_off_polls_at_once_and_listens_again_later(
 
 def test_a_hidden_page_does_not_listen(context: BrowserContext):
     session = builders.running()
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     see = (
         "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
         " document.dispatchEvent(new Event('visibilitychange')); }"
@@ -139,11 +141,7 @@ def test_a_page_that_listens_hears_who_else_has_the_session_open_and_asks_itself
 ):
     monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
     session = builders.running()
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     pass_seconds(page, 25)
     assert asked.of("also-open") == 0
     other = browser.new_context(base_url=server.url)
@@ -164,11 +162,7 @@ def test_a_page_that_listens_finds_what_it_was_not_told_of_and_that_the_worker_i
     monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.2)
     history = builders.looked_up()
     session = history.rest("running")
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     with monkeypatch.context() as untold:
         untold.setattr(news.NewsThread, "tell", lambda *_: None)
         history.session.refresh_from_db()
@@ -190,11 +184,7 @@ def test_a_page_that_listens_asks_when_its_session_is_to_be_stuck_and_says_every
     history = builders.looked_up()
     history.rest("queued")
     session = history.save(next_run_at=timezone.now() + timedelta(seconds=250))
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     asked_at, said_at, count, said = [], [], 1, 0
     for second in range(1, 345):
         page.clock.run_for(1000)
@@ -214,11 +204,7 @@ def test_a_page_that_listens_makes_up_for_a_question_that_failed_and_its_connect
 ):
     monkeypatch.setattr(streams, "BEAT_SECONDS", 0.05)
     session = builders.running()
-    page = log_in(context)
-    asked = Requests(page)
-    without_timers(page)
-    page.goto(f"/sessions/{session.pk}/")
-    wait_until(page, lambda: asked.of("news") == 1 and asked.of("live") == 1)
+    page, asked = listening(context, session)
     page.route(
         "**/also-open/**", lambda route: route.abort() if asked.of("also-open") < 2 else route.continue_()
     )

@@ -99,9 +99,8 @@
   // who else has it open; while it listens it says only every two minutes that it is open. Without a stream, or once that
   // breaks off or falls silent, the page polls as it would otherwise, and listens again later.
   const STALLED = 9500, SLOWLY = 295000, SOON = 29500, HERE = 115000, LATER = 30000, SETTLED = 60, SILENT = 40000;
-  let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false;
+  let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false, saidAt = Date.now();
   const listener = () => $("[data-news]");
-  let saidAt = Date.now();
   function ask() {
     if (asking && Date.now() - askedAt < STALLED) again = true;
     else if (listener()) htmx.trigger(listener(), "network");
