@@ -233,12 +233,15 @@ def test_values_and_members_are_held_for_their_time(make: Callable[[Clock], Buff
     assert held.marked("none", "open") == [[], ["8"]]
 
 
-def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(
-    make: Callable[[Clock], Buffer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
+@pytest.fixture
+def anywhere(make: Callable[[Clock], Buffer], clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open pages are held in each kind of buffer, by the clock of the test."""
     held = make(clock)
     monkeypatch.setattr(open_pages, "buffer", lambda: held)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(clock: Clock) -> None:
     shared, alone = uuid4(), uuid4()
     for session, user in ((shared, 12), (shared, 3), (shared, 7), (alone, 3)):
         open_pages.opened(session, user)
@@ -253,12 +256,10 @@ def test_each_page_that_is_still_open_counts_and_is_told_of_the_others(
     assert open_pages.as_text({12, 3, 7}) == "3-7-12"
 
 
+@pytest.mark.usefixtures("anywhere")
 def test_a_stream_outlasts_a_page_that_nothing_is_heard_of_any_more_and_then_says_nothing(
-    make: Callable[[Clock], Buffer], monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    clock = Clock()
-    held = make(clock)
-    monkeypatch.setattr(open_pages, "buffer", lambda: held)
     session = uuid4()
     pages = {(session, 3), (session, 7)}
     for user in (3, 7):

@@ -192,7 +192,7 @@ def test_a_page_that_listens_asks_when_its_session_is_to_be_stuck_and_says_every
         asked_at += [second] * (asked.of("live") - count)
         said_at += [second] * (asked.of("also-open") - said)
         count, said = asked.of("live"), asked.of("also-open")
-    # It is stuck after 310 seconds: of the server this page is told by no clock, so it is not drawn again.
+    # It is to be stuck after 310 seconds. The server's clock is not turned on, so the page is not drawn again.
     assert asked_at[0] > 280
     assert any(310 <= second <= 341 for second in asked_at)
     assert len(said_at) == 2

@@ -5,7 +5,7 @@ that listens its stream says so, as long as the page itself does every two minut
 network has vanished, by a quarter of an hour.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from uuid import UUID
 
 from sessions_app.watching.buffer import buffer
@@ -26,7 +26,7 @@ def opened(session_id: UUID, user_id: int) -> None:
 
 def users(session_id: UUID) -> set[int]:
     """The ids of the users who have a page of the session open."""
-    return _ids(*buffer().marked(_key(session_id)))
+    return _users_of([session_id], _key)[session_id]
 
 
 def is_open(session_id: UUID) -> bool:
@@ -38,8 +38,7 @@ def still_open(pages: Collection[tuple[UUID, int]]) -> dict[tuple[UUID, int], se
     if not pages:
         return {}
     sessions = sorted({session_id for session_id, _ in pages})
-    heard = buffer().marked(*map(_heard_key, sessions))
-    heard_of = {session_id: _ids(members) for session_id, members in zip(sessions, heard, strict=True)}
+    heard_of = _users_of(sessions, _heard_key)
     open_now = [
         (_key(session_id), str(user_id), OPEN_SECONDS)
         for session_id, user_id in pages
@@ -47,8 +46,8 @@ def still_open(pages: Collection[tuple[UUID, int]]) -> dict[tuple[UUID, int], se
     ]
     if open_now:
         buffer().mark(open_now)
-    of_session = dict(zip(sessions, buffer().marked(*map(_key, sessions)), strict=True))
-    return {(session_id, user_id): _ids(of_session[session_id]) - {user_id} for session_id, user_id in pages}
+    users_of = _users_of(sessions, _key)
+    return {(session_id, user_id): users_of[session_id] - {user_id} for session_id, user_id in pages}
 
 
 def as_text(user_ids: Collection[int]) -> str:
@@ -56,8 +55,13 @@ def as_text(user_ids: Collection[int]) -> str:
     return "-".join(map(str, sorted(user_ids)))
 
 
-def _ids(members: Collection[str]) -> set[int]:
-    return {int(member) for member in members if member.isdecimal()}
+def _users_of(sessions: Collection[UUID], key: Callable[[UUID], str]) -> dict[UUID, set[int]]:
+    """The ids in the set of each session that has such a key."""
+    marked = zip(sessions, buffer().marked(*map(key, sessions)), strict=True)
+    return {
+        session_id: {int(member) for member in members if member.isdecimal()}
+        for session_id, members in marked
+    }
 
 
 def _key(session_id: UUID) -> str:
