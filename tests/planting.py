@@ -121,7 +121,7 @@ def plant_everywhere() -> None:
 
 def planted(field: "models.Field[Any, Any]", value: Any) -> Any:
     if isinstance(field, models.JSONField):
-        return in_json(value)
+        return secrets.OBJECT if value is None else in_json(value)
     for text in (f"{value}\n{secrets.TEXT}", f"{value} {secrets.SHORT}"):
         if field.max_length is None or len(text) <= field.max_length:
             return text.strip()
@@ -134,8 +134,6 @@ def in_json(value: Any) -> Any:
         return {name: in_json(item) for name, item in value.items()} | secrets.OBJECT
     if isinstance(value, list):
         return [in_json(item) for item in value]
-    if value is None:
-        return secrets.OBJECT
     return value
 
 
