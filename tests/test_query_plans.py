@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
 from agentstate.domain.words import words_of
 from sessions_app.finding import newest, search, search_index, search_masking, search_words
 from sessions_app.management import synth
-from sessions_app.models import Checkpoint, Message, Session
+from sessions_app.models import Checkpoint, Message, Session, SessionTag
 from tests import builders
 from tests.chaos import database
 
@@ -150,6 +151,7 @@ def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
         "/bulk/?queue=paused",
     ],
 )
+@pytest.mark.usefixtures("few_are_near")
 def test_a_list_reads_no_more_rows_than_it_needs_among_many_sessions(desk: Client, address: str) -> None:
     with captured() as queries:
         assert desk.get(address).status_code == 200
@@ -194,8 +196,36 @@ def few_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few of the newest rows are read first, so that what is read beyond them shows."""
     monkeypatch.setattr(newest, "NEAR_SESSIONS", 300)
     monkeypatch.setattr(newest, "WIDE_SESSIONS", 1_000)
+    monkeypatch.setattr(newest, "WALKED_SESSIONS", 500)
     monkeypatch.setattr(search_words, "NEAR_ROWS", 300)
     monkeypatch.setattr(search_words, "WIDE_ROWS", 1_000)
+
+
+# Of each filter PostgreSQL expects that as many of the sessions which meet it meet the other, too. None does.
+@pytest.mark.usefixtures("few_are_near")
+@pytest.mark.parametrize(
+    "address, others",
+    [
+        ("/?queue=all&tag=vip&agent=claims", Q(agent="claims")),
+        ("/?queue=done&tag=vip", Q(phase="done")),
+        ("/?queue=done&tag=vip&order=oldest", Q(phase="done")),
+    ],
+)
+def test_filters_that_are_never_met_together_are_not_asked_of_all_sessions(
+    desk: Client, address: str, others: Q
+) -> None:
+    tagged = SessionTag.objects.filter(name="vip")
+    with transaction.atomic():
+        tagged.filter(session__in=Session.objects.filter(others)).delete()
+        spread = Session.objects.exclude(others).filter(tags=None).order_by("pk")
+        SessionTag.objects.bulk_create([SessionTag(session=each, name="vip") for each in spread[:3_000]])
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE sessions_app_sessiontag")
+        with captured() as queries:
+            assert desk.get(address).status_code == 200
+        found = wasteful(queries)
+        transaction.set_rollback(True)
+    assert found == []
 
 
 @pytest.mark.usefixtures("few_are_near")

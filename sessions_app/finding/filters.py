@@ -193,6 +193,12 @@ class SessionFilter(forms.Form):
         return min(numbers, default=sys.maxsize)
 
     @property
+    def fields_on(self) -> int:
+        """How many fields filter or search."""
+        self.is_valid()
+        return sum(map(bool, self.cleaned_data.values()))
+
+    @property
     def narrows(self) -> bool:
         """Whether any field but the search filters."""
         self.is_valid()

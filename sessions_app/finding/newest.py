@@ -26,7 +26,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from sessions_app.finding.counting import count_up_to
-from sessions_app.finding.parts import Sql, as_sql
+from sessions_app.finding.parts import NO_ROWS, Sql, as_sql
 from sessions_app.models import Session
 
 # So many of the newest sessions are read first. To compare the letters of one takes several microseconds, as it does to
@@ -35,6 +35,8 @@ NEAR_SESSIONS = 3_000
 # So many where one in SHARE of the former matches: an index would find more than are read here until enough do.
 WIDE_SESSIONS = 20_000
 SHARE = 80
+# So many sessions of a list are asked by each of several filters, in its order, before all that match are found.
+WALKED_SESSIONS = 5_000
 
 
 def opaque(condition: Q) -> Case:
@@ -83,6 +85,39 @@ def matching_sessions(where: Q, limit: int) -> list[UUID]:
         cursor.execute(*select)
         found: list[tuple[Any, ...]] = cursor.fetchall()
     return [key for (key,) in found]
+
+
+def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], limit: int) -> Sql:
+    """Selects the keys of the first of these sessions that meet the filter, in any order.
+
+    Of two filters that many sessions meet, and hardly any both, PostgreSQL expects many to meet both, and would read
+    all sessions in their order to find the first ones. So it reads `WALKED_SESSIONS` at most; where too few of these
+    match, it has to find all that do, and begins with the filter that the fewest meet.
+
+    :param rows: In whose order an index has them.
+    :param order: By when they changed, and by their keys.
+    """
+    matching = Session.objects.filter(where).order_by(*order).values_list("pk", flat=True)[:limit]
+    if connection.vendor == "sqlite":
+        return as_sql(rows.filter(where).order_by(*order).values_list("pk", flat=True)[:limit])
+    at = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
+    every = rows.filter(where).order_by(at.desc() if order[0].startswith("-") else at.asc(), order[1])
+    return near_or_all(
+        _among(rows.order_by(*order)[:WALKED_SESSIONS], matching),
+        as_sql(every.values_list("pk", flat=True)[:limit]),
+        limit,
+    )
+
+
+def _among(rows: QuerySet[Session], matching: QuerySet[Session, UUID]) -> Sql:
+    """The second query, of keys, on the rows of the first one instead of the table."""
+    sql, values = as_sql(matching)
+    if sql == NO_ROWS:
+        return sql, values
+    table = connection.ops.quote_name(Session._meta.db_table)
+    selected, others = sql.split(f" FROM {table}", 1)
+    these, parameters = as_sql(rows)
+    return f"{selected} FROM ({these}) AS {table}{others}", (*parameters, *values)
 
 
 def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:

@@ -92,6 +92,14 @@ def as_sql(rows: QuerySet[Any, Any]) -> Sql:
     return sql, tuple(values)
 
 
+def chosen(model: type[Row], keys: Sql) -> QuerySet[Row]:
+    """The rows whose primary keys are selected."""
+    sql, values = keys
+    return model._default_manager.filter(
+        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
+    )
+
+
 def first_of_each(parts: Sequence[Part], order: Sequence[str], limit: int) -> Sql:
     """Selects the primary keys of the first rows of each part, up to `limit` of each. No key comes from two parts."""
     return union([_first_keys(rows, order, limit) for rows in parts])
@@ -123,9 +131,5 @@ def first_of_all(
     first, *others = parts
     if isinstance(first, QuerySet) and not others and not keys_first:
         return first.order_by(*order)[:limit]
-    sql, values = first_of_each(parts, order, limit)
     model = first.model if isinstance(first, QuerySet) else first.rows.model
-    found: QuerySet[Any] = model._default_manager.filter(
-        pk__in=RawSQL(sql, values) if sql != NO_ROWS else []  # noqa: S611 - selects of our own
-    )
-    return found.order_by(*order)[:limit]
+    return chosen(model, first_of_each(parts, order, limit)).order_by(*order)[:limit]

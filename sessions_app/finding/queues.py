@@ -19,7 +19,8 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import stuck
 from sessions_app.finding.counting import MOST, Count, count_each, numbers_of, to_count, up_to_most
 from sessions_app.finding.keys import are
-from sessions_app.finding.parts import Sql, first_of_all, union
+from sessions_app.finding.newest import first_matching
+from sessions_app.finding.parts import Sql, chosen, first_of_all, union
 from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
 
@@ -64,6 +65,8 @@ def queue_filter(key: str, now: datetime) -> Q:
 
 # Of the queues that are counted, those whose conditions ask for the time.
 _BY_TIME = ("stuck",)
+# Those of which an index has the sessions in the order of their list.
+_IN_ORDER = ("running", "waiting", "failed", "paused", "done", "all")
 
 
 def _conditions(key: str, now: datetime | None) -> list[Q]:
@@ -110,28 +113,43 @@ class QueueCount:
 
 
 def counts(
-    now: datetime, where: Q | None = None, *, few: bool = False, cut: bool = False
+    now: datetime, where: Q | None = None, *, few: bool | None = None, cut: bool = False
 ) -> list[QueueCount]:
     """How many sessions of each queue match the filter ``where``, up to `counting.MOST`. One query, or two.
 
-    With a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the
-    queue, or of each of its conditions, and there may be more if these are not all. Of the stuck sessions those are
-    looked at that have been stuck longest.
+    Of a filter that more than `counting.MOST` sessions match, a number is that of the newest `LOOKED_AT` of the queue,
+    or of each of its conditions, and there may be more if these are not all. Of the stuck sessions those are looked at
+    that have been stuck longest.
 
-    :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue.
+    :param few: The filter matches some thousands of sessions at most: they are read once, and not for each queue. None
+        if that is to be found out.
     :param cut: It does not match all that it should: there may be more in each queue.
     """
     if not where:
         counted = count_each([_to_count(queue.key, now) for queue in QUEUES], prepared=True)
-    elif few:
-        counted = _count_few(now, where)
     else:
-        keys = list(select("all", now, where).order_by().values_list("pk", flat=True)[: MOST + 1])
-        counted = _count_few(now, are(keys)) if len(keys) <= MOST else _count_many(now, where)
+        if few is None:
+            keys, few = keys_of_matching(where)
+            where = are(keys) if few else where
+        counted = _count_few(now, where) if few else _count_many(now, where)
     return [
         QueueCount(queue, replace(number, more=number.more or cut))
         for queue, number in zip(QUEUES, counted, strict=True)
     ]
+
+
+def keys_of_matching(where: Q, *, several: bool = False) -> tuple[list[uuid.UUID], bool]:
+    """The keys of the sessions that match, up to `counting.MOST` and one, and whether they are all. One query.
+
+    If they are all, they stand for the filter, which is asked once then and not for the list and for each queue.
+
+    :param several: As that of `read_page`. The keys are those of the sessions that changed last then.
+    """
+    rows: QuerySet[Session] = Session.objects.filter(where)
+    if several:
+        rows = chosen(Session, first_matching(Session.objects.all(), where, _order(False), MOST + 1))
+    keys = list(rows.order_by().values_list("pk", flat=True)[: MOST + 1])
+    return keys, len(keys) <= MOST
 
 
 def _to_count(key: str, now: datetime) -> Sql:
@@ -148,7 +166,7 @@ def _count_few(now: datetime, where: Q) -> list[Count]:
 
 
 def _count_many(now: datetime, where: Q) -> list[Count]:
-    """The counts of a filter that more than `counting.MOST` sessions match."""
+    """The counts of a filter that more than `counting.MOST` sessions match: in all queues together there are more."""
     counted = [queue.key for queue in QUEUES if queue.key != "all"]
     matching, beyond = [], []
     for key in counted:
@@ -223,17 +241,27 @@ def read_page(
     after: str = "",
     oldest_first: bool | None = None,
     limit: int = PAGE,
+    several: bool = False,
 ) -> SessionsPage:
     """One page of a queue, with assignees and tags, and without the fields that no list shows. Two queries.
 
+    :param several: The filter is one of several fields, which may hardly ever be met together.
     :param after: The cursor that the page before gave; an invalid one gives the first page.
     :param oldest_first: The order, where it is not that of the queue.
     """
     ascending = BY_KEY[key].oldest_first if oldest_first is None else oldest_first
     cursor = read_cursor(after)
     beyond = _beyond(*cursor, ascending=ascending) if cursor else Q()
-    found = [rows.filter(beyond) for rows in parts(key, now, where)]
-    rows = first_of_all(found, _order(ascending), limit + 1)
+    order = _order(ascending)
+    if several and where and key in _IN_ORDER:
+        conditions = _possible(key, now, where)
+        found = [
+            first_matching(Session.objects.filter(each, beyond), where, order, limit + 1)
+            for each in conditions
+        ]
+        rows = chosen(Session, union(found)).order_by(*order)[: limit + 1]
+    else:
+        rows = first_of_all([part.filter(beyond) for part in parts(key, now, where)], order, limit + 1)
     sessions = list(rows.select_related("assignee").prefetch_related("tags").defer(*_NOT_LISTED))
     more = len(sessions) > limit
     return SessionsPage(sessions[:limit], _cursor(sessions[limit - 1]) if more else "")

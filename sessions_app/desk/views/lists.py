@@ -24,6 +24,7 @@ from sessions_app.finding import hits, queues
 from sessions_app.finding.counting import count_up_to, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
+from sessions_app.finding.keys import are
 from sessions_app.models import RegisteredAgent
 
 # How often a live list polls.
@@ -52,9 +53,20 @@ def sessions_page(request: Request) -> HttpResponse:
     oldest_first = {"oldest": True, "newest": False}.get(
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
-    page = queues.read_page(key, now=now, where=where, after=after, oldest_first=oldest_first)
     found = session_filter.found
-    counts = queues.counts(now, where, few=found.few, cut=found.cut)
+    few, fields, filtered_by = found.few, session_filter.fields_on, where
+    if where and not found.few:
+        matching, few = queues.keys_of_matching(where, several=fields > 1)
+        # The first page of all sessions is among them, too.
+        if few or (fields > 1 and key == "all" and not after and not oldest_first):
+            filtered_by = are(matching)
+        if few:
+            where = filtered_by
+    several = filtered_by is where and not few and fields + (key != "all") > 1
+    page = queues.read_page(
+        key, now=now, where=filtered_by, after=after, oldest_first=oldest_first, several=several
+    )
+    counts = queues.counts(now, where, few=few, cut=found.cut)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
     mark = digest(
