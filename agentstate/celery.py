@@ -19,10 +19,14 @@ from django.conf import settings
 from agentstate.broker import QoS
 from agentstate.installation import MANAGE
 
-# The sweep and the sessions that it finds have a queue of their own: sessions that lost their worker must not wait
-# behind all the wake-ups of sessions that are being run.
+# A free worker takes the next message from the first of these queues that has one. So what a person has asked for, and
+# a new session, goes before what the sweep has found, and both before sessions that have given way behind a slice: a
+# session that lost its worker must not wait behind all of those. The sweep itself is short, and sends the others again.
 SWEEP_QUEUE = "agentstate.sweep"
 QUEUE = "agentstate"
+FOUND_QUEUE = "agentstate.found"
+LATER_QUEUE = "agentstate.later"
+QUEUES = (SWEEP_QUEUE, QUEUE, FOUND_QUEUE, LATER_QUEUE)
 
 # How long a request or a command waits for an answer of a broker that has stopped; each wake-up is tried twice.
 _PUBLISH_SECONDS = 1
@@ -57,7 +61,7 @@ app.conf.update(
             "socket_connect_timeout": 2,
             "socket_timeout": 30,
             "socket_keepalive": True,
-            # As listed in task_queues: the sweep first.
+            # As listed in task_queues.
             "queue_order_strategy": "priority",
             # Acknowledgements stay on ("ack_emulation"). A worker that loses the broker while a message is on its way
             # to a child logs that it could not acknowledge it. Without them, kombu would write such messages to a
@@ -70,7 +74,7 @@ app.conf.update(
     broker_connection_max_retries=None,
     task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0.1},
     task_default_queue=QUEUE,
-    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in (SWEEP_QUEUE, QUEUE)],
+    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
     task_ignore_result=True,
     result_backend=None,
     # Acknowledged on arrival, and fetched only when a worker is free: no message is unacknowledged while a session

@@ -5,13 +5,14 @@ from uuid import UUID
 from celery import shared_task
 from django.conf import settings
 
-from agentstate.celery import SWEEP_QUEUE
+from agentstate.celery import FOUND_QUEUE, LATER_QUEUE
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
 from sessions_app.mirror import live as mirror
 from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
 from sessions_app.runtime.process import heartbeat, is_busy, spare_imports, worker_name
+from sessions_app.runtime.urgent import urgent_waits
 from sessions_app.wake import send_advances, wake, wake_bulk
 
 
@@ -21,9 +22,15 @@ def advance(session_id: str) -> None:
     from sessions_app.runtime.worker import compare_with_others, drive
 
     spare_imports()
-    became = drive(UUID(session_id), worker=worker_name(), heartbeat=heartbeat(), others_wait=is_busy)
+    became = drive(
+        UUID(session_id),
+        worker=worker_name(),
+        heartbeat=heartbeat(),
+        others_wait=is_busy,
+        urgent_waits=urgent_waits,
+    )
     if became == "queued":
-        wake(UUID(session_id))
+        wake(UUID(session_id), queue=LATER_QUEUE)
     elif became not in ("busy", "lost"):
         compare_with_others(UUID(session_id))
 
@@ -35,7 +42,7 @@ def sweep() -> None:
     Sent every AGENTSTATE_SWEEP_SECONDS.
     """
     # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
-    send_advances(recovery.sweep(), expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=SWEEP_QUEUE)
+    send_advances(recovery.sweep(), expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=FOUND_QUEUE)
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
     mirror.find_lost()

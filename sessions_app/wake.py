@@ -20,9 +20,12 @@ ADVANCE = "sessions_app.tasks.advance"
 BULK_BATCH = "sessions_app.tasks.bulk_batch"
 
 
-def wake(session_id: UUID) -> None:
-    """Tell the workers, once the present transaction is committed, that the session is due."""
-    transaction.on_commit(lambda: send_advances([session_id]))
+def wake(session_id: UUID, **options: Any) -> None:
+    """Tell the workers, once the present transaction is committed, that the session is due.
+
+    ``options`` are those of `send_advances`.
+    """
+    transaction.on_commit(lambda: send_advances([session_id], **options))
 
 
 def wake_bulk(bulk_id: int) -> None:

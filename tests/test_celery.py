@@ -99,6 +99,32 @@ def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_don
         assert on_their_way.count() == len(busy)
 
 
+@pytest.mark.slow
+def test_a_new_session_goes_before_those_that_run_for_long(
+    postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
+):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    # One place for all, and a slice in which each of them would end.
+    env = chaos_environment(
+        postgres_url,
+        tmp_path,
+        REDIS_URL=redis_url,
+        AGENTSTATE_SWEEP_SECONDS="0.5",
+        AGENTSTATE_SLICE_SECONDS="600",
+        AGENTSTATE_TEST_PACE="0.5",
+    )
+    with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
+        workers.wait_until_ready()
+        busy = [start("desk", f"busy {number}") for number in range(3)]
+        wait_for(lambda: any(moments(session) for session in busy), "one of them to be run")
+        new = start("desk", "new")
+        code = f"from sessions_app import wake; wake.send_advances(['{new}'])"
+        manage(env, "shell", "-v0", "-c", code)
+        wait_for(lambda: moments(new), "the new one to be run")
+        on_their_way = Session.objects.filter(pk__in=busy, status__in=(Status.QUEUED, Status.RUNNING))
+        assert on_their_way.count() == len(busy)
+
+
 START_WITH_A_STOPPED_SERVER = """
 import os, signal, time
 from uuid import uuid4

@@ -13,12 +13,12 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from pytest_django import Settings
 
-from agentstate.celery import SWEEP_QUEUE, app
+from agentstate.celery import FOUND_QUEUE, LATER_QUEUE, app
 from sessions_app import actions, tasks
 from sessions_app.access.errors import Moved
 from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, Checkpoint, Event, Session, Status, WaitingFor, Worker
-from sessions_app.runtime import leases, recovery
+from sessions_app.runtime import leases, recovery, worker
 from tests import builders
 from tools.services import wait_for
 
@@ -466,7 +466,22 @@ def test_the_sweep_task_wakes_what_is_due(monkeypatch: pytest.MonkeyPatch, setti
     monkeypatch.setattr(app, "send_task", lambda task, args, **options: sent.append((args, options)))
     session = builders.queued()
     tasks.sweep()
-    assert sent == [((str(session.pk),), {"expires": 7, "queue": SWEEP_QUEUE})]
+    assert sent == [((str(session.pk),), {"expires": 7, "queue": FOUND_QUEUE})]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "became, queues", [("queued", [LATER_QUEUE]), ("waiting", []), ("busy", []), ("lost", [])]
+)
+def test_a_session_that_gave_way_is_woken_behind_all_others(
+    became: str, queues: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(app, "send_task", lambda task, args, *, queue: sent.append(queue))
+    monkeypatch.setattr(worker, "drive", lambda session_id, **how: became)
+    monkeypatch.setattr(worker, "compare_with_others", lambda session_id: None)
+    tasks.advance(str(builders.queued().pk))
+    assert sent == queues
 
 
 def test_an_unavailable_broker_is_tried_once_by_a_sweep(

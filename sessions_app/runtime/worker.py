@@ -33,6 +33,8 @@ from sessions_app.runtime.tool_cache import tool_cache
 
 logger = logging.getLogger(__name__)
 
+# A session that has run for less does not give way to what is urgent: to take it up again costs as much as some steps.
+LEAST_SECONDS = 1.0
 # Set when this process is about to end: every session that it drives is then queued again after its step.
 stopping = threading.Event()
 
@@ -44,11 +46,14 @@ def drive(
     slice_seconds: float | None = None,
     heartbeat: leases.Heartbeat | None = None,
     others_wait: Callable[[], bool] = lambda: True,
+    urgent_waits: Callable[[], bool] = lambda: False,
 ) -> str:
     """Claim the session and run it for a slice. Without a heartbeat the lease is not renewed.
 
     :param others_wait: Asked at each step behind the slice: while it says False, the session goes on. May be called in
         any thread.
+    :param urgent_waits: Asked at each step of the slice but those of its beginning: when it says True, the session
+        gives way. May be called in any thread.
     :returns: "busy" if another worker has it or it is not due; "lost" if another worker took it over meanwhile, or the
         database was unavailable; else its status after the run. "queued" means that there is more to do.
     """
@@ -60,7 +65,7 @@ def drive(
         with heartbeat.keeping(claim) if heartbeat else nullcontext():
             if slice_seconds is None:
                 slice_seconds = settings.AGENTSTATE_SLICE_SECONDS
-            return _drive(claim, journal, slice_seconds, others_wait)
+            return _drive(claim, journal, slice_seconds, others_wait, urgent_waits)
     except LeaseLost as lost:
         logger.warning("Session %s was taken over from %s: %s", session_id, worker, lost)
         return "lost"
@@ -72,7 +77,11 @@ def drive(
 
 
 def _drive(
-    claim: leases.Claim, journal: OrmJournal, slice_seconds: float, others_wait: Callable[[], bool]
+    claim: leases.Claim,
+    journal: OrmJournal,
+    slice_seconds: float,
+    others_wait: Callable[[], bool],
+    urgent_waits: Callable[[], bool],
 ) -> str:
     try:
         durable = load(claim.agent)
@@ -81,7 +90,15 @@ def _drive(
         calls = journal.load().calls
         journal.end_run(doubts.in_doubt(calls, may_run_again(claim.agent), also=why) or AgentChanged(why))
         return "waiting"
-    until = time.monotonic() + slice_seconds
+    begun = time.monotonic()
+
+    def gives_way() -> bool:
+        has_run = time.monotonic() - begun
+        if stopping.is_set():
+            return True
+        if has_run >= slice_seconds:
+            return others_wait()
+        return has_run >= LEAST_SECONDS and urgent_waits()
 
     def embedder() -> Embedder | None:
         return embedder_of(registry.get(durable.key))
@@ -89,7 +106,7 @@ def _drive(
     policy = durable.semantic_cache
     options = Options(
         cache=tool_cache(journal.connection),
-        slice_is_over=lambda: stopping.is_set() or (time.monotonic() >= until and others_wait()),
+        slice_is_over=gives_way,
         attempt=claim.attempt,
         max_attempts=settings.AGENTSTATE_MAX_ATTEMPTS,
         retry_seconds=settings.AGENTSTATE_RETRY_SECONDS,
