@@ -1,14 +1,16 @@
-"""From starting a session to its model being asked: by a worker that is idle, and by one that runs other sessions."""
+"""From starting a session to its model being asked: by a worker that is idle, that runs other sessions, or that is full."""
 
 from benchmarks.children import say
 from benchmarks.installation import Installation, installed
 from benchmarks.rows import Measured, Row
 from benchmarks.sizes import Sizes
+from benchmarks.throughput import MODEL_MS
 
 GOAL_MS = 50
 THREADS = 16
-# Of the threads, while the worker is not idle.
+# Of the threads, while the worker is not idle; and so many sessions that more wait for a thread than have one.
 BUSY = 8
+FULL = 40
 WARM_UP = 3
 MOST_STEPS = 100_000
 
@@ -16,22 +18,30 @@ MOST_STEPS = 100_000
 def measure(sizes: Sizes) -> Measured:
     idle: list[list[float]] = []
     busy: list[list[float]] = []
+    full: list[list[float]] = []
     for number in range(1, sizes.rounds + 1):
         with installed(threads=THREADS) as installation:
             start_one_by_one(installation, WARM_UP)
             idle.append(start_one_by_one(installation, sizes.starts))
             installation.shell(f"from benchmarks.waiting_agent import start; start({BUSY}, {MOST_STEPS})")
             busy.append(start_one_by_one(installation, sizes.starts))
+            more = FULL - BUSY
+            installation.shell(f"from benchmarks.waiting_agent import start; start({more}, {MOST_STEPS})")
+            full.append(start_one_by_one(installation, sizes.starts))
         say(
-            f"round {number}: p95 {high(idle[-1]):.0f} ms idle, {high(busy[-1]):.0f} ms with {BUSY} sessions running"
+            f"round {number}: p95 {high(idle[-1]):.0f} ms idle, {high(busy[-1]):.0f} ms with {BUSY} sessions running,"
+            f" {high(full[-1]):.0f} ms with {FULL}"
         )
     beside = f"{BUSY} of {THREADS} threads busy"
+    behind = f"{FULL} long sessions on {THREADS} threads, model {MODEL_MS} ms"
     return Measured(
         [
             Row("idle worker: start to the model being asked, p95", tuple(map(high, idle)), "ms", GOAL_MS),
             Row("idle worker: start to the model being asked, median", tuple(map(_middle, idle)), "ms"),
             Row(f"{beside}: start to the model being asked, p95", tuple(map(high, busy)), "ms", GOAL_MS),
             Row(f"{beside}: start to the model being asked, median", tuple(map(_middle, busy)), "ms"),
+            Row(f"{behind}: start to the model being asked, p95", tuple(map(high, full)), "ms"),
+            Row(f"{behind}: start to the model being asked, median", tuple(map(_middle, full)), "ms"),
         ]
     )
 

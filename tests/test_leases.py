@@ -478,6 +478,9 @@ def test_a_session_that_gave_way_is_woken_behind_all_others(
 ) -> None:
     sent: list[str] = []
     monkeypatch.setattr(app, "send_task", lambda task, args, *, queue: sent.append(queue))
+    # These last as long as the process.
+    monkeypatch.setattr(tasks, "heartbeat", lambda: None)
+    monkeypatch.setattr(tasks, "spare_imports", lambda: None)
     monkeypatch.setattr(worker, "drive", lambda session_id, **how: became)
     monkeypatch.setattr(worker, "compare_with_others", lambda session_id: None)
     tasks.advance(str(builders.queued().pk))

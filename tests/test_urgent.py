@@ -31,7 +31,7 @@ class Broker:
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("sessions_app.runtime.urgent.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(urgent, "monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ does not answer is left alone for `AWAY_SECONDS`: then sessions give way at the 
 
 import logging
 import threading
-import time
 from functools import cache
+from time import monotonic
 from typing import Any
 
 import redis
@@ -39,7 +39,7 @@ class Urgent:
         if not self._looking.acquire(blocking=False):
             return False
         try:
-            if time.monotonic() >= self._look_at:
+            if monotonic() >= self._look_at:
                 self._look()
             if self._waiting:
                 self._waiting -= 1
@@ -54,9 +54,9 @@ class Urgent:
             self._waiting = int(self._client.llen(QUEUE))
         except redis.RedisError as error:
             logger.warning("The broker did not say what waits for a worker: %s", error)
-            self._look_at = time.monotonic() + AWAY_SECONDS
+            self._look_at = monotonic() + AWAY_SECONDS
         else:
-            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._look_at = monotonic() + LOOK_SECONDS
 
 
 @cache
