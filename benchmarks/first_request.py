@@ -1,4 +1,4 @@
-"""From starting a session to its model being asked: by a worker that is idle, that runs other sessions, or that is full."""
+"""From starting a session to its model being asked: by a worker that is idle, runs other sessions, or is full."""
 
 from benchmarks.children import say
 from benchmarks.installation import Installation, installed

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Goals, in milliseconds of server time.
 QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
 LOST, DUE = 200, 5_000
+# The last position of a session of some ten steps.
+SHORT = 60
 # The worker of the sessions that are lost; those that are due have its name too, by which the next run finds them.
 GONE = "gone"
 
@@ -106,10 +108,11 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
     for words in SEARCHES:
         yield f"search: {words}", SEARCH, get(client, f"/?q={quote_plus(words)}")
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
+    short = next((session for session in longest if session.position <= SHORT), longest[-1])
     let_sessions_be_lost_and_due()
     for which, session in (
         ("the longest session", longest[0]),
-        ("a short session", longest[len(longest) // 2]),
+        ("a short session", short),
     ):
         for tab in TABS:
             yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
@@ -121,7 +124,7 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
         waiting = Session.objects.filter(waiting_for=waiting_for).first()
         if waiting is not None:
             yield f"a session that waits: {waiting_for}", TAB, get(client, f"/sessions/{waiting.pk}/")
-    for query in ("queue=done&kind=assign", "queue=paused", "queue=all&agent=claims"):
+    for query in ("queue=done&kind=assign", "queue=failed&tag=vip", "queue=stuck"):
         yield f"bulk estimate: {query}", ESTIMATE, get(client, f"/bulk/?{query}")
     yield f"sweep: {LOST} lost, {DUE} due", SWEEP, sweep
 

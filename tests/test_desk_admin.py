@@ -109,6 +109,37 @@ def test_lists_are_as_cheap_for_many_as_for_few(supervisor, django_assert_max_nu
 
 
 @pytest.mark.slow
+def test_the_page_of_a_session_is_as_cheap_with_many_requests_as_with_one(
+    supervisor, django_assert_max_num_queries
+):
+    history = builders.asked()
+    history.reply(calls=[("issue_refund", {"claim": f"CLM-{number}", "amount": 120}) for number in range(20)])
+    for call in history.calls:
+        history.ask(call)
+    session = history.rest("waiting", waiting_for="approval", why="Waits")
+    with django_assert_max_num_queries(12):
+        page = supervisor.get(f"{LIST}{session.pk}/change/").content.decode()
+    assert page.count("issue_refund") >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "query, expected",
+    [
+        ("waiting_for=approval", {"waiting_for_approval"}),
+        ("waiting_for=doubt", {"in_doubt"}),
+        ("phase=error", {"failed"}),
+    ],
+)
+def test_the_list_is_filtered_by_phase_and_by_what_a_session_waits_for(supervisor, states, query, expected):
+    listed = supervisor.get(f"{LIST}?{query}").context["cl"].result_list
+    name, _, value = query.partition("=")
+    wanted = set(Session.objects.filter(**{name: value}).values_list("title", flat=True))
+    assert {session.title for session in listed} == wanted
+    assert expected <= wanted
+
+
+@pytest.mark.slow
 def test_sessions_are_released_and_requeued_with_a_reason(supervisor, states):
     for action, names in (("release", ["running"]), ("requeue", ["lost", "retries_used_up"])):
         chosen = {"action": action, "_selected_action": [str(states[name].pk) for name in names]}

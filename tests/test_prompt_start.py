@@ -8,6 +8,7 @@ from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.dataclasses import ToolCall
 from haystack.hooks import hook
+from haystack.tools import Tool
 
 from agentstate import ToolPolicy
 from agentstate.durable.agent import make_durable
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.usefixtures("no_effects")
 FAST, SLOW = ToolCall("fast", {"q": "a"}, id="c1"), ToolCall("slow", {"q": "b"}, id="c2")
 FETCH, NOTE = ToolCall("fetch", {"q": "d"}, id="c3"), ToolCall("note", {"text": "n"}, id="c4")
 REFUND, UNKNOWN = ToolCall("refund", {"order": "7", "amount": 5}, id="c5"), ToolCall("missing", {}, id="c6")
+Shared = State
 NOTES = {"docs": {"type": list}, "notes": {"type": list}}
 
 
@@ -102,6 +104,20 @@ def test_calls_that_may_not_run_at_once_start_one_by_one(
     calls: tuple[ToolCall, ...], options: dict[str, Any], commits: int
 ) -> None:
     assert counting(asking(*calls, **options)) == commits
+
+
+def test_of_calls_that_take_the_state_under_another_name_each_starts_by_a_commit_of_its_own() -> None:
+    def peek(text: str, state: "Shared") -> str:
+        return text
+
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    agent = Agent(
+        chat_generator=scripted(
+            [ToolCall("peek", {"text": "a"}, id="c1"), ToolCall("peek", {"text": "b"}, id="c2")], "Done."
+        ),
+        tools=[Tool("peek", "Peeks.", parameters, peek)],
+    )
+    assert counting(agent) == 2
 
 
 def test_after_a_hook_a_call_starts_by_a_commit_of_its_own() -> None:

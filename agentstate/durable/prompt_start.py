@@ -5,10 +5,10 @@ no breakpoint of the run. The journal has the last word (`Journal.reply`), since
 process that dies between that commit and the tool leaves a call in doubt that did not run; see docs/promises.md.
 """
 
-import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from haystack.components.agents import tool_calling
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 from haystack.tools.utils import flatten_tools_or_toolsets
@@ -40,8 +40,8 @@ def _may_start(run: "RunContext", tool: Tool, *, alone: bool) -> bool:
 
 
 def _uses_state(tool: Tool) -> bool:
-    if type(tool) is not Tool or tool.inputs_from_state or tool.outputs_to_state:
+    """As Haystack finds out which calls it runs one after the other."""
+    if type(tool) is not Tool:
         return True
-    function = tool.function or tool.async_function
-    parameters = inspect.signature(function).parameters.values() if function is not None else ()
-    return any("State" in str(parameter.annotation) for parameter in parameters)
+    reads, writes = tool_calling._state_io_for_call(tool, {})
+    return bool(reads) or bool(writes)

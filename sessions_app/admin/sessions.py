@@ -34,8 +34,18 @@ from sessions_app.actions import BY_REASON
 from sessions_app.addresses import address
 from sessions_app.admin.base import ReadOnly, masked_name, sentence_of
 from sessions_app.finding import queues, stuck
-from sessions_app.finding.filters import id_begins_with
-from sessions_app.models import Approval, Branch, CallStatus, Event, Session, Status, ToolCall
+from sessions_app.finding.filters import id_begins_with, in_phase
+from sessions_app.models import (
+    Approval,
+    Branch,
+    CallStatus,
+    Event,
+    Phase,
+    Session,
+    Status,
+    ToolCall,
+    WaitingFor,
+)
 from sessions_app.wording import count
 
 # Django's own class takes no type arguments when it runs.
@@ -89,6 +99,9 @@ class Approvals(NewestRows):
     fields = ("call", "decision", "decided_by", "asked_at", "expires_at")
     readonly_fields = fields
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("call")
+
 
 class QueueFilter(admin.SimpleListFilter):
     title = "queue"
@@ -100,6 +113,34 @@ class QueueFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
         key = self.value()
         return queryset.filter(queues.queue_filter(key, timezone.now())) if key else queryset
+
+
+class PhaseFilter(admin.SimpleListFilter):
+    """By the index that the desk's filter has, too."""
+
+    title = "phase"
+    parameter_name = "phase"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(phase.value, str(phase.label)) for phase in Phase]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        phase = self.value()
+        return queryset.filter(in_phase(phase, "")) if phase else queryset
+
+
+class WaitingForFilter(admin.SimpleListFilter):
+    """By the index of the waiting sessions: no other waits for anything."""
+
+    title = "waiting for"
+    parameter_name = "waiting_for"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(waiting.value, str(waiting.label)) for waiting in WaitingFor]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        waiting_for = self.value()
+        return queryset.filter(status=Status.WAITING, waiting_for=waiting_for) if waiting_for else queryset
 
 
 # What has no button at the top of a session's page.
@@ -117,7 +158,7 @@ class ReasonForm(forms.Form):
 @admin.register(Session)
 class SessionAdmin(ReadOnly):
     list_display = ("name", "state_label", "agent", "worker", "attempt", "updated_at", "desk")
-    list_filter = (QueueFilter, "status", "phase", "waiting_for")
+    list_filter = (QueueFilter, "status", PhaseFilter, WaitingForFilter)
     list_select_related = ("branch",)
     search_fields = ("id__startswith",)
     search_help_text = (

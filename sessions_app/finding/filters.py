@@ -99,7 +99,7 @@ class SessionFilter(forms.Form):
             if name in values:
                 where &= Q(**{name: values[name]})
         if by_phase and "phase" in values:
-            where &= _in_phase(values["phase"], values.get("status", ""))
+            where &= in_phase(values["phase"], values.get("status", ""))
         if "failure" in values:
             where &= Q(failure=values["failure"])
         if "tag" in values:
@@ -205,7 +205,7 @@ class SessionFilter(forms.Form):
         return any(value for name, value in self.cleaned_data.items() if name != "q")
 
 
-def _in_phase(phase: str, status: str) -> Q:
+def in_phase(phase: str, status: str) -> Q:
     """The condition that a session is in the phase, so that few that are, or none, are found by an index.
 
     :param status: Of all sessions that may match; "" for any.
