@@ -12,7 +12,7 @@ from django.utils.formats import date_format
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
-from sessions_app.finding import queues
+from sessions_app.finding import newest, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Approval, Phase, Session, Status, Worker
 from sessions_app.times import since_when
@@ -163,6 +163,50 @@ def test_the_number_of_the_queue_on_a_page_is_no_smaller_than_what_the_page_list
         in text
     )
     assert "3+ results" in text
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("queue", ["all", "paused", "done"])
+@pytest.mark.parametrize("walked", [1, 4, 100])
+def test_pages_of_several_filters_have_each_session_once_in_order(queue, oldest_first, walked, monkeypatch):
+    monkeypatch.setattr(newest, "WALKED_SESSIONS", walked)
+    now = timezone.now()
+    for number in range(24):
+        build = builders.done if number % 2 else builders.paused
+        session = build(title=f"{number}", customer="Keller" if number % 3 else "Hopper")
+        # Some changed at the same time.
+        Session.objects.filter(pk=session.pk).update(updated_at=now - timedelta(minutes=number // 4))
+        if number % 4 < 2:
+            session.tags.create(name="vip")
+    tagged = Session.objects.filter(tags__name="vip").values("pk")
+    where = Q(pk__in=tagged) & Q(customer__contains="Keller")
+    order = ("updated_at", "pk") if oldest_first else ("-updated_at", "-pk")
+    expected = list(queues.select(queue, now, where).order_by(*order))
+    listed, after = [], ""
+    while True:
+        page = queues.read_page(
+            queue, now=now, where=where, after=after, limit=3, oldest_first=oldest_first, several=True
+        )
+        listed += page.sessions
+        if not (after := page.next):
+            break
+    assert listed == expected
+    assert len(expected) > 3
+    keys, are_all = queues.keys_of_matching(where, several=True)
+    assert (set(keys), are_all) == (set(queues.select("all", now, where).values_list("pk", flat=True)), True)
+
+
+def test_filters_of_which_one_matches_nothing_list_nothing(desk):
+    builders.done(title="Roof", customer="Ada", tags=["vip"])
+    for query in (
+        "queue=all&customer=%7E&tag=vip",
+        "queue=done&customer=%7E&tag=vip",
+        "queue=all&customer=zq&tag=vip",
+    ):
+        assert listed(desk, query) == []
+    where = Q(pk__in=[]) & Q(agent="claims")
+    assert queues.read_page("done", now=timezone.now(), where=where, several=True).sessions == []
+    assert queues.keys_of_matching(where, several=True) == ([], True)
 
 
 def test_a_queued_session_that_no_worker_takes_needs_attention(desk):

@@ -102,18 +102,14 @@ def first_matching(rows: QuerySet[Session], where: Q, order: tuple[str, str], li
         return as_sql(rows.filter(where).order_by(*order).values_list("pk", flat=True)[:limit])
     at = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
     every = rows.filter(where).order_by(at.desc() if order[0].startswith("-") else at.asc(), order[1])
-    return near_or_all(
-        _among(rows.order_by(*order)[:WALKED_SESSIONS], matching),
-        as_sql(every.values_list("pk", flat=True)[:limit]),
-        limit,
-    )
+    if (found := as_sql(every.values_list("pk", flat=True)[:limit])) == (NO_ROWS, ()):
+        return found
+    return near_or_all(_among(rows.order_by(*order)[:WALKED_SESSIONS], matching), found, limit)
 
 
 def _among(rows: QuerySet[Session], matching: QuerySet[Session, UUID]) -> Sql:
-    """The second query, of keys, on the rows of the first one instead of the table."""
+    """The second query, which can have rows and selects keys, on the rows of the first one instead of the table."""
     sql, values = as_sql(matching)
-    if sql == NO_ROWS:
-        return sql, values
     table = connection.ops.quote_name(Session._meta.db_table)
     selected, others = sql.split(f" FROM {table}", 1)
     these, parameters = as_sql(rows)
