@@ -19,9 +19,10 @@ from django.conf import settings
 from agentstate.broker import QoS
 from agentstate.installation import MANAGE
 
-# A free worker takes the next message from the first of these queues that has one. So what a person has asked for, and
-# a new session, goes before what the sweep has found, and both before sessions that have given way behind a slice: a
-# session that lost its worker must not wait behind all of those. The sweep itself is short, and sends the others again.
+# A free worker takes the next message from the first of these queues that has one: the sweep itself, which is short; a
+# new session, or what a person has asked for; what the sweep has found due, longest first; sessions that have given
+# way. The sweep finds those, too: behind their own messages, a session that has lost its worker, or its message, would
+# wait until all others are done.
 SWEEP_QUEUE = "agentstate.sweep"
 QUEUE = "agentstate"
 FOUND_QUEUE = "agentstate.found"

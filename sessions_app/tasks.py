@@ -12,7 +12,7 @@ from sessions_app.mirror import live as mirror
 from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
 from sessions_app.runtime.process import heartbeat, is_busy, spare_imports, worker_name
-from sessions_app.runtime.urgent import urgent_waits
+from sessions_app.runtime.urgent import forget_old_wake_ups, urgent_waits
 from sessions_app.wake import send_advances, wake, wake_bulk
 
 
@@ -43,6 +43,7 @@ def sweep() -> None:
     """
     # They expire: the next sweep finds what is still due, and while every worker is busy they must not pile up.
     send_advances(recovery.sweep(), expires=settings.AGENTSTATE_SWEEP_SECONDS, queue=FOUND_QUEUE)
+    forget_old_wake_ups()
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
     mirror.find_lost()
@@ -53,6 +54,6 @@ def sweep() -> None:
 
 @shared_task
 def bulk_batch(bulk_id: int) -> None:
-    """Do some sessions of a bulk action; what is left is queued again behind other work."""
+    """Do some sessions of a bulk action; what is left goes behind what people have asked for meanwhile."""
     if bulk.run_batch(bulk_id):
-        wake_bulk(bulk_id)
+        wake_bulk(bulk_id, queue=FOUND_QUEUE)

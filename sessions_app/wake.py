@@ -28,9 +28,12 @@ def wake(session_id: UUID, **options: Any) -> None:
     transaction.on_commit(lambda: send_advances([session_id], **options))
 
 
-def wake_bulk(bulk_id: int) -> None:
-    """Tell the workers, once the present transaction is committed, that the bulk action has items to do."""
-    transaction.on_commit(lambda: _send(BULK_BATCH, bulk_id, what=f"bulk action {bulk_id}"))
+def wake_bulk(bulk_id: int, **options: Any) -> None:
+    """Tell the workers, once the present transaction is committed, that the bulk action has items to do.
+
+    ``options`` are those of `send_advances`.
+    """
+    transaction.on_commit(lambda: _send(BULK_BATCH, bulk_id, what=f"bulk action {bulk_id}", **options))
 
 
 def send_advances(session_ids: Iterable[UUID], **options: Any) -> None:

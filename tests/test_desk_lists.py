@@ -12,7 +12,7 @@ from django.utils.formats import date_format
 from sessions_app.access.roles import Actor
 from sessions_app.desk.pages.approvals import shown_fingerprint
 from sessions_app.desk.pages.workers import no_worker_for_due_sessions
-from sessions_app.finding import newest, queues
+from sessions_app.finding import counting, newest, queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Approval, Phase, Session, Status, Worker
 from sessions_app.times import since_when
@@ -194,6 +194,10 @@ def test_pages_of_several_filters_have_each_session_once_in_order(queue, oldest_
     assert len(expected) > 3
     keys, are_all = queues.keys_of_matching(where, several=True)
     assert (set(keys), are_all) == (set(queues.select("all", now, where).values_list("pk", flat=True)), True)
+
+
+def test_the_keys_that_stand_for_a_filter_are_enough_for_a_page():
+    assert queues.PAGE <= counting.MOST
 
 
 def test_filters_of_which_one_matches_nothing_list_nothing(desk):

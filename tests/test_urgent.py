@@ -86,6 +86,20 @@ def test_the_queue_is_that_of_new_sessions_and_not_that_of_sessions_that_gave_wa
         assert Urgent(server).waits()
 
 
+def test_while_there_are_more_sessions_than_threads_the_wake_ups_of_those_that_gave_way_do_not_pile_up(
+    redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.REDIS_URL = redis_url
+    monkeypatch.setattr(urgent, "MOST_LATER", 3)
+    with redis.Redis.from_url(redis_url, decode_responses=True) as server:
+        monkeypatch.setattr(urgent, "_client", lambda: server)
+        # As kombu does: workers take the messages from the other end.
+        for number in range(5):
+            server.lpush(LATER_QUEUE, number)
+        urgent.forget_old_wake_ups()
+        assert server.lrange(LATER_QUEUE, 0, -1) == ["4", "3", "2"]
+
+
 def test_nothing_is_asked_while_a_thread_is_free_or_without_a_broker(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:

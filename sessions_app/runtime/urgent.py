@@ -4,7 +4,8 @@ The wake-ups of both wait in the queue `agentstate.celery.QUEUE` of the broker u
 way to one of them at the end of its step, before its slice is over.
 
 The runs of a process ask the broker together, every `LOOK_SECONDS` at most and one of them at a time. A broker that
-does not answer is left alone for `AWAY_SECONDS`: then sessions give way at the end of their slices only.
+does not answer is left alone for `AWAY_SECONDS`: then sessions give way at the end of their slices only. Each process
+counts for itself, so for one message a session of each may give way.
 """
 
 import logging
@@ -16,12 +17,14 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from agentstate.celery import QUEUE
+from agentstate.celery import LATER_QUEUE, QUEUE
 from sessions_app.runtime.process import is_busy
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
+# So many wake-ups of sessions that have given way are kept.
+MOST_LATER = 1_000
 AWAY_SECONDS = 30.0
 
 
@@ -35,7 +38,7 @@ class Urgent:
         self._waiting = 0
 
     def waits(self) -> bool:
-        """True once for each wake-up that waits, so that no more sessions give way than there are."""
+        """True once for each wake-up that waited at the last look. One that was not taken by the next counts again."""
         if not self._looking.acquire(blocking=False):
             return False
         try:
@@ -60,8 +63,25 @@ class Urgent:
 
 
 @cache
+def _client() -> Any:
+    return redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1)
+
+
+@cache
 def _of_this_process() -> Urgent:
-    return Urgent(redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1))
+    return Urgent(_client())
+
+
+def forget_old_wake_ups() -> None:
+    """Drop all but the newest wake-ups of sessions that have given way: called by the sweep, which finds those, too.
+
+    While there are more sessions than threads nobody reads them. Never raises.
+    """
+    if settings.REDIS_URL:
+        try:
+            _client().ltrim(LATER_QUEUE, 0, MOST_LATER - 1)
+        except redis.RedisError as error:
+            logger.warning("Old wake-ups were not dropped: %s", error)
 
 
 def urgent_waits() -> bool:
