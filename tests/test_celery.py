@@ -30,6 +30,18 @@ def manage(env, *arguments):
     return done.stdout.strip()
 
 
+def of_slow_steps(postgres_url, redis_url, folder, *, slice_seconds):
+    """The environment of workers whose steps take longer than a sweep's message lives."""
+    return chaos_environment(
+        postgres_url,
+        folder,
+        REDIS_URL=redis_url,
+        AGENTSTATE_SWEEP_SECONDS="0.5",
+        AGENTSTATE_SLICE_SECONDS=slice_seconds,
+        AGENTSTATE_TEST_PACE="0.5",
+    )
+
+
 def is_done(env, session_id):
     return json.loads(manage(env, "agent", "show", session_id, "--json"))["phase"] == "done"
 
@@ -80,15 +92,8 @@ def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_don
     postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    # One place for all, each step a slice of its own, and a step takes longer than a sweep's message lives.
-    env = chaos_environment(
-        postgres_url,
-        tmp_path,
-        REDIS_URL=redis_url,
-        AGENTSTATE_SWEEP_SECONDS="0.5",
-        AGENTSTATE_SLICE_SECONDS="0.001",
-        AGENTSTATE_TEST_PACE="0.5",
-    )
+    # Each step is a slice of its own.
+    env = of_slow_steps(postgres_url, redis_url, tmp_path, slice_seconds="0.001")
     with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
         workers.wait_until_ready()
         busy = [start("desk", f"busy {number}") for number in range(3)]
@@ -104,15 +109,8 @@ def test_a_new_session_goes_before_those_that_run_for_long(
     postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    # One place for all, and a slice in which each of them would end.
-    env = chaos_environment(
-        postgres_url,
-        tmp_path,
-        REDIS_URL=redis_url,
-        AGENTSTATE_SWEEP_SECONDS="0.5",
-        AGENTSTATE_SLICE_SECONDS="600",
-        AGENTSTATE_TEST_PACE="0.5",
-    )
+    # Each of them would end in its slice.
+    env = of_slow_steps(postgres_url, redis_url, tmp_path, slice_seconds="600")
     with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
         workers.wait_until_ready()
         busy = [start("desk", f"busy {number}") for number in range(3)]
