@@ -23,9 +23,9 @@ from sessions_app.runtime.process import is_busy
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
+AWAY_SECONDS = 30.0
 # So many wake-ups of sessions that have given way are kept.
 MOST_LATER = 1_000
-AWAY_SECONDS = 30.0
 
 
 class Urgent:
