@@ -1,5 +1,8 @@
-"""Tools of durable runs are called in threads that are kept; those of other runs in threads of their own, as ever."""
+"""Tools of durable runs are called in threads that are kept, or in the thread of a worker's run; those of other runs in
+threads of their own, as ever.
+"""
 
+import asyncio
 import contextvars
 import gc
 import os
@@ -10,11 +13,13 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
-from django.db import connection, transaction
-from haystack.components.agents import Agent
+from django.db import connection, connections, transaction
+from haystack.components.agents import Agent, tool_calling
 from haystack.components.agents.tool_calling import _run_tool
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tools import Tool
@@ -25,9 +30,13 @@ from agentstate.durable.run import run
 from agentstate.durable.tool_threads import KeptThreads, StepThreads
 from agentstate.journals import MemoryJournal
 from sessions_app.models import Session
+from sessions_app.models import ToolCall as StoredCall
+from sessions_app.runtime.connection import RunConnection, forget_connections
 from tests.driving import Desk
 from tests.sample_agents import scripted
 from tools.processes import PROJECT
+
+Result = TypeVar("Result")
 
 SECONDS = 10.0
 NO_ARGUMENTS = {"type": "object", "properties": {}}
@@ -48,6 +57,16 @@ class Threads:
     def look(self) -> str:
         self.seen.append(threading.current_thread())
         return "seen"
+
+
+def do(work: Callable[[], None]) -> None:
+    work()
+
+
+class WorkersJournal(MemoryJournal):
+    """One whose run has a thread to itself, as the runs of workers do."""
+
+    call_here = staticmethod(do)
 
 
 class CountedThreads(KeptThreads):
@@ -95,6 +114,32 @@ def test_an_agent_outside_a_durable_run_has_the_threads_of_haystack() -> None:
 
 def test_haystack_has_its_executor_from_where_it_is_replaced() -> None:
     assert "ThreadPoolExecutor" in _run_tool.__code__.co_names
+
+
+def test_haystack_asks_each_call_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waits_for_all(calls: Any) -> Any:
+        done, _ = calls.wait()
+        return [each.result() for each in done]
+
+    assert tool_threads._one_by_one
+    monkeypatch.setattr(tool_calling, "_run_tool", waits_for_all)
+    assert not tool_threads._asks_each_for_its_result()
+    monkeypatch.delattr(tool_calling, "_run_tool")
+    assert not tool_threads._asks_each_for_its_result()
+
+
+def test_a_function_that_is_kept_back_begins_where_nobody_asks_for_its_result(kept: CountedThreads) -> None:
+    called = threading.Event()
+    threads = StepThreads(1, here=do)
+    threads.submit(called.set)
+    threads.shutdown(wait=False)
+    assert called.wait(SECONDS)
+    assert kept.asked == 1
+    told: list[Any] = []
+    with StepThreads(1, here=do) as others:
+        future = others.submit(len, "abc")
+        future.add_done_callback(told.append)
+        assert told == [future]
 
 
 def test_no_more_functions_run_at_once_than_was_said(kept: CountedThreads) -> None:
@@ -248,7 +293,10 @@ def test_a_call_that_was_cancelled_before_its_turn_is_not_made(kept: CountedThre
     assert made == [2]
 
 
-def test_what_a_failed_call_was_given_is_freed_without_a_collection(kept: CountedThreads) -> None:
+@pytest.mark.parametrize("here", [None, do], ids=["kept thread", "here"])
+def test_what_a_failed_call_was_given_is_freed_without_a_collection(
+    here: Callable[[Callable[[], None]], None] | None, kept: CountedThreads
+) -> None:
     class Given:
         pass
 
@@ -259,14 +307,124 @@ def test_what_a_failed_call_was_given_is_freed_without_a_collection(kept: Counte
     reference = weakref.ref(given)
     gc.disable()
     try:
-        with StepThreads(1) as threads:
+        with StepThreads(1, here=here) as threads:
             failed = threads.submit(fail, given)
-        assert failed.exception() is not None
+            with pytest.raises(ValueError, match="no"):
+                failed.result(SECONDS)
         kept.wait()
         del given, failed, threads
         assert reference() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "where, daemon, journal, is_own",
+    [
+        ("another", False, WorkersJournal, True),
+        ("another", True, WorkersJournal, False),
+        ("another", False, MemoryJournal, False),
+        ("main", False, WorkersJournal, False),
+    ],
+    ids=["a worker's", "a daemon", "a caller's", "the main thread"],
+)
+def test_a_call_that_is_alone_is_made_in_the_thread_of_its_run_where_that_is_a_workers(
+    where: str, daemon: bool, journal: type[MemoryJournal], is_own: bool, kept: CountedThreads
+) -> None:
+    tool = Threads()
+    own: list[threading.Thread] = []
+
+    def drive() -> None:
+        own.append(threading.current_thread())
+        assert run(make_durable(tool.agent(5)), journal.open(say="hi")).status == "idle"
+
+    if where == "main":
+        drive()
+    else:
+        thread = threading.Thread(target=drive, daemon=daemon)
+        thread.start()
+        thread.join(2 * SECONDS)
+    assert len(tool.seen) == 5
+    assert {thread is own[0] for thread in tool.seen} == {is_own}
+    assert kept.asked == (0 if is_own else 5)
+
+
+def test_a_call_that_is_alone_may_run_an_event_loop(kept: CountedThreads) -> None:
+    async def look() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    def drive() -> str:
+        names: list[str] = []
+        tool = Tool("look", "Looks.", NO_ARGUMENTS, lambda: names.append(asyncio.run(look())))
+        agent = Agent(chat_generator=scripted([ToolCall("look", {}, id="c1")], "Done."), tools=[tool])
+        assert run(make_durable(agent), WorkersJournal.open(say="hi")).status == "idle"
+        return names[0]
+
+    async def drive_in_a_loop() -> str:
+        return drive()
+
+    assert in_a_thread(drive).startswith("run")
+    assert in_a_thread(lambda: asyncio.run(drive_in_a_loop())) == "agentstate-tool"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_calls_of_one_step_run_at_the_same_time(number: int, kept: CountedThreads) -> None:
+    barrier = threading.Barrier(number)
+
+    def meet() -> str:
+        barrier.wait(SECONDS)
+        return "met"
+
+    calls = [ToolCall("meet", {}, id=f"c{each}") for each in range(number)]
+    agent = Agent(chat_generator=scripted(calls, "Done."), tools=[Tool("meet", "Meets.", NO_ARGUMENTS, meet)])
+    journal = WorkersJournal.open(say="hi")
+    assert in_a_thread(lambda: run(make_durable(agent), journal).status) == "idle"
+    assert kept.asked == number
+    assert not barrier.broken
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, 2])
+def test_functions_are_called_once_each_whether_their_results_are_asked_for_or_not(
+    number: int, most: int, kept: CountedThreads
+) -> None:
+    for asked in (True, False):
+        made: list[int] = []
+
+        def work(given: int, made: list[int] = made) -> int:
+            made.append(given)
+            return -given
+
+        with StepThreads(most, here=do) as threads:
+            futures = [threads.submit(work, given) for given in range(number)]
+            if asked:
+                assert [future.result(SECONDS) for future in futures] == [-given for given in range(number)]
+        assert sorted(made) == list(range(number))
+        assert made == list(range(number)) or most > 1
+        assert [future.result(0) for future in futures] == [-given for given in range(number)]
+
+
+def test_functions_that_follow_each_other_are_each_called_where_their_result_is_asked_for(
+    kept: CountedThreads,
+) -> None:
+    with StepThreads(2, here=do) as threads:
+        for _ in range(3):
+            assert threads.submit(threading.current_thread).result(0) is threading.current_thread()
+    assert kept.asked == 0
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)], ids=repr)
+def test_what_a_function_alone_raises_is_raised_where_its_result_is_asked_for(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with StepThreads(1, here=do) as threads:
+        failed = threads.submit(fail)
+        with pytest.raises(type(error)):
+            failed.result(0)
+        assert failed.exception(0) is error
+        assert threads.submit(len, "abc").result(0) == 3
 
 
 @pytest.mark.parametrize("most", [0, -1])
@@ -276,9 +434,10 @@ def test_at_least_one_function_may_run(most: int) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
 @pytest.mark.parametrize("left_open", ["nothing", "atomic", "autocommit off", "BEGIN"])
 def test_a_transaction_that_a_call_leaves_open_is_not_met_by_the_next(
-    kept: CountedThreads, desk: Desk, left_open: str
+    kept: CountedThreads, desk: Desk, left_open: str, where: str
 ) -> None:
     counted: list[int] = []
     kept_open: list[Any] = []
@@ -300,18 +459,24 @@ def test_a_transaction_that_a_call_leaves_open_is_not_met_by_the_next(
     tool = Tool("look", "Looks.", NO_ARGUMENTS, look)
     desk.agent(lambda: Agent(chat_generator=scripted(*calls, "Done."), tools=[tool]))
     first = desk.start()
-    assert desk.drive(first) == "idle", desk.texts(first)
-    assert desk.drive(desk.start()) == "idle"
+    assert drive(desk, first, where) == "idle", desk.texts(first)
+    assert drive(desk, desk.start(), where) == "idle"
     assert counted == [1, 1, 1, 2, 2, 2]
+    assert bool(kept.asked) == (where == "in the main thread")
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_call_leaves_no_database_connection_to_the_next(kept: CountedThreads, desk: Desk) -> None:
+@pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
+def test_a_call_leaves_no_database_connection_to_the_next(
+    kept: CountedThreads, desk: Desk, where: str
+) -> None:
     before: list[bool] = []
+    opened: list[Any] = []
 
     def look() -> str:
         before.append(connection.connection is not None)
         Session.objects.count()
+        opened.append(connections["default"])
         assert connection.connection is not None
         return "seen"
 
@@ -321,8 +486,93 @@ def test_a_call_leaves_no_database_connection_to_the_next(kept: CountedThreads, 
             chat_generator=scripted(*calls, "Done."), tools=[Tool("look", "Looks.", NO_ARGUMENTS, look)]
         )
     )
-    assert desk.drive(desk.start()) == "idle"
+    assert drive(desk, desk.start(), where) == "idle"
     assert before == [False] * 5
+    assert [each.connection for each in opened] == [None] * 5
+    assert bool(kept.asked) == (where == "in the main thread")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_connection_of_a_run_is_put_aside_while_a_tool_is_called_in_its_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connections.settings, "second", connections.settings["default"])
+    own = [connections["default"], connections["second"]]
+    seen: list[Any] = []
+
+    def work() -> None:
+        seen.extend([connections["default"], connections["second"]])
+        raise ValueError("no")
+
+    try:
+        with pytest.raises(ValueError, match="no"):
+            RunConnection().aside(work)
+        assert not {id(each) for each in own} & {id(each) for each in seen}
+        assert [connections["default"], connections["second"]] == own
+    finally:
+        del connections["second"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
+@pytest.mark.parametrize("how, code", [("returns", 0), ("raises", 1), ("exits", 3)])
+def test_a_process_that_a_tool_has_forked_does_not_go_on_with_the_run(
+    kept: CountedThreads, desk: Desk, tmp_path: Path, where: str, how: str, code: int
+) -> None:
+    log = tmp_path / "effects"
+
+    def spawn() -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            signal.alarm(int(SECONDS))
+            if how == "raises":
+                raise ValueError("in the child")
+            if how == "exits":
+                sys.exit(3)
+            return "the child"
+        _, status = os.waitpid(child, 0)
+        return str(os.waitstatus_to_exitcode(status))
+
+    def note() -> str:
+        with log.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return "noted"
+
+    tools = [Tool("spawn", "Spawns.", NO_ARGUMENTS, spawn), Tool("note", "Notes.", NO_ARGUMENTS, note)]
+    calls = [[ToolCall("spawn", {}, id="c1")], [ToolCall("note", {}, id="c2")]]
+    desk.agent(lambda: Agent(chat_generator=scripted(*calls, "Done."), tools=tools))
+    session = desk.start()
+    assert drive(desk, session, where) == "idle"
+    assert log.read_text() == f"{os.getpid()}\n"
+    ended = StoredCall.objects.order_by("position").values_list("tool", "status", "result")
+    assert list(ended) == [("spawn", "done", str(code)), ("note", "done", "noted")]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("where", ["in the main thread", "in another thread"])
+def test_an_event_loop_that_a_tool_leaves_running_ends_with_the_call(
+    kept: CountedThreads, desk: Desk, where: str
+) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def leave() -> str:
+        loops.append(asyncio.new_event_loop())
+        asyncio._set_running_loop(loops[-1])
+        return "left"
+
+    calls = [[ToolCall("leave", {}, id=f"c{number}")] for number in range(2)]
+    desk.agent(
+        lambda: Agent(
+            chat_generator=scripted(*calls, "Done."), tools=[Tool("leave", "Leaves.", NO_ARGUMENTS, leave)]
+        )
+    )
+    for _ in range(2):
+        assert drive(desk, desk.start(), where) == "idle"
+    assert set(StoredCall.objects.values_list("status", flat=True)) == {"done"}
+    for loop in loops:
+        loop.close()
 
 
 def test_a_process_that_was_forked_has_threads_of_its_own() -> None:
@@ -352,6 +602,21 @@ begun.wait()
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=PROJECT
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+def drive(desk: Desk, session: Any, where: str) -> str:
+    def outcome() -> str:
+        try:
+            return desk.drive(session)
+        finally:
+            forget_connections()
+
+    return desk.drive(session) if where == "in the main thread" else in_a_thread(outcome)
+
+
+def in_a_thread(function: Callable[[], Result]) -> Result:
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as threads:
+        return threads.submit(function).result(2 * SECONDS)
 
 
 def in_a_fork(check: Callable[[], bool]) -> bool:

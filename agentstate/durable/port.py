@@ -6,7 +6,7 @@ changes nothing and raises `LeaseLost`. Methods may be called from several threa
 an adapter needs neither Haystack nor what the values mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -104,3 +104,10 @@ class Journal(Protocol):
 
     def thread_done(self) -> None:
         """Free what a tool call has opened in its own thread. Called in that thread when the call has ended."""
+
+    @property
+    def call_here(self) -> Callable[[Callable[[], None]], None] | None:
+        """Makes a tool's call in the thread of the run: it meets nothing that is open there; what it opens is freed.
+
+        None where the thread is its caller's, who may have opened anything: calls are made in other threads then.
+        """

@@ -4,9 +4,13 @@ Haystack starts a thread for each call of each step. The standard library starts
 lock, which it holds until the new thread runs: in a process with many sessions, whose threads wait for each other to
 compute, they all wait for that lock as well. docs/performance.md has what this costs.
 
+While no other call of its step runs, a call is made in the thread of its run, which would only wait for it. Not where a
+signal would interrupt the tool, or the process would end before it: in the main thread and in daemon threads.
+
 `install` replaces the executor of Haystack's loop. Outside a durable run that stays the standard library's.
 """
 
+import asyncio
 import atexit
 import os
 import queue
@@ -87,18 +91,28 @@ class StepThreads(Executor):
     each has a thread started for it.
 
     :param most: That number.
-    :param behind: Called in the thread behind each function.
+    :param behind: Called in the kept thread when a function has ended.
+    :param here: Calls what it is given, in the same thread. With it, a function that is submitted while no other one
+        runs is kept back. When the next one is submitted, both begin in kept threads. When its result is asked for, or
+        at the shutdown, it is called by this in the thread that asks.
     :raises ValueError: if the number is below 1.
     """
 
-    def __init__(self, most: int, behind: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        most: int,
+        behind: Callable[[], None] | None = None,
+        here: Callable[[Work], None] | None = None,
+    ) -> None:
         if most < 1:
             raise ValueError("At least one function must be allowed to run.")
-        self._most, self._behind = most, behind
+        self._most, self._behind, self._here = most, behind, here
         self._lock = threading.Lock()
         # Held from when a function is given to a thread until that begins with it.
         self._beginning = threading.Lock()
         self._threads = 0
+        # What is kept back: one function, or none.
+        self._kept_back: list[tuple[Future[Any], Callable[[], Any]]] = []
         self._waiting: deque[Work] = deque()
         self._futures: list[Future[Any]] = []
         self._failed = False
@@ -108,16 +122,30 @@ class StepThreads(Executor):
         :raises RuntimeError: if no thread can be started. The function is not called then, and no other one is taken.
         """
         future: Future[Result] = Future()
-        work = partial(_call, future, partial(fn, *args, **kwargs), self._behind)
+        function = partial(fn, *args, **kwargs)
         with self._lock:
             if self._failed:
                 raise RuntimeError(
                     "No thread could be started for an earlier function, so that no other one is taken."
                 )
-            self._futures.append(future)
+            before, self._kept_back = self._kept_back, []
+            if self._here is not None and not before and not self._threads:
+                future = _KeptBack(partial(self._call_kept_back, self._here))
+                self._kept_back = [(future, function)]
+                self._futures.append(future)
+                return future
+        for kept_back in before:
+            self._begin(*kept_back)
+        self._futures.append(future)
+        self._begin(future, function)
+        return future
+
+    def _begin(self, future: Future[Any], function: Callable[[], Any]) -> None:
+        work = partial(_call, future, function, self._behind)
+        with self._lock:
             if self._threads == self._most:
                 self._waiting.append(work)
-                return future
+                return
             self._threads += 1
         try:
             self._beginning.acquire()
@@ -128,10 +156,25 @@ class StepThreads(Executor):
             if future.cancel():
                 self._futures.remove(future)
             raise
-        return future
+
+    def _call_kept_back(self, here: Callable[[Work], None]) -> None:
+        if kept_back := self._no_longer_kept_back():
+            here(partial(_call_taken, kept_back))
+
+    def _no_longer_kept_back(self) -> list[tuple[Future[Any], Callable[[], Any]]]:
+        with self._lock:
+            kept_back, self._kept_back = self._kept_back, []
+        return kept_back
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait until every function has been called; the threads stay."""
+        """Wait until every function has been called, the one that is kept back by this thread; the threads stay.
+
+        :param wait: If not, that one begins in a kept thread.
+        """
+        if self._here is not None and wait:
+            self._call_kept_back(self._here)
+        for kept_back in self._no_longer_kept_back():
+            self._begin(*kept_back)
         if wait:
             futures.wait(self._futures)
             self._futures.clear()
@@ -146,6 +189,38 @@ class StepThreads(Executor):
                     self._threads -= 1
                     return
                 work = self._waiting.popleft()
+
+
+class _KeptBack(Future[Any]):
+    """The future of a function that is kept back until its result is asked for.
+
+    :param begin: Calls the function, unless it has begun.
+    """
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        super().__init__()
+        self._begin = begin
+
+    def result(self, timeout: float | None = None) -> Any:
+        try:
+            self._begin()
+            return super().result(timeout)
+        finally:
+            # Else an error, which holds this frame, and the future that has the error would hold each other.
+            del self
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._begin()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        super().add_done_callback(fn)
+        self._begin()
+
+
+def _call_taken(taken: list[tuple[Future[Any], Callable[[], Any]]]) -> None:
+    # By a list that is empty then: an error holds the variables of all functions above it.
+    _call(*taken.pop(), None)
 
 
 def _call(future: Future[Any], function: Callable[[], Any], behind: Callable[[], None] | None) -> None:
@@ -169,10 +244,33 @@ def _executor(max_workers: int | None = None, **options: Any) -> Executor:
     run = run_context.current()
     if max_workers is None or options or run is None:
         return ThreadPoolExecutor(max_workers, **options)
-    return StepThreads(max_workers, run.journal.thread_done)
+    here = run.journal.call_here if _one_by_one and _may_call_here() else None
+    return StepThreads(max_workers, run.journal.thread_done, here)
+
+
+def _may_call_here() -> bool:
+    """Whether this thread is like those that are kept: no signal interrupts it, the process does not end before it, and
+    a tool may run an event loop in it.
+    """
+    thread = threading.current_thread()
+    if thread is threading.main_thread() or thread.daemon:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _asks_each_for_its_result() -> bool:
+    """Whether Haystack does. A version that waits for several calls at once would wait for one that has not begun."""
+    code = getattr(getattr(tool_calling, "_run_tool", None), "__code__", None)
+    names = set(code.co_names) if code is not None else set()
+    return "result" in names and not names & {"wait", "as_completed", "add_done_callback", "futures"}
 
 
 _kept = KeptThreads()
+_one_by_one = _asks_each_for_its_result()
 
 
 os.register_at_fork(after_in_child=_kept.begin_again)

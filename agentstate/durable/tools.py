@@ -1,16 +1,19 @@
 """The ledger around each tool: a call is committed as started, then as ended; an ended one is replayed.
 
 `attach` wraps the `invoke` and `invoke_async` of a tool once; the wrappers do nothing outside a durable run. They run
-in Haystack's tool threads and tasks. No transaction is open while the tool runs.
+in the threads of `tool_threads` and in Haystack's tasks. No transaction is open while the tool runs.
 """
 
 import asyncio
 import contextvars
+import os
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from haystack.components.agents.state import State
 from haystack.tools import Tool
@@ -57,9 +60,10 @@ def attach(tool: Tool) -> None:
 
         def answer(seconds: float | None) -> Any:
             with _inside(record):
-                if seconds is None:
+                if seconds is not None:
+                    return _call_with_timeout(seconds, invoke, kwargs, run)
+                with _alone_in_its_thread():
                     return invoke(**kwargs)
-                return _call_with_timeout(seconds, invoke, kwargs, run)
 
         try:
             with run.open_calls.call():
@@ -77,7 +81,7 @@ def attach(tool: Tool) -> None:
             return await invoke_async(**kwargs)
 
         async def answer(seconds: float | None) -> Any:
-            with _inside(record):
+            with _inside(record), _alone_in_its_thread():
                 return await _await_with_timeout(seconds, invoke_async, kwargs)
 
         with run.open_calls.call():
@@ -106,6 +110,31 @@ def _inside(record: CallRecord) -> Iterator[None]:
     finally:
         current_key.reset(key_token)
         run_context.current_run.reset(run_token)
+
+
+@contextmanager
+def _alone_in_its_thread() -> Iterator[None]:
+    """What a tool leaves running in its thread does not go on with the run: an event loop that was not stopped, which
+    keeps Django from its database, and a process that the tool has forked and that returns from it.
+    """
+    process, loop = os.getpid(), asyncio._get_running_loop()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            _end_process(sys.exception())
+        asyncio._set_running_loop(loop)
+
+
+def _end_process(error: BaseException | None) -> NoReturn:
+    """As Python ends one, but without what is to be done at the end of the process that it was forked from."""
+    code: Any = error.code if isinstance(error, SystemExit) else 0
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
@@ -254,7 +283,9 @@ def _call_with_timeout(
 
     def work() -> None:
         try:
-            outcomes.put((True, inner(**kwargs)))
+            with _alone_in_its_thread():
+                outcome = inner(**kwargs)
+            outcomes.put((True, outcome))
         except BaseException as error:
             outcomes.put((False, error))
         finally:

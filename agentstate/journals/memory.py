@@ -315,6 +315,9 @@ class MemoryJournal:
     def thread_done(self) -> None:
         pass
 
+    # Whoever runs an agent on it does so in a thread of their own.
+    call_here: Callable[[Callable[[], None]], None] | None = None
+
     def _planned(self, calls: Sequence[NewCall], first: int) -> list[Record]:
         return [
             {

@@ -37,6 +37,12 @@ class FencedCommits:
         # The last one that was given out, unless another process has taken one since.
         self._position = 0
 
+    def thread_done(self) -> None:
+        self.connection.close_others()
+
+    def call_here(self, work: Callable[[], None]) -> None:
+        self.connection.aside(work)
+
     def _transaction(self) -> AbstractContextManager[None]:
         return self.connection.transaction()
 

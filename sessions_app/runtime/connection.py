@@ -1,13 +1,14 @@
-"""One database connection that a run shares with its tool threads.
+"""One database connection that a run shares with the threads of its tools.
 
-Tools are called in other threads. A connection for each call would cost more than its commits, so they share the run's:
-one thread at a time, for one transaction, never while a tool runs. Where connections come from a pool, the run has one
-for the length of a transaction only: while it waits for its model or for a tool, others use it.
+What is recorded of a call is written where the call is made: in another thread, or with the run's connection put aside.
+A connection for each call would cost more than its commits, so the run's is used: by one thread at a time, for one
+transaction, never while a tool runs. Where connections come from a pool, the run has one for the length of a
+transaction only: while it waits for its model or for a tool, others use it.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from django.db import (
@@ -34,11 +35,11 @@ def forget_connections() -> None:
     Nobody uses them again: what a tool has set for one, or has locked with it, ends with it. Django takes one that was
     closed in a transaction for being in it still, so they are made anew.
     """
-    for opened in connections.all(initialized_only=True):
-        # Only PostgreSQL has a pool, in which a connection would be used again.
-        close = getattr(opened, "close_for_good", opened.close)
-        close()
-        del connections[opened.alias]
+    with ExitStack() as each:  # also where another one cannot be closed
+        for opened in connections.all(initialized_only=True):
+            each.callback(connections.__delitem__, opened.alias)
+            # Only PostgreSQL has a pool, in which a connection would be used again.
+            each.callback(getattr(opened, "close_for_good", opened.close))
 
 
 class RunConnection:
@@ -93,16 +94,29 @@ class RunConnection:
         if threading.get_ident() != self._thread:
             forget_connections()
 
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do the work with connections of its own, which are closed behind it. The run's is used by commits only."""
+        opened = [(each.alias, each) for each in connections.all(initialized_only=True)]
+        for alias, _ in opened:
+            del connections[alias]
+        try:
+            work()
+        finally:
+            try:
+                forget_connections()
+            finally:
+                for alias, connection in opened:
+                    connections[alias] = connection
+
     def _take(self) -> BaseDatabaseWrapper | None:
         """Use the run's connection in this thread, which has the lock.
 
-        :returns: The thread's own connection, if this is not the run's thread and has one.
+        :returns: The one that the thread has had, if any, which may be the run's.
         """
-        if threading.get_ident() == self._thread:
-            return None
         own: BaseDatabaseWrapper | None = getattr(connections._connections, DEFAULT_DB_ALIAS, None)  # type: ignore[attr-defined]
-        self._connection.inc_thread_sharing()
-        connections[DEFAULT_DB_ALIAS] = self._connection
+        if own is not self._connection:
+            self._connection.inc_thread_sharing()
+            connections[DEFAULT_DB_ALIAS] = self._connection
         return own
 
     def _give_back(self, own: BaseDatabaseWrapper | None) -> None:
@@ -114,7 +128,7 @@ class RunConnection:
             if getattr(self._connection, "pool", None) is not None and not self._connection.in_atomic_block:
                 self._connection.close()
         finally:
-            if threading.get_ident() != self._thread:
+            if own is not self._connection:
                 self._connection.dec_thread_sharing()
                 if own is not None:
                     connections[DEFAULT_DB_ALIAS] = own

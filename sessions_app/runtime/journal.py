@@ -1,6 +1,6 @@
 """The journal port on the ORM: what a run records, each time in one commit that is fenced by its session's epoch.
 
-Tool threads write through the run's own connection, one at a time.
+What is recorded of calls is written through the run's own connection too, by one thread at a time.
 """
 
 from collections.abc import Sequence
@@ -235,9 +235,6 @@ class OrmJournal(FencedCommits):
                 values["error"] = cut_off(failed.error, LONGEST_REASON)
                 ModelCall.objects.create(branch=self._branch, position=fence.position, **values)
             return str(end_run(self._session, self.claim.worker, end, fence, now))
-
-    def thread_done(self) -> None:
-        self.connection.close_others()
 
     def _committed(
         self, new: NewCheckpoint, fence: statements.Fence, written: Written
