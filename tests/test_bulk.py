@@ -95,7 +95,7 @@ def test_a_session_that_a_filter_finds_twice_is_done_once(actor):
     bulk_action = actions.bulk_start(
         actor=actor, kind="pause", sessions=twice, reason="Provider is down", expected=1
     )
-    assert actions.bulk_estimate(actor=actor, kind="resume", sessions=twice).total == 1
+    assert actions.bulk_estimate(actor=actor, kind="resume", chosen=actions.bulk_chosen(twice)).total == 1
     assert work(bulk_action) == reading.Progress(done=1)
 
 
@@ -106,7 +106,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     paused = builders.paused()
     actor.may(StaffPermission.PAUSE)
     with django_assert_num_queries(3):
-        estimate = actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)
+        estimate = actions.bulk_estimate(actor=actor, kind="pause", chosen=actions.bulk_chosen(ALL))
     assert (estimate.total, estimate.possible) == (9, 1)
     assert [(refusal.why, refusal.number) for refusal in estimate.refused] == [
         ("It is not running.", 7),
@@ -126,7 +126,7 @@ def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_q
         builders.paused()
     actor.may(StaffPermission.PAUSE)
     with django_assert_num_queries(3):
-        assert actions.bulk_estimate(actor=actor, kind=kind, sessions=ALL).total == 12
+        assert actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(ALL)).total == 12
 
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
@@ -143,14 +143,17 @@ def test_what_cannot_be_a_bulk_act_is_refused(kind, sentence, actor):
     with pytest.raises(Invalid, match=sentence):
         start(actor, kind)
     with pytest.raises(Invalid, match=sentence):
-        actions.bulk_estimate(actor=actor, kind=kind, sessions=ALL)
+        actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(ALL))
 
 
 def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
     monkeypatch.setattr(bulk, "MOST", 1)
     builders.queued()
     builders.queued()
-    for function in (start, lambda actor: actions.bulk_estimate(actor=actor, kind="pause", sessions=ALL)):
+    for function in (
+        start,
+        lambda actor: actions.bulk_estimate(actor=actor, kind="pause", chosen=actions.bulk_chosen(ALL)),
+    ):
         with pytest.raises(Invalid, match="More than 1 sessions are chosen"):
             function(actor)
     assert not BulkAction.objects.exists()
@@ -170,7 +173,7 @@ def test_only_who_may_do_the_act_may_do_it_in_bulk():
     with pytest.raises(Forbidden):
         start(viewer)
     with pytest.raises(Forbidden):
-        actions.bulk_estimate(actor=viewer, kind="pause", sessions=ALL)
+        actions.bulk_estimate(actor=viewer, kind="pause", chosen=actions.bulk_chosen(ALL))
     with pytest.raises(Forbidden, match="people with an account"):
         start(builders.SYSTEM)
 

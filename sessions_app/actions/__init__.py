@@ -8,7 +8,7 @@ They return the session as it is then, or raise one of `sessions_app.access.erro
 from sessions_app.actions.approvals import approve, reject, reuse, withdraw
 from sessions_app.actions.base import BY_FIELDS, BY_REASON
 from sessions_app.actions.breakpoints import change_arguments, remove_breakpoint, set_breakpoint
-from sessions_app.actions.bulk import bulk_estimate, bulk_fitting, bulk_start, bulk_stop
+from sessions_app.actions.bulk import bulk_chosen, bulk_estimate, bulk_fitting, bulk_start, bulk_stop
 from sessions_app.actions.domain_state import write_state
 from sessions_app.actions.doubts import decide, decide_all
 from sessions_app.actions.fork import fork

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby
+from functools import cached_property
+from heapq import nlargest
 from operator import attrgetter
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.utils import timezone
 
 from sessions_app import locks
@@ -31,6 +33,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
+from sessions_app.finding.keys import are, are_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
 from sessions_app.wake import wake_bulk
 
@@ -40,11 +43,11 @@ Outcome = BulkItem.Outcome
 MOST = 10_000
 BATCH = 25
 EXAMPLES = 5
-# So many sessions are looked at to choose the action that a page opens on; the estimate reads them all.
+# So many sessions are looked at to choose the action that a page opens on; the estimate looks at them all.
 LOOKED_AT = 500
-# What the rules of the bulk actions read, and what names a session among the refused. Whole rows take three times as
-# long to read.
-_READ = ("agent", "status", "phase", "waiting_for", "stop_request", "next_run_at", "title")
+# What the rules of the bulk actions read, what names a session among the refused, and which of them changed last. Whole
+# rows take three times as long to read.
+_READ = ("agent", "status", "phase", "waiting_for", "stop_request", "next_run_at", "title", "updated_at")
 # How a value of `Action.bulk_fields` is checked when a bulk action starts.
 CHECKS = {"assignee": steer.check_assignee}
 # A bulk action of which no item was done for so long has lost its worker.
@@ -69,35 +72,72 @@ class Estimate:
     refused: list[Refusal]
 
 
-def bulk_fitting(*, actor: Actor, sessions: QuerySet[Session]) -> Action:
+class Chosen:
+    """The sessions that a query finds, read when they are asked for: at most four queries."""
+
+    def __init__(self, query: QuerySet[Session]) -> None:
+        self._query = query
+
+    @cached_property
+    def _keys(self) -> Q | None:
+        """The condition that names each of them by its key, so that the query, which may take long, is executed once;
+        None if they are more than `MOST`.
+        """
+        rows = self._query.order_by().values_list("pk", Value(True))[: MOST + 1]
+        if (named := are_each(rows, 1, MOST)) is not None:
+            return named[0]
+        keys = _keys_of(self._query)  # each once
+        return are(keys) if len(keys) <= MOST else None
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether they are more than `MOST`."""
+        return self._keys is None
+
+    @cached_property
+    def all(self) -> list[Session]:
+        """All of them, in the order of their keys. Not to be asked for where they are too many."""
+        assert self._keys is not None
+        return list(_read(Session.objects.filter(self._keys).order_by("pk")))
+
+    def newest(self) -> list[Session]:
+        """The first `LOOKED_AT` of those that changed last."""
+        if self.are_too_many:
+            return list(_read(self._query.order_by("-updated_at", "-pk")[:LOOKED_AT]))
+        return nlargest(LOOKED_AT, self.all, key=attrgetter("updated_at", "pk"))
+
+
+def bulk_chosen(sessions: QuerySet[Session]) -> Chosen:
+    """The sessions for `bulk_fitting` and `bulk_estimate`, which read them once. No query of its own."""
+    return Chosen(sessions)
+
+
+def bulk_fitting(*, actor: Actor, chosen: Chosen) -> Action:
     """The action to begin with for these sessions: to pause or to resume them, whichever more of them allow now.
 
     Those that changed last are looked at. To assign them where neither is possible for any. To end sessions is never
-    the first choice. Two queries.
+    the first choice.
     """
     now = timezone.now()
     numbers = {action: 0 for action in (PAUSE, RESUME) if actor.may(action.permission)}
-    for session in _read(sessions.order_by("-updated_at", "-pk")[:LOOKED_AT]) if numbers else ():
+    for session in chosen.newest() if numbers else ():
         for action in numbers:
             numbers[action] += not action.impossible(session, now=now)
     fitting = max(numbers, key=lambda action: numbers[action], default=ASSIGN)
     return fitting if numbers.get(fitting) else ASSIGN
 
 
-def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Estimate:
-    """How many of the sessions the action is possible for, and why not for the others. Three queries; changes nothing.
+def bulk_estimate(*, actor: Actor, kind: str, chosen: Chosen) -> Estimate:
+    """How many of the sessions the action is possible for, and why not for the others. Changes nothing.
 
     :raises Invalid: for none, or more than `MOST`.
     """
     action = _bulk_action(actor, kind)
-    selected = sessions.order_by("pk")
-    _check_number(selected.values("pk").distinct()[: MOST + 1].count())
+    _check_number(MOST + 1 if chosen.are_too_many else len(chosen.all))
     now = timezone.now()
-    total = possible = 0
+    possible = 0
     refused: dict[str, Refusal] = {}
-    # In the order of their keys, a session that the query finds twice follows itself.
-    for session in (next(same) for _, same in groupby(_read(selected), key=attrgetter("pk"))):
-        total += 1
+    for session in chosen.all:
         why = action.impossible(session, now=now)
         if not why:
             possible += 1
@@ -106,7 +146,7 @@ def bulk_estimate(*, actor: Actor, kind: str, sessions: QuerySet[Session]) -> Es
         refusal.number += 1
         if len(refusal.examples) < EXAMPLES:
             refusal.examples.append(session)
-    return Estimate(total, possible, sorted(refused.values(), key=lambda refusal: -refusal.number))
+    return Estimate(len(chosen.all), possible, sorted(refused.values(), key=lambda refusal: -refusal.number))
 
 
 @in_one_transaction
@@ -134,7 +174,7 @@ def bulk_start(
     given = {name: value for name, value in {"assignee": assignee}.items() if name in action.bulk_fields}
     for name, value in given.items():
         CHECKS[name](value)
-    keys = list(sessions.order_by("pk").values_list("pk", flat=True).distinct()[: MOST + 1])
+    keys = _keys_of(sessions)
     _check_number(len(keys))
     if expected is not None and len(keys) != expected:
         raise Moved(f"The list had {expected:,} sessions and now has {len(keys):,}. Check it, then decide.")
@@ -147,7 +187,7 @@ def bulk_start(
         **given,
     )
     BulkItem.objects.bulk_create(
-        (BulkItem(bulk_action=bulk, session_id=key) for key in keys), batch_size=1000
+        (BulkItem(bulk_action=bulk, session_id=key) for key in sorted(keys)), batch_size=1000
     )
     wake_bulk(bulk.pk)
     return bulk
@@ -199,6 +239,15 @@ def unattended(now: datetime | None = None) -> list[int]:
         Exists(items.filter(outcome=Outcome.PENDING)), created_at__lte=since, stopped_at=None
     )
     return list(unfinished.exclude(Exists(items.filter(done_at__gt=since))).values_list("pk", flat=True))
+
+
+def _keys_of(sessions: QuerySet[Session]) -> list[UUID]:
+    """Those of at most one session more than `MOST`, each once. One query, or two where a session is found twice."""
+    keys = list(sessions.order_by().values_list("pk", flat=True)[: MOST + 1])
+    once = list(dict.fromkeys(keys))
+    if len(keys) > MOST >= len(once):
+        once = list(sessions.order_by().values_list("pk", flat=True).distinct()[: MOST + 1])
+    return once
 
 
 def _read(selected: QuerySet[Session]) -> Iterator[Session]:

@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, PAUSE, RESUME
+from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME
 from sessions_app.desk.context import (
     Request,
     number,
@@ -45,7 +45,11 @@ def begin(request: Request) -> HttpResponse:
     query = _query(request.GET, queue_of(request) or "all")
     where = session_filter.where(thorough=True)
     sessions = queues.select(queue_of(request) or "all", context.now, where)
-    action = choices.get(request.GET.get("kind", "")) or actions.bulk_fitting(actor=actor, sessions=sessions)
+    chosen = actions.bulk_chosen(sessions)
+    action = choices.get(request.GET.get("kind", ""))
+    if action is None:
+        is_valid = session_filter.is_valid()
+        action = actions.bulk_fitting(actor=actor, chosen=chosen) if is_valid else ASSIGN
     failure = request.GET.get("failure", "")
     problem, status, estimate = "", 200, None
     form = BulkForm(request.POST if request.method == "POST" else None, action=action)
@@ -63,8 +67,10 @@ def begin(request: Request) -> HttpResponse:
                 messages.success(request, "Started. You can leave this page.")
                 return redirect("bulk_action", submission.result.pk)
             status = submission.status
+            # What the query finds may have changed since.
+            chosen = actions.bulk_chosen(sessions)
         try:
-            estimate = actions.bulk_estimate(actor=actor, kind=action.key, sessions=sessions)
+            estimate = actions.bulk_estimate(actor=actor, kind=action.key, chosen=chosen)
         except ActionError as error:
             problem, status = context.mask.text(str(error)), error.status if request.method == "POST" else 200
     if estimate is not None:
