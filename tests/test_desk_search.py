@@ -127,6 +127,19 @@ def test_each_session_shows_its_newest_places_only_and_leads_to_all(desk):
 
 
 @pytest.mark.slow
+def test_a_page_of_a_search_has_25_sessions_and_leads_to_the_others(desk):
+    for number in range(27):
+        letters(f"The roof of house {number}", title=f"House {number}")
+    first = page(desk, "/", q="roof")
+    titles = re.findall(r">(House \d+)</a>", first)
+    assert len(titles) == 25
+    following = re.search(r'href="(/\?[^"]*after=[^"]+)"', first)
+    assert following is not None
+    rest = page(desk, following[1].replace("&amp;", "&"))
+    assert {*titles, *re.findall(r">(House \d+)</a>", rest)} == {f"House {number}" for number in range(27)}
+
+
+@pytest.mark.slow
 def test_a_search_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for sessions in (2, 30):
         for number in range(sessions):

@@ -193,6 +193,12 @@ class SessionFilter(forms.Form):
         return min(numbers, default=sys.maxsize)
 
     @property
+    def text(self) -> str:
+        """What is searched for; "" if nothing is."""
+        self.is_valid()
+        return str(self.cleaned_data.get("q") or "")
+
+    @property
     def fields_on(self) -> int:
         """How many fields filter or search."""
         self.is_valid()

@@ -37,6 +37,13 @@ WIDE_SESSIONS = 20_000
 SHARE = 80
 # So many sessions of a list are asked by each of several filters, in its order, before all that match are found.
 WALKED_SESSIONS = 5_000
+# Always true. PostgreSQL evaluates it before it runs the query beside it. Where work_mem is the default it is raised up
+# to the end of the transaction: what an index finds of a frequent word does not fit into 4 MB, so that each row of it
+# would be read and compared. It keeps the statement from being run by several processes, which is off anyway.
+_WITH_MEMORY = (
+    "(SELECT CASE current_setting('work_mem') WHEN '4MB' THEN set_config('work_mem', '32MB', true) END)"
+    " IS DISTINCT FROM ''"
+)
 # To be ordered by: PostgreSQL has no index of it, so it does not read all sessions in that order.
 _CHANGED_AT = ExpressionWrapper(F("updated_at") + Value(timedelta()), output_field=DateTimeField())
 
@@ -52,7 +59,7 @@ def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, s
 
     :param near: Of the newest rows of the table that match.
     :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in
-        that.
+        that. It has more memory than others.
     :param wide: Of more of the newest rows: asked where at least `some` of those that are near match, so that it can be
         expected to find enough, and an index would find very many.
     """
@@ -66,7 +73,7 @@ def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, s
         names.append("wide")
     selects = [f"SELECT * FROM {name} WHERE {_number(name)} {enough}" for name in names]  # noqa: S608 - as above
     not_enough = " AND ".join(f"NOT {_number(name)} {enough}" for name in names)
-    selects.append(f"SELECT * FROM ({every[0]}) AS every WHERE {not_enough}")  # noqa: S608 - as above
+    selects.append(f"SELECT * FROM ({every[0]}) AS every WHERE {not_enough} AND {_WITH_MEMORY}")  # noqa: S608 - as above
     return f"WITH {', '.join(parts)} {' UNION ALL '.join(selects)}", (*values, *every[1])
 
 

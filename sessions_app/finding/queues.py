@@ -25,6 +25,8 @@ from sessions_app.models import Phase, Session, Status
 from sessions_app.models.compiled import compiled
 
 PAGE = 50
+# Of those that a text finds, each with the places where it stands.
+PAGE_OF_FOUND = 25
 # A list shows none of them, and decoding them costs more than reading the rest of the row.
 _NOT_LISTED = ("inputs", "breakpoints", "breakpoint_hit", "totals", "final_answer")
 # Beyond so many neighbours on either side, the exact number is of no use.

@@ -21,10 +21,10 @@ from sessions_app.desk.pages.session_rows import SessionRow
 from sessions_app.desk.views.bulk import describe_hidden
 from sessions_app.desk.views.saved_views import chips_of
 from sessions_app.finding import hits, queues
-from sessions_app.finding.counting import count_up_to, digest
+from sessions_app.finding.counting import count_up_to
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.hidden import may_know_hidden
-from sessions_app.finding.keys import are
+from sessions_app.finding.session_list import read_list
 from sessions_app.models import RegisteredAgent
 
 # How often a live list polls.
@@ -49,61 +49,38 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("This address is not a page of this list. Open the list again.")
-    where = session_filter.where(thorough=True if key != "all" else None)
     oldest_first = {"oldest": True, "newest": False}.get(
         request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
     )
-    found = session_filter.found
-    few, fields, filtered_by = found.few, session_filter.fields_on, where
-    if where and not found.few:
-        matching, few = queues.keys_of_matching(where, several=fields > 1)
-        # The first page of all sessions is among them, too.
-        if few or (fields > 1 and key == "all" and not after and not oldest_first):
-            filtered_by = are(matching)
-        if few:
-            where = filtered_by
-    several = filtered_by is where and not few and fields + (key != "all") > 1
-    page = queues.read_page(
-        key, now=now, where=filtered_by, after=after, oldest_first=oldest_first, several=several
-    )
-    counts = queues.counts(now, where, few=few, cut=found.cut)
-    # A number that is "at least" is no smaller than what the page itself shows.
-    counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
-    mark = digest(
-        [
-            *((session.pk, session.change, session.updated_at.isoformat()) for session in page.sessions),
-            *(count.number for count in counts),
-        ]
-    )
-    if request.GET.get("seen") == mark:
+    listed = read_list(key, now=now, session_filter=session_filter, after=after, oldest_first=oldest_first)
+    if request.GET.get("seen") == listed.mark:
         return HttpResponse(status=204)
-    sessions = context.mask.rows(page.sessions)
+    sessions = context.mask.rows(listed.sessions)
     agents = list(RegisteredAgent.objects.values_list("key", "title", "model"))
     titles = {agent: title for agent, title, _ in agents}
-    listed = next((count.number for count in counts if count.queue.key == key), None)
     filtered = request.GET.copy()
     for name in ("seen", "after", "queue"):
         filtered.pop(name, None)
-    text = str(session_filter.cleaned_data.get("q") or "")
+    text = session_filter.text
     hits_in = hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user))
     values = {
         "sought": text,
         "queue": queues.BY_KEY[key],
-        "counts": counts,
+        "counts": listed.counts,
         "rows": [
             SessionRow.of(session, key, titles, context, text, hits_in.get(session.pk, ()))
             for session in sessions
         ],
-        "next": page.next,
-        "is_cut": found.cut,
-        "is_thorough": found.thorough,
+        "next": listed.next,
+        "is_cut": session_filter.found.cut,
+        "is_thorough": session_filter.found.thorough,
         "after": after,
         "filter": session_filter,
         "oldest_first": oldest_first,
         "demo": demo.suggestions((agent, model) for agent, _, model in agents),
         "named": describe_hidden(request.GET, context.mask) if session_filter.is_on else (),
-        "results": listed if session_filter.is_on else None,
-        "mark": mark,
+        "results": listed.number_of(key) if session_filter.is_on else None,
+        "mark": listed.mark,
         "seconds": SECONDS,
         "why_not": context.why_not,
         "now": now,

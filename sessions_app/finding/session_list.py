@@ -1,0 +1,65 @@
+"""A list of the desk: one page of a queue, and the numbers of all queues beside it.
+
+Which sessions match the filter is asked once for both where these are few, and for the first page of all sessions.
+Nothing is locked.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sessions_app.finding import queues
+from sessions_app.finding.counting import Count, digest
+from sessions_app.finding.filters import SessionFilter
+from sessions_app.finding.keys import are
+from sessions_app.models import Session
+
+
+@dataclass(frozen=True, slots=True)
+class SessionList:
+    """``next`` is the cursor of the next page, "" on the last."""
+
+    sessions: list[Session]
+    next: str
+    counts: list[queues.QueueCount]
+
+    @property
+    def mark(self) -> str:
+        """Another one whenever a row or a number of the list has changed."""
+        rows = [(session.pk, session.change, session.updated_at.isoformat()) for session in self.sessions]
+        return digest([*rows, *(count.number for count in self.counts)])
+
+    def number_of(self, key: str) -> Count | None:
+        """How many sessions the queue has."""
+        return next((count.number for count in self.counts if count.queue.key == key), None)
+
+
+def read_list(
+    key: str, *, now: datetime, session_filter: SessionFilter, after: str, oldest_first: bool
+) -> SessionList:
+    """
+    :param session_filter: A valid one, or one without the fields that are invalid.
+    :param after: The cursor that the page before gave; an invalid one gives the first page.
+    """
+    where = session_filter.where(thorough=True if key != "all" else None)
+    found, fields = session_filter.found, session_filter.fields_on
+    few, filtered_by = found.few, where
+    if where and not found.few:
+        matching, few = queues.keys_of_matching(where, several=fields > 1)
+        # The first page of all sessions is among them, too.
+        if few or (fields > 1 and key == "all" and not after and not oldest_first):
+            filtered_by = are(matching)
+        if few:
+            where = filtered_by
+    page = queues.read_page(
+        key,
+        now=now,
+        where=filtered_by,
+        after=after,
+        oldest_first=oldest_first,
+        limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
+        several=filtered_by is where and not few and fields + (key != "all") > 1,
+    )
+    counts = queues.counts(now, where, few=few, cut=found.cut)
+    # A number that is "at least" is no smaller than what the page itself shows.
+    counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
+    return SessionList(page.sessions, page.next, counts)
