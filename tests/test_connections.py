@@ -260,13 +260,13 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
             begin.wait(services.START_SECONDS)
             backends.append(backend())
 
-        threads = [threading.Thread(target=all_at_once) for _ in range(30)]
+        threads = [threading.Thread(target=all_at_once) for _ in range(16)]
         begin = threading.Barrier(len(threads))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(backends) == 5 + 30
+        assert len(backends) == 5 + 16
 
 
 def test_a_connection_that_somebody_can_still_use_is_nobody_elses(url: str) -> None:

@@ -6,8 +6,9 @@ such, so that the plan is the one that serves all values.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,7 +21,21 @@ from django.utils import timezone
 from agentstate.domain.words import words_of
 from sessions_app.finding import newest, search, search_index, search_masking, search_words
 from sessions_app.management import synth
-from sessions_app.models import Checkpoint, Message, Session, SessionTag
+from sessions_app.models import (
+    Approval,
+    Branch,
+    BulkItem,
+    Checkpoint,
+    Event,
+    MemoryEntry,
+    Message,
+    ModelCall,
+    Session,
+    SessionTag,
+    ShownName,
+    StateValue,
+    ToolCall,
+)
 from tests import builders
 from tests.chaos import database
 
@@ -32,6 +47,25 @@ STEPS = 12_000
 MOST_ROWS = 1_500
 # A search looks at the newest 500 messages that match, and at the session of each.
 MOST_FOUND = 1_500
+# Those whose rows grow with the sessions or with their steps.
+LARGE = {
+    model._meta.db_table
+    for model in (
+        Approval,
+        Branch,
+        BulkItem,
+        Checkpoint,
+        Event,
+        MemoryEntry,
+        Message,
+        ModelCall,
+        Session,
+        SessionTag,
+        ShownName,
+        StateValue,
+        ToolCall,
+    )
+} | {search_words.MESSAGES, search_words.CALLS}
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +121,20 @@ class Query:
     def text(self) -> str:
         return self.sql.decode() if isinstance(self.sql, bytes) else self.sql
 
-    def plan(self) -> dict[str, Any]:
-        """What PostgreSQL did for the query, when it is run again."""
-        explain, execute = "EXPLAIN (ANALYZE, FORMAT JSON) ", self.text
-        with connection.cursor() as cursor:
+    def reads(self) -> bool:
+        return self.text.lstrip().startswith(("SELECT", "WITH"))
+
+    def plan(self, *, run: bool = True) -> dict[str, Any]:
+        """What PostgreSQL did for the query, when it is run again.
+
+        :param run: If not, what it would do if it read a table as a whole only where no index serves.
+        """
+        explain = "EXPLAIN (ANALYZE, FORMAT JSON) " if run else "EXPLAIN (FORMAT JSON) "
+        execute = self.text
+        with connection.cursor() as cursor, ExitStack() as after:
+            if not run:
+                cursor.execute("SET enable_seqscan = off")
+                after.callback(cursor.execute, "RESET enable_seqscan")
             if isinstance(self.sql, bytes):
                 cursor.execute(f"PREPARE plan_of AS {self.text}")
                 places = ", ".join(["%s"] * len(self.values))
@@ -115,13 +159,58 @@ def captured() -> Iterator[list[Query]]:
         yield queries
 
 
+def without_index(query: Query) -> set[str]:
+    """The large tables that the query can only read as a whole: row by row, or by an index of all rows, whose first
+    column is compared with nothing, to its last entry.
+    """
+    found = set()
+    for node, ends_early in _nodes_of_tables(query.plan(run=False)):
+        if node["Node Type"] == "Seq Scan":
+            found.add(node["Relation Name"])
+        elif "Index Name" in node and not ends_early:
+            table, first_column, is_whole = _index(node["Index Name"])
+            condition = node.get("Index Cond", "")
+            if is_whole and not (condition and first_column in condition):
+                found.add(table)
+    return found & LARGE
+
+
+def _nodes_of_tables(plan: dict[str, Any], ends_early: bool = False) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Each node, and whether a limit may end it early."""
+    yield plan, ends_early
+    sorts = plan["Node Type"] in (
+        "Sort",
+        "Aggregate",
+        "Hash",
+        "WindowAgg",
+        "Bitmap Heap Scan",
+        "Incremental Sort",
+    )
+    for child in plan.get("Plans", ()):
+        yield from _nodes_of_tables(child, (ends_early and not sorts) or plan["Node Type"] == "Limit")
+
+
+@cache
+def _index(name: str) -> tuple[str, str, bool]:
+    """Its table, the first of its columns if they have an order, and whether it has all rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT indrelid::regclass::text,"
+            " CASE amname WHEN 'btree' THEN pg_get_indexdef(indexrelid, 1, false) ELSE '' END, indpred IS NULL"
+            " FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam"
+            " WHERE indexrelid = %s::regclass",
+            [name],
+        )
+        row: tuple[str, str, bool] = cursor.fetchone()
+        return row
+
+
 def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
-    """The queries that looked at more rows than a page can need."""
+    """The queries that looked at more rows than a page can need, or that no index serves."""
     found = []
-    for query in queries:
-        if not query.text.lstrip().startswith(("SELECT", "WITH")):
-            continue
+    for query in filter(Query.reads, queries):
         worst = max(nodes(query.plan()), key=rows_read)
+        found += [f"no index of {table}: {query.text[:1500]}" for table in without_index(query)]
         if rows_read(worst) > most:
             found.append(f"{worst['Node Type']}, {rows_read(worst):.0f} rows: {query.text[:1500]}")
     return found
@@ -132,6 +221,16 @@ def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
     [
         "/inbox/",
         "/inbox/?kind=failed&agent=claims",
+        "/inbox/?tag=vip",
+        "/inbox/?customer=Lindqvist",
+        "/inbox/?since=1d",
+        "/inbox/?since=7d",
+        "/inbox/?status=waiting",
+        "/inbox/?phase=executing",
+        "/inbox/?phase=planning",
+        "/inbox/?phase=reflecting",
+        "/inbox/?phase=error",
+        "/inbox/?assignee=me",
         "/?queue=running",
         "/?queue=waiting",
         "/?queue=failed",
@@ -140,6 +239,15 @@ def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
         "/?queue=done",
         "/?queue=all",
         "/?queue=all&agent=claims",
+        "/?queue=all&status=failed",
+        "/?queue=all&phase=planning",
+        "/?queue=all&since=1d",
+        "/?queue=all&tag=vip",
+        "/?queue=all&customer=Lindqvist",
+        "/?queue=all&customer=zq",
+        "/?queue=all&assignee=me",
+        "/?queue=waiting&tag=vip",
+        "/?queue=failed&agent=claims",
         "/?queue=all&phase=idle",
         "/?queue=failed&status=idle&phase=planning",
         "/?queue=all&status=cancelled&phase=executing",
@@ -149,6 +257,8 @@ def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
         "/views/",
         "/bulk/actions/",
         "/bulk/?queue=paused",
+        "/bulk/?queue=failed&tag=vip",
+        "/start/",
     ],
 )
 @pytest.mark.usefixtures("few_are_near")
@@ -156,6 +266,14 @@ def test_a_list_reads_no_more_rows_than_it_needs_among_many_sessions(desk: Clien
     with captured() as queries:
         assert desk.get(address).status_code == 200
     assert wasteful(queries) == []
+
+
+@pytest.mark.usefixtures("few_are_near")
+def test_of_the_phase_that_most_sessions_are_in_and_no_index_has_few_are_read(desk: Client) -> None:
+    with captured() as queries:
+        assert desk.get("/?queue=all&phase=done").status_code == 200
+    plans = [query.plan() for query in queries if query.reads()]
+    assert max(rows_read(node) for plan in plans for node in nodes(plan)) <= MOST_ROWS
 
 
 @pytest.mark.parametrize(
