@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
@@ -11,6 +12,8 @@ from benchmarks.people import supervisor
 
 if TYPE_CHECKING:
     from django.test import Client
+
+    from sessions_app.models import Session
 
 # Goals, in milliseconds of server time.
 QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
@@ -96,8 +99,18 @@ TABS = (
 )
 
 
-def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
-    """Name, goal and request of each page."""
+# Lists of the admin, which no goal names.
+ADMIN = (
+    "/admin/sessions_app/session/",
+    "/admin/sessions_app/session/?q=01",
+    "/admin/sessions_app/session/?status=waiting",
+    "/admin/sessions_app/toolcall/",
+    "/admin/sessions_app/event/",
+)
+
+
+def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
+    """Name, goal and request of each page; None where it is only shown."""
     from sessions_app.models import Session
 
     client = supervisor()
@@ -107,15 +120,22 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
         yield f"{address}: its poll", QUEUE, _poll(client, address)
     for words in SEARCHES:
         yield f"search: {words}", SEARCH, get(client, f"/?q={quote_plus(words)}")
+    for address in ADMIN:
+        yield address, None, get(client, address)
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
     short = next((session for session in longest if session.position <= SHORT), longest[-1])
-    let_sessions_be_lost_and_due()
+    tenth = Session.objects.exclude(pk=longest[0].pk).latest("position")
+    let_sessions_be_lost_and_due(but=tenth)
     for which, session in (
         ("the longest session", longest[0]),
+        ("a session of a tenth of that", tenth),
         ("a short session", short),
     ):
         for tab in TABS:
             yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
+        yield f"{which}: what its run goes on from", None, partial(_restore, session)
+        if session.status != "paused":
+            continue  # its open page asks for nothing
         tick = _polls(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         news = tick.replace(f"after={session.change}", f"after={session.change - 1}")
         yield f"{which}: live, no news", TICK, get(client, tick)
@@ -127,6 +147,12 @@ def pages() -> Iterator[tuple[str, int, Callable[[], object]]]:
     for query in ("queue=done&kind=assign", "queue=failed&tag=vip", "queue=stuck"):
         yield f"bulk estimate: {query}", ESTIMATE, get(client, f"/bulk/?{query}")
     yield f"sweep: {LOST} lost, {DUE} due", SWEEP, sweep
+
+
+def _restore(session: "Session") -> object:
+    from sessions_app.history import restore
+
+    return restore.read(session.current_branch)
 
 
 def _polls(client: "Client", address: str, beginning: str) -> str:
@@ -173,9 +199,11 @@ def sweep() -> None:
         transaction.set_rollback(True)
 
 
-def let_sessions_be_lost_and_due() -> None:
+def let_sessions_be_lost_and_due(*, but: "Session") -> None:
     """So many sessions at rest lose a worker that never was, and so many are due; no others, though they were written
     a while ago. Those of an earlier run are at rest again.
+
+    :param but: It stays as it is.
     """
     from django.utils import timezone
 
@@ -186,7 +214,8 @@ def let_sessions_be_lost_and_due() -> None:
     Session.objects.filter(worker=GONE).update(**at_rest)
     Session.objects.filter(status=Status.RUNNING).update(lease_expires_at=later)
     Session.objects.filter(status=Status.QUEUED).update(next_run_at=later)
-    sessions = Session.objects.filter(status=Status.IDLE).order_by("pk").values_list("pk", flat=True)
+    at_rest_now = Session.objects.filter(status=Status.IDLE).exclude(pk=but.pk)
+    sessions = at_rest_now.order_by("pk").values_list("pk", flat=True)
     keys = list(sessions[: LOST + DUE])
     Session.objects.filter(pk__in=keys[:LOST]).update(
         status=Status.RUNNING, worker=GONE, lease_expires_at=past

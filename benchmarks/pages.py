@@ -108,7 +108,7 @@ def main() -> None:
 def report(options: argparse.Namespace) -> dict[str, Any]:
     from sessions_app import models
 
-    highs: dict[str, tuple[str, int, list[float]]] = {}
+    highs: dict[str, tuple[str, int | None, list[float]]] = {}
     lines = {}
     every = [page for page in pages() if options.only in page[0]]
     for number in range(1, options.rounds + 1):
@@ -119,9 +119,10 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             highs.setdefault(name, (name, goal, []))[2].append(high)
             cpu = f"{times.cpu:.1f}, {times.server_cpu:.1f}"
             lines[name] = (name, f"{high:.1f}", f"{median:.1f}", cpu, str(times.queries))
-            above = "" if high <= goal else "  ABOVE"
+            above = "  ABOVE" if goal is not None and high > goal else ""
+            of_goal = f" of {goal}" if goal is not None else ""
             sys.stderr.write(
-                f"round {number}: {high:7.1f} ms (median {median:.1f}, CPU {cpu}) of {goal}  {name}{above}\n"
+                f"round {number}: {high:7.1f} ms (median {median:.1f}, CPU {cpu}){of_goal}  {name}{above}\n"
             )
     counted = (models.Session, models.Message, models.ToolCall, models.Checkpoint, models.Approval)
     rows = {str(model._meta.verbose_name_plural): model.objects.count() for model in counted}

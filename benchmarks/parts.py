@@ -14,6 +14,7 @@ from benchmarks import (
     simulation,
     slices,
     throughput,
+    window,
     writes,
 )
 from benchmarks.rows import Measured
@@ -68,6 +69,9 @@ PARTS = {
         "A durable step on PostgreSQL", durable_step.on_postgresql, _of_steps, "PostgreSQL"
     ),
     "writes": Part("What a step sends to the database", writes.measure, lambda sizes: 2),
+    "window": Part(
+        "From the commit of a reply to its call", window.measure, lambda sizes: sizes.rounds * 0.8
+    ),
     "throughput": Part("Sessions in flight", throughput.measure, _of_throughput, "PostgreSQL"),
     "leases": Part("Heartbeats", leases.measure, lambda sizes: sizes.rounds * 0.3, "PostgreSQL"),
     "slices": Part("Giving way", slices.measure, lambda sizes: sizes.rounds * 0.3, "PostgreSQL"),

@@ -142,6 +142,7 @@ PARTS = [
     "steps-sqlite",
     pytest.param("steps-postgresql", marks=pytest.mark.long),
     "writes",
+    pytest.param("window", marks=pytest.mark.long),
     pytest.param("start", marks=pytest.mark.long),
     pytest.param("pages", marks=pytest.mark.long),
     "search",
