@@ -95,7 +95,10 @@ def test_a_session_that_a_filter_finds_twice_is_done_once(actor):
     bulk_action = actions.bulk_start(
         actor=actor, kind="pause", sessions=twice, reason="Provider is down", expected=1
     )
-    assert actions.bulk_estimate(actor=actor, kind="resume", chosen=actions.bulk_chosen(twice)).total == 1
+    assert (
+        actions.bulk_estimate(actor=actor, kind="resume", chosen=actions.bulk_chosen(sessions=twice)).total
+        == 1
+    )
     assert work(bulk_action) == reading.Progress(done=1)
 
 
@@ -106,7 +109,7 @@ def test_the_estimate_says_what_would_be_refused_and_changes_nothing(actor, djan
     paused = builders.paused()
     actor.may(StaffPermission.PAUSE)
     with django_assert_num_queries(3):
-        estimate = actions.bulk_estimate(actor=actor, kind="pause", chosen=actions.bulk_chosen(ALL))
+        estimate = actions.bulk_estimate(actor=actor, kind="pause", chosen=actions.bulk_chosen(sessions=ALL))
     assert (estimate.total, estimate.possible) == (9, 1)
     assert [(refusal.why, refusal.number) for refusal in estimate.refused] == [
         ("It is not running.", 7),
@@ -126,7 +129,10 @@ def test_an_estimate_costs_the_same_for_many_sessions(actor, django_assert_num_q
         builders.paused()
     actor.may(StaffPermission.PAUSE)
     with django_assert_num_queries(3):
-        assert actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(ALL)).total == 12
+        assert (
+            actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(sessions=ALL)).total
+            == 12
+        )
 
 
 def test_more_or_fewer_sessions_than_expected_are_not_touched(actor):
@@ -143,7 +149,7 @@ def test_what_cannot_be_a_bulk_act_is_refused(kind, sentence, actor):
     with pytest.raises(Invalid, match=sentence):
         start(actor, kind)
     with pytest.raises(Invalid, match=sentence):
-        actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(ALL))
+        actions.bulk_estimate(actor=actor, kind=kind, chosen=actions.bulk_chosen(sessions=ALL))
 
 
 def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
@@ -152,7 +158,9 @@ def test_too_many_sessions_are_refused_and_nothing_is_kept(actor, monkeypatch):
     builders.queued()
     for function in (
         start,
-        lambda actor: actions.bulk_estimate(actor=actor, kind="pause", chosen=actions.bulk_chosen(ALL)),
+        lambda actor: actions.bulk_estimate(
+            actor=actor, kind="pause", chosen=actions.bulk_chosen(sessions=ALL)
+        ),
     ):
         with pytest.raises(Invalid, match="More than 1 sessions are chosen"):
             function(actor)
@@ -173,7 +181,7 @@ def test_only_who_may_do_the_act_may_do_it_in_bulk():
     with pytest.raises(Forbidden):
         start(viewer)
     with pytest.raises(Forbidden):
-        actions.bulk_estimate(actor=viewer, kind="pause", chosen=actions.bulk_chosen(ALL))
+        actions.bulk_estimate(actor=viewer, kind="pause", chosen=actions.bulk_chosen(sessions=ALL))
     with pytest.raises(Forbidden, match="people with an account"):
         start(builders.SYSTEM)
 

@@ -260,6 +260,7 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
             begin.wait(services.START_SECONDS)
             backends.append(backend())
 
+        # Each waits for the threads before it, two at a time, and for 10 seconds at most.
         threads = [threading.Thread(target=all_at_once) for _ in range(16)]
         begin = threading.Barrier(len(threads))
         for thread in threads:

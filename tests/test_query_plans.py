@@ -5,6 +5,7 @@ such, so that the plan is the one that serves all values.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -170,7 +171,7 @@ def without_index(query: Query) -> set[str]:
         elif "Index Name" in node and not ends_early:
             table, first_column, is_whole = _index(node["Index Name"])
             condition = node.get("Index Cond", "")
-            if is_whole and not (condition and first_column in condition):
+            if is_whole and not (condition and re.search(rf"(?<!\w){re.escape(first_column)}", condition)):
                 found.add(table)
     return found & LARGE
 
@@ -395,6 +396,25 @@ def test_the_sessions_of_a_very_common_word_are_found_without_reading_all_messag
     words = [node for node in nodes(plan) if node.get("Relation Name") == "sessions_app_message_words"]
     assert words
     assert max(map(rows_read, words)) <= MOST_FOUND
+
+
+@pytest.mark.usefixtures("long_session")
+def test_what_an_index_finds_has_more_memory_and_nothing_behind_it_has(django_db_blocker: Any) -> None:
+    memory = ("SELECT current_setting('work_mem')", ())
+    nothing = ("SELECT '' WHERE false", ())
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(*newest.near_or_all(nothing, memory, 1))
+        assert cursor.fetchall() == [("32MB",)]
+        cursor.execute(*memory)
+        assert cursor.fetchall() == [("4MB",)]
+        cursor.execute(*newest.near_or_all(memory, nothing, 1))
+        assert cursor.fetchall() == [("4MB",)]
+        cursor.execute("SET work_mem = '2MB'")
+        try:
+            cursor.execute(*newest.near_or_all(nothing, memory, 1))
+            assert cursor.fetchall() == [("2MB",)]
+        finally:
+            cursor.execute("RESET work_mem")
 
 
 def test_the_rows_are_there(long_session: Session, django_db_blocker: Any) -> None:

@@ -118,8 +118,10 @@ def test_haystack_has_its_executor_from_where_it_is_replaced() -> None:
 
 def test_haystack_asks_each_call_for_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     def waits_for_all(calls: Any) -> Any:
-        done, _ = calls.wait()
-        return [each.result() for each in done]
+        results = []
+        for each in calls.wait():
+            results.append(each.result())  # noqa: PERF401 - a comprehension would be a function of its own
+        return results
 
     assert tool_threads._one_by_one
     monkeypatch.setattr(tool_calling, "_run_tool", waits_for_all)
@@ -136,6 +138,15 @@ def test_a_function_that_is_kept_back_begins_where_nobody_asks_for_its_result(ke
     assert called.wait(SECONDS)
     assert kept.asked == 1
     told: list[Any] = []
+
+    def refuse(work: Callable[[], None]) -> None:
+        raise ValueError("not here")
+
+    with StepThreads(1, here=refuse) as refused:
+        future = refused.submit(len, "abc")
+        with pytest.raises(ValueError, match="not here"):
+            future.result()
+    assert future.cancelled()
     with StepThreads(1, here=do) as others:
         future = others.submit(len, "abc")
         future.add_done_callback(told.append)
@@ -530,6 +541,7 @@ def test_a_process_that_a_tool_has_forked_does_not_go_on_with_the_run(
             if how == "raises":
                 raise ValueError("in the child")
             if how == "exits":
+                sys.stdout = None
                 sys.exit(3)
             return "the child"
         _, status = os.waitpid(child, 0)

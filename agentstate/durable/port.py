@@ -107,7 +107,9 @@ class Journal(Protocol):
 
     @property
     def call_here(self) -> Callable[[Callable[[], None]], None] | None:
-        """Makes a tool's call in the thread of the run: it meets nothing that is open there; what it opens is freed.
+        """Calls a function in the present thread, without the connections that the run has open there, and closes those
+        that the function opens.
 
-        None where the thread is its caller's, who may have opened anything: calls are made in other threads then.
+        None where the thread is that of the run's caller, who may have opened anything: tools are called in other
+        threads then, as they are where a journal does not have this.
         """

@@ -1,7 +1,7 @@
 """The run in progress in this thread: what the hooks, the generator and the tools share.
 
 One `RunContext` lives as long as one `agent.run`. Tool threads inherit it through their context; a nested agent runs
-without it, as one call. `lock` guards what tool threads change: the meter, the calls and the signals.
+without it, as one call. `lock` guards what calls change, each in its thread: the meter, the calls and the signals.
 """
 
 import threading

@@ -94,7 +94,7 @@ class StepThreads(Executor):
     :param behind: Called in the kept thread when a function has ended.
     :param here: Calls what it is given, in the same thread. With it, a function that is submitted while no other one
         runs is kept back. When the next one is submitted, both begin in kept threads. When its result is asked for, or
-        at the shutdown, it is called by this in the thread that asks.
+        at the shutdown, ``here`` calls it in the thread that asks.
     :raises ValueError: if the number is below 1.
     """
 
@@ -119,7 +119,8 @@ class StepThreads(Executor):
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """
-        :raises RuntimeError: if no thread can be started. The function is not called then, and no other one is taken.
+        :raises RuntimeError: if no thread can be started, for this function or for the one that was kept back. It is
+            not called then, and no other one is taken.
         """
         future: Future[Result] = Future()
         function = partial(fn, *args, **kwargs)
@@ -159,7 +160,12 @@ class StepThreads(Executor):
 
     def _call_kept_back(self, here: Callable[[Work], None]) -> None:
         if kept_back := self._no_longer_kept_back():
-            here(partial(_call_taken, kept_back))
+            try:
+                here(partial(_call_taken, kept_back))
+            finally:
+                for future, _ in kept_back:  # it was not called
+                    future.cancel()
+                    self._futures.remove(future)
 
     def _no_longer_kept_back(self) -> list[tuple[Future[Any], Callable[[], Any]]]:
         with self._lock:
@@ -192,7 +198,8 @@ class StepThreads(Executor):
 
 
 class _KeptBack(Future[Any]):
-    """The future of a function that is kept back until its result is asked for.
+    """The future of a function that is kept back until its result is asked for. A time limit does not hold for the
+    thread in which it is called.
 
     :param begin: Calls the function, unless it has begun.
     """
@@ -219,7 +226,7 @@ class _KeptBack(Future[Any]):
 
 
 def _call_taken(taken: list[tuple[Future[Any], Callable[[], Any]]]) -> None:
-    # By a list that is empty then: an error holds the variables of all functions above it.
+    # Taken out of the list: a traceback keeps the variables of all functions that have called.
     _call(*taken.pop(), None)
 
 
@@ -244,7 +251,7 @@ def _executor(max_workers: int | None = None, **options: Any) -> Executor:
     run = run_context.current()
     if max_workers is None or options or run is None:
         return ThreadPoolExecutor(max_workers, **options)
-    here = run.journal.call_here if _one_by_one and _may_call_here() else None
+    here = getattr(run.journal, "call_here", None) if _one_by_one and _may_call_here() else None
     return StepThreads(max_workers, run.journal.thread_done, here)
 
 
@@ -263,7 +270,9 @@ def _may_call_here() -> bool:
 
 
 def _asks_each_for_its_result() -> bool:
-    """Whether Haystack does. A version that waits for several calls at once would wait for one that has not begun."""
+    """Whether Haystack asks each future for its result, one after the other. A version that waits for several at once
+    would wait for one whose function has not begun.
+    """
     code = getattr(getattr(tool_calling, "_run_tool", None), "__code__", None)
     names = set(code.co_names) if code is not None else set()
     return "result" in names and not names & {"wait", "as_completed", "add_done_callback", "futures"}

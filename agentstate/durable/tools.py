@@ -62,7 +62,7 @@ def attach(tool: Tool) -> None:
             with _inside(record):
                 if seconds is not None:
                     return _call_with_timeout(seconds, invoke, kwargs, run)
-                with _alone_in_its_thread():
+                with _in_this_process(), _without_its_event_loop():
                     return invoke(**kwargs)
 
         try:
@@ -81,7 +81,7 @@ def attach(tool: Tool) -> None:
             return await invoke_async(**kwargs)
 
         async def answer(seconds: float | None) -> Any:
-            with _inside(record), _alone_in_its_thread():
+            with _inside(record), _in_this_process():
                 return await _await_with_timeout(seconds, invoke_async, kwargs)
 
         with run.open_calls.call():
@@ -113,28 +113,44 @@ def _inside(record: CallRecord) -> Iterator[None]:
 
 
 @contextmanager
-def _alone_in_its_thread() -> Iterator[None]:
-    """What a tool leaves running in its thread does not go on with the run: an event loop that was not stopped, which
-    keeps Django from its database, and a process that the tool has forked and that returns from it.
+def _in_this_process() -> Iterator[None]:
+    """A process that the tool forks and that returns from it ends there: it does not go on with the run."""
+    process, error = os.getpid(), None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        if os.getpid() != process:
+            _end_process(error)
+
+
+@contextmanager
+def _without_its_event_loop() -> Iterator[None]:
+    """An event loop that the tool leaves running in its thread keeps nobody behind it from the database: Django refuses
+    to query one where a loop runs.
     """
-    process, loop = os.getpid(), asyncio._get_running_loop()
+    loop = asyncio._get_running_loop()
     try:
         yield
     finally:
-        if os.getpid() != process:
-            _end_process(sys.exception())
-        asyncio._set_running_loop(loop)
+        if asyncio._get_running_loop() is not loop:
+            asyncio._set_running_loop(loop)
 
 
 def _end_process(error: BaseException | None) -> NoReturn:
     """As Python ends one, but without what is to be done at the end of the process that it was forked from."""
-    code: Any = error.code if isinstance(error, SystemExit) else 0
-    if error is not None and not isinstance(error, SystemExit):
-        traceback.print_exception(error)
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
+    code: Any = error.code if isinstance(error, SystemExit) else int(error is not None)
+    try:
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        elif code is not None and not isinstance(code, int):
+            sys.stderr.write(f"{code}\n")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
@@ -283,7 +299,7 @@ def _call_with_timeout(
 
     def work() -> None:
         try:
-            with _alone_in_its_thread():
+            with _in_this_process(), _without_its_event_loop():
                 outcome = inner(**kwargs)
             outcomes.put((True, outcome))
         except BaseException as error:

@@ -33,7 +33,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.finding.keys import are, are_each
+from sessions_app.finding.keys import are_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
 from sessions_app.wake import wake_bulk
 
@@ -73,7 +73,7 @@ class Estimate:
 
 
 class Chosen:
-    """The sessions that a query finds, read when they are asked for: at most four queries."""
+    """The sessions that a query finds, read when they are asked for: at most three queries."""
 
     def __init__(self, query: QuerySet[Session]) -> None:
         self._query = query
@@ -83,11 +83,8 @@ class Chosen:
         """The condition that names each of them by its key, so that the query, which may take long, is executed once;
         None if they are more than `MOST`.
         """
-        rows = self._query.order_by().values_list("pk", Value(True))[: MOST + 1]
-        if (named := are_each(rows, 1, MOST)) is not None:
-            return named[0]
-        keys = _keys_of(self._query)  # each once
-        return are(keys) if len(keys) <= MOST else None
+        named = are_each(self._query.order_by().values_list("pk", Value(True))[: MOST + 1], 1, MOST)
+        return named[0] if named is not None else None
 
     @property
     def are_too_many(self) -> bool:
@@ -107,7 +104,7 @@ class Chosen:
         return nlargest(LOOKED_AT, self.all, key=attrgetter("updated_at", "pk"))
 
 
-def bulk_chosen(sessions: QuerySet[Session]) -> Chosen:
+def bulk_chosen(*, sessions: QuerySet[Session]) -> Chosen:
     """The sessions for `bulk_fitting` and `bulk_estimate`, which read them once. No query of its own."""
     return Chosen(sessions)
 

@@ -59,7 +59,7 @@ def near_or_all(near: Sql, every: Sql, limit: int, *, wide: Sql | None = None, s
 
     :param near: Of the newest rows of the table that match.
     :param every: Of all rows that match, in an order of which PostgreSQL has no index, so that it does not read them in
-        that. It has more memory than others.
+        that. Its sorts and bitmaps have more memory than is PostgreSQL's default.
     :param wide: Of more of the newest rows: asked where at least `some` of those that are near match, so that it can be
         expected to find enough, and an index would find very many.
     """

@@ -95,7 +95,7 @@ class RunConnection:
             forget_connections()
 
     def aside(self, work: Callable[[], None]) -> None:
-        """Do the work with connections of its own, which are closed behind it. The run's is used by commits only."""
+        """Do the work with connections of its own, which are closed afterwards. The run's is used by commits only."""
         opened = [(each.alias, each) for each in connections.all(initialized_only=True)]
         for alias, _ in opened:
             del connections[alias]

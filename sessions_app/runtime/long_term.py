@@ -1,6 +1,6 @@
 """The long-term memory of a run, in the database: `agentstate.durable.long_term` says what it promises.
 
-Its methods are called in tool threads. No transaction is open while a text is embedded.
+Its methods are called where tools are. No transaction is open while a text is embedded.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ from sessions_app.runtime.connection import RunConnection
 
 
 class DatabaseToolCache:
-    """One row of `ToolResult` per result. Uses the run's connection, since it is called in tool threads."""
+    """One row of `ToolResult` per result. Uses the run's connection, since it is called where tools are."""
 
     def __init__(self, connection: RunConnection) -> None:
         self._connection = connection

@@ -45,7 +45,7 @@ def begin(request: Request) -> HttpResponse:
     query = _query(request.GET, queue_of(request) or "all")
     where = session_filter.where(thorough=True)
     sessions = queues.select(queue_of(request) or "all", context.now, where)
-    chosen = actions.bulk_chosen(sessions)
+    chosen = actions.bulk_chosen(sessions=sessions)
     action = choices.get(request.GET.get("kind", ""))
     if action is None:
         is_valid = session_filter.is_valid()
@@ -68,7 +68,7 @@ def begin(request: Request) -> HttpResponse:
                 return redirect("bulk_action", submission.result.pk)
             status = submission.status
             # What the query finds may have changed since.
-            chosen = actions.bulk_chosen(sessions)
+            chosen = actions.bulk_chosen(sessions=sessions)
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, chosen=chosen)
         except ActionError as error:
