@@ -2,13 +2,15 @@
 
     python -m benchmarks.steps VARIANT --url URL --steps N
 
-VARIANT is ``agentstate`` (the agent driven by `sessions_app.runtime.worker.drive`), ``bare`` (the plain Haystack agent,
-nothing stored) or ``floor`` (one INSERT and COMMIT of the step's data through Django's connection).
+VARIANT is ``agentstate`` (the agent driven by `sessions_app.runtime.worker.drive`, in a thread as a worker with threads
+has them), ``bare`` (the plain Haystack agent, nothing stored) or ``floor`` (one INSERT and COMMIT of the step's data
+through Django's connection).
 """
 
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -195,7 +197,11 @@ def main() -> None:
     options = workload.options(__doc__ or "")
     sys.setrecursionlimit(RECURSION)
     workload.prepare(options.url)
-    {"agentstate": agentstate, "bare": bare, "floor": floor}[variant](options)
+    if variant == "agentstate":
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(agentstate, options).result()
+    else:
+        {"bare": bare, "floor": floor}[variant](options)
     Stub.report.print()
 
 
