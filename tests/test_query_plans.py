@@ -20,23 +20,10 @@ from django.test import Client
 from django.utils import timezone
 
 from agentstate.domain.words import words_of
+from sessions_app import models
 from sessions_app.finding import newest, search, search_index, search_masking, search_words
 from sessions_app.management import synth
-from sessions_app.models import (
-    Approval,
-    Branch,
-    BulkItem,
-    Checkpoint,
-    Event,
-    MemoryEntry,
-    Message,
-    ModelCall,
-    Session,
-    SessionTag,
-    ShownName,
-    StateValue,
-    ToolCall,
-)
+from sessions_app.models import Checkpoint, Message, Session, SessionTag
 from tests import builders
 from tests.chaos import database
 
@@ -52,19 +39,19 @@ MOST_FOUND = 1_500
 LARGE = {
     model._meta.db_table
     for model in (
-        Approval,
-        Branch,
-        BulkItem,
-        Checkpoint,
-        Event,
-        MemoryEntry,
-        Message,
-        ModelCall,
-        Session,
-        SessionTag,
-        ShownName,
-        StateValue,
-        ToolCall,
+        models.Approval,
+        models.Branch,
+        models.BulkItem,
+        models.Checkpoint,
+        models.Event,
+        models.MemoryEntry,
+        models.Message,
+        models.ModelCall,
+        models.Session,
+        models.SessionTag,
+        models.ShownName,
+        models.StateValue,
+        models.ToolCall,
     )
 } | {search_words.MESSAGES, search_words.CALLS}
 
