@@ -176,9 +176,10 @@ def _the_search_index_is_flushed_too(
 
 @pytest.fixture
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two answers name the same times."""
-    now = timezone.now()
-    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
+    """Two answers name the same times. It is noon, so that what was a quarter of an hour ago has today's date at
+    whatever hour the tests run."""
+    noon = timezone.localtime().replace(hour=12, minute=0, second=0)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: noon)
 
 
 @pytest.fixture

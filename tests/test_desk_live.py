@@ -97,7 +97,7 @@ TIMES = re.compile(r'<section[^>]*id="times"[^>]*hx-swap-oob="true"')
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch):
+def clock(monkeypatch: pytest.MonkeyPatch, stopped_clock: None):
     """Lets so many seconds pass; none pass by themselves."""
     passed = [timezone.now()]
     monkeypatch.setattr("django.utils.timezone.now", lambda: passed[-1])

@@ -124,6 +124,7 @@ def test_retrieved_documents_are_shown_as_documents(desk):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("stopped_clock")
 def test_a_retry_is_told_in_its_step_where_the_model_failed(desk):
     history = builders.asked()
     for _ in range(2):
