@@ -24,12 +24,14 @@ NAME_OF_WORKERS = "worker"
 class Installation:
     """
     database: a connection beside those of the installation.
+    search: the process that adds to the search; the sweep does where there is none.
     """
 
     env: dict[str, str]
     postgres: Postgres
     database: psycopg.Connection[Any]
     workers: tuple[Process, ...]
+    search: Process | None = None
 
     def one(self, query: LiteralString, *values: object) -> Any:
         """The first value of the first row."""
@@ -48,6 +50,10 @@ class Installation:
     def worker_cpu(self) -> float:
         """Seconds of CPU that the workers have used."""
         return sum(cpu_seconds(worker.pid) for worker in self.workers)
+
+    def search_cpu(self) -> float:
+        """Seconds of CPU that the process that adds to the search has used."""
+        return cpu_seconds(self.search.pid) if self.search else 0
 
     def database_cpu(self) -> float:
         """Seconds of CPU that the server has used, with the processes of its connections, ended ones included."""
@@ -83,12 +89,18 @@ class Installation:
 
 @contextmanager
 def installed(
-    *, processes: int = 1, threads: int = 4, connections: int = 10, **variables: str
+    *,
+    processes: int = 1,
+    threads: int = 4,
+    connections: int = 10,
+    search: bool = False,
+    **variables: str,
 ) -> Iterator[Installation]:
     """Servers and workers that have started, with the agent of `benchmarks.waiting_agent`.
 
     :param threads: of each worker process.
     :param connections: that each process opens at most.
+    :param search: A process of its own adds to the search, as is advised for workers with many threads.
     :param variables: of the environment of all processes.
     """
     with ExitStack() as stack:
@@ -118,8 +130,11 @@ def installed(
             for number in range(processes)
         ]
         stack.enter_context(running((*CELERY, "beat"), env))
+        follower = (
+            stack.enter_context(running((*MANAGE, "update_search", "--follow"), env)) if search else None
+        )
         database = stack.enter_context(psycopg.connect(env["DATABASE_URL"], autocommit=True))
-        installation = Installation(env, postgres, database, tuple(workers))
+        installation = Installation(env, postgres, database, tuple(workers), follower)
         online: LiteralString = "SELECT count(*) FROM sessions_app_worker WHERE stopped_at IS NULL"
         wait_for(lambda: installation.one(online) == processes, "the workers", 300)
         yield installation

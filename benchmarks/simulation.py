@@ -197,7 +197,8 @@ def costs_of(run: Mapping[str, float], others: Mapping[str, float]) -> Costs:
 
 
 def _validated(run: Mapping[str, float], costs: Costs) -> list[Row]:
-    """The same arrangement as was measured, on the cores that workers and server shared there."""
+    """The same arrangement as was measured, on the cores that workers and server shared there with the search."""
+    costs = replace(costs, database=costs.database + run["search_ms"] / 1000)
     arrangement = Arrangement(
         sessions=int(run["sessions"]),
         processes=int(run["processes"]),

@@ -1,6 +1,7 @@
 """How many sessions Celery workers with threads run at once, with a model that takes its time.
 
-Of each arrangement: one session alone, then all together. Only what happens while all are in flight counts.
+A process of its own adds to the search, as is advised where a worker has many threads (docs/operations.md). Of each
+arrangement: one session alone, then all together. Only what happens while all are in flight counts.
 """
 
 import math
@@ -37,7 +38,7 @@ class Run:
     """
     step_ms: from reply to reply of one session, the median.
     high_ms: its 95th percentile.
-    worker_ms, database_ms: CPU of a step.
+    worker_ms, database_ms, search_ms: CPU of a step.
     in_flight: sessions that asked their model for the first time before any had ended.
     memory_mb: of one worker process, at most.
     """
@@ -47,6 +48,7 @@ class Run:
     high_ms: float
     worker_ms: float
     database_ms: float
+    search_ms: float
     connections: int
     in_flight: int
     memory_mb: float
@@ -54,7 +56,7 @@ class Run:
     def __str__(self) -> str:
         return (
             f"{self.in_flight} in flight, {self.replies:.0f} replies/s, {self.step_ms:.0f} ms a step "
-            f"(p95 {self.high_ms:.0f}), CPU {self.worker_ms:.2f} + {self.database_ms:.2f} ms, "
+            f"(p95 {self.high_ms:.0f}), CPU {self.worker_ms:.2f} + {self.database_ms:.2f} + {self.search_ms:.2f} ms, "
             f"{self.connections} connections at most, {self.memory_mb:.0f} MB a worker"
         )
 
@@ -106,6 +108,7 @@ def _rounds(processes: int, sessions: int, model_ms: int, sizes: Sizes) -> tuple
             processes=processes,
             threads=threads,
             connections=pool(processes),
+            search=True,
             AGENTSTATE_BENCH_MODEL_MS=str(model_ms),
         ) as installation:
             for runs, count in ((alone, 1), (together, sessions)):
@@ -128,6 +131,7 @@ def _rows(where: str, goal: float | None, alone: Sequence[Run], together: Sequen
         Row(f"{where}: replies", tuple(run.replies for run in together), "a second"),
         Row(f"{where}: CPU of a step, workers", tuple(run.worker_ms for run in together), "ms"),
         Row(f"{where}: CPU of a step, PostgreSQL", tuple(run.database_ms for run in together), "ms"),
+        Row(f"{where}: CPU of a step, search", tuple(run.search_ms for run in together), "ms"),
         Row(f"{where}: connections", tuple(run.connections for run in together), "", CONNECTIONS_GOAL),
         Row(f"{where}: sessions that were in flight together", tuple(run.in_flight for run in together), ""),
     ]
@@ -139,7 +143,8 @@ def _middle(runs: Sequence[Run]) -> Run:
 
 def run_sessions(installation: Installation, sessions: int, replies: int) -> Run:
     """Start so many sessions, and wait until all are done."""
-    workers, server = installation.worker_cpu(), installation.database_cpu()
+    used = installation.worker_cpu, installation.database_cpu, installation.search_cpu
+    before = [cpu() for cpu in used]
     code = f"from benchmarks.waiting_agent import start; start({sessions}, {replies - 1})"
     most = 0
     with ThreadPoolExecutor(1) as threads:
@@ -155,7 +160,7 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
             time.sleep(0.2)
         starting.result()
     assert most, "no connection of a worker was seen"
-    workers, server = installation.worker_cpu() - workers, installation.database_cpu() - server
+    workers, server, search = (cpu() - earlier for cpu, earlier in zip(used, before, strict=True))
     calls = installation.database.execute(
         "SELECT branch_id, extract(epoch FROM started_at)::float, extract(epoch FROM ended_at)::float"
         f" FROM sessions_app_modelcall WHERE {NEWEST} ORDER BY branch_id, position",
@@ -182,6 +187,7 @@ def run_sessions(installation: Installation, sessions: int, replies: int) -> Run
         high_ms=sorted(gaps)[min(len(gaps) - 1, int(len(gaps) * 0.95))],
         worker_ms=workers / len(calls) * 1000,
         database_ms=server / len(calls) * 1000,
+        search_ms=search / len(calls) * 1000,
         connections=most,
         in_flight=len(begun),
         memory_mb=max(memory_mb(worker.pid) for worker in installation.workers),

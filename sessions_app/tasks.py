@@ -7,7 +7,7 @@ from django.conf import settings
 
 from agentstate.celery import FOUND_QUEUE, LATER_QUEUE
 from sessions_app.actions import bulk
-from sessions_app.finding import search_index
+from sessions_app.finding import search_follower, search_index
 from sessions_app.mirror import live as mirror
 from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
@@ -47,7 +47,8 @@ def sweep() -> None:
     for bulk_id in bulk.unattended():
         bulk_batch(bulk_id)
     mirror.find_lost()
-    search_index.update()
+    if not search_follower.follows():
+        search_index.update()
     tool_cache.forget_expired()
     ReusableReply.forget_expired()
 

@@ -1,7 +1,8 @@
 """Adds new messages and calls to the tables that `sessions_app.finding.search_words` reads, and the names of sessions.
 
-The sweep calls `update`, so a step of a session never waits for this, and is found a few seconds later. Any number of
-processes may update at once, and any of them may be killed: each row is added once, none is left out.
+The sweep calls `update`, or a process that does nothing else (`sessions_app.finding.search_follower`), so a step of a
+session never waits for this, and is found a few seconds later. Any number of processes may update at once, and any of
+them may be killed: each row is added once, none is left out.
 
 A call is indexed as soon as it is requested, and again with its result once it has ended; then it never changes.
 
@@ -62,7 +63,7 @@ def rebuild() -> None:
     """Empty the index; the next updates add everything again, with the present masking."""
     with transaction.atomic():
         search_masking.store()
-        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name <> %s", [search_masking.NAME])
+        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE upto > 0")
         if connection.vendor != "sqlite":
             _execute(f"TRUNCATE {MESSAGES}, {CALLS}, {ShownName._meta.db_table}")
             return
