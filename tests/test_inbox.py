@@ -256,11 +256,11 @@ def test_mine_are_those_of_the_lines_that_the_filter_leaves(desk):
 @pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(24):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(24):
         desk.get("/inbox/")
 
 

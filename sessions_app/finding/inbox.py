@@ -29,7 +29,7 @@ from sessions_app.finding.inbox_rows import (
     approvals,
     doubts,
     of_kind,
-    rows_by_kind,
+    rows_of,
     stuck_sessions,
 )
 from sessions_app.finding.keys import in_list, listed
@@ -105,7 +105,6 @@ def read_page(
     numbers: dict[str, Count] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
     is_whole = condition is None and not tool and cursor is None
-    rows = {} if is_whole else rows_by_kind(now, condition, tool)
     for kind in _COLUMNS:
         if kind in kinds:
             counted = counted_up_to(kind, condition)
@@ -117,7 +116,7 @@ def read_page(
                 if is_whole
                 else list(
                     _columns(
-                        rows[kind],
+                        rows_of(kind, now, condition, tool),
                         kind,
                         cursor,
                         oldest_first=oldest_first,

@@ -103,23 +103,21 @@ def counted_lines(
     """
     is_whole = condition is None and not tool
     condition = _assigned(condition, assignee)
-    rows = {} if is_whole else inbox_rows.rows_by_kind(now, condition, tool)
     selects = []
     for kind in kinds:
         if kind in BY_CAUSE:
             select = failures.causes_to_count(condition, changed=kind == CHANGED)
+        elif is_whole:
+            select = _all_to_count(kind, now, assignee)
         else:
-            select = (
-                to_count(*rows[kind], most=most.get(kind, MOST))
-                if rows
-                else _all_to_count(kind, now, assignee)
-            )
+            parts = inbox_rows.rows_of(kind, now, condition, tool)
+            select = to_count(*parts, most=most.get(kind, MOST))
         selects.append(select)
     return selects
 
 
 def _all_to_count(kind: str, now: datetime, assignee: int | None) -> Sql:
-    """As `to_count` of `inbox_rows.rows_by_kind` without another condition."""
+    """As `to_count` of `inbox_rows.rows_of` without another condition."""
     match kind:
         case "approval":
             return _approvals_to_count.sql_with_params(now, assignee)

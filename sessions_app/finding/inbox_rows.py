@@ -27,13 +27,11 @@ _IS_OF_CURRENT_BRANCH = f"""EXISTS (
 )"""  # noqa: S608 - names of tables
 
 
-def rows_by_kind(now: datetime, condition: Condition | None, tool: str = "") -> dict[str, list[Part]]:
-    """The rows of each kind but those `BY_CAUSE`, in the order of `KINDS`, as parts: see `finding.parts`."""
-    return {
-        APPROVAL: [approvals(now, condition, tool)],
-        DOUBT: [doubts(condition, tool)],
-        STUCK: [*stuck_sessions(now, condition)],
-    }
+def rows_of(kind: str, now: datetime, condition: Condition | None, tool: str = "") -> list[Part]:
+    """The rows of a kind that is none of `BY_CAUSE`, as parts: see `finding.parts`."""
+    if kind == APPROVAL:
+        return [approvals(now, condition, tool)]
+    return [doubts(condition, tool)] if kind == DOUBT else stuck_sessions(now, condition)
 
 
 def of_kind(kind: str, condition: Condition) -> OfState:

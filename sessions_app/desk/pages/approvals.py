@@ -143,7 +143,7 @@ def read_cards(context: PageContext, keys: Iterable[int], batch: Batch | None = 
     if not originals:
         return {}
     approvals = context.mask.rows(originals)
-    load_agents([approval.session for approval in approvals])
+    load_agents([approval.session for approval in approvals], context.agents)
     requests = [Request(approval, approval.call, approval.session) for approval in approvals]
     agents = {request.call.pk: request.session.registered_agent for request in requests}
     evidence = evidence_of(

@@ -63,7 +63,7 @@ def read_doubts(context: PageContext, keys: Iterable[int]) -> dict[int, Doubt]:
     if not calls:
         return {}
     sessions = [call.branch.session for call in calls]
-    load_agents(sessions)
+    load_agents(sessions, context.agents)
     doubts = of_calls(list(zip(calls, sessions, strict=True)), context.now, context.mask)
     return {doubt.call.pk: doubt for doubt in doubts}
 

@@ -201,7 +201,7 @@ def list_page(
 
 
 def read_page(context: PageContext, listing: Listing, *, batch: Batch | None = None) -> InboxPage:
-    """The page with its lines. At most 17 queries, however many lines there are.
+    """The page with its lines. At most 15 queries, however many lines there are.
 
     :param batch: The form of several approvals; None where each has a form of its own.
     """
@@ -267,7 +267,7 @@ def _sessions(context: PageContext, keys: Sequence[Any]) -> dict[Any, Session]:
     if not keys:
         return {}
     sessions = context.mask.rows(_sessions_with(tuple(set(keys))))
-    load_agents(sessions)
+    load_agents(sessions, context.agents)
     return {session.pk: session for session in sessions}
 
 
