@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,7 +179,7 @@ def _the_search_index_is_flushed_too(
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two answers name the same times. It is noon, so that what was a quarter of an hour ago has today's date at
     whatever hour the tests run."""
-    noon = timezone.localtime().replace(hour=12, minute=0, second=0)
+    noon = timezone.localtime().replace(hour=12, minute=0, second=0).astimezone(UTC)
     monkeypatch.setattr("django.utils.timezone.now", lambda: noon)
 
 

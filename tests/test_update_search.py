@@ -1,12 +1,11 @@
 """`manage.py update_search`: what the sweep has not added yet is found at once, and with --follow from then on."""
 
+import signal
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
-from django.db import OperationalError, connection
-from django.utils import timezone
+from django.db import Error, InterfaceError, InternalError, OperationalError, connection
 
 from sessions_app import tasks
 from sessions_app.finding import search, search_follower, search_index
@@ -39,7 +38,7 @@ def test_what_is_missing_is_found_at_once() -> None:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
-    """Follows, does something before each round but the first, and is stopped behind the last. Returns the pauses."""
+    """Follows, does something before each round but the first, and is stopped after the last. Returns the pauses."""
 
     def follow(*before: Callable[[], object]) -> list[float]:
         pauses: list[float] = []
@@ -49,8 +48,9 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
             pauses.append(seconds)
             action = next(actions, None)
             if action is None:
-                raise KeyboardInterrupt
-            action()
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                action()
 
         monkeypatch.setattr(update_search, "sleep", pause)
         with pytest.raises(SystemExit) as ended:
@@ -61,6 +61,15 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[float]]:
     return follow
 
 
+def silent_for(seconds: int) -> None:
+    """It last said so long ago that it follows."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE sessions_app_search_mark SET upto = upto + %s WHERE name = %s",
+            [seconds, search_follower.NAME],
+        )
+
+
 def test_it_follows_until_it_is_stopped(rounds) -> None:
     seen: list[set[Session]] = []
 
@@ -68,9 +77,15 @@ def test_it_follows_until_it_is_stopped(rounds) -> None:
         seen.append(found("windscreen"))
         said("The windscreen is cracked.")
 
-    rounds(crack, crack)
+    assert rounds(crack, crack) == [update_search.PAUSE_SECONDS] * 3
     seen.append(found("windscreen"))
     assert [len(sessions) for sessions in seen] == [0, 1, 2]
+
+
+def test_it_goes_on_at_once_while_there_is_more(rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = [True, False]
+    monkeypatch.setattr(search_index, "update", lambda seconds: more.pop(0))
+    assert rounds(lambda: None) == [0, update_search.PAUSE_SECONDS]
 
 
 def test_the_sweep_leaves_the_search_to_a_process_that_follows(rounds) -> None:
@@ -81,24 +96,40 @@ def test_the_sweep_leaves_the_search_to_a_process_that_follows(rounds) -> None:
 
     rounds(sweep)
     assert len(found("windscreen")) == 1
-    # It has said that it ends.
-    said("The windscreen is gone.")
-    tasks.sweep()
-    assert len(found("windscreen")) == 2
 
 
-@pytest.mark.parametrize("skew", [0, 3_600], ids=["its clock is right", "its clock is an hour ahead"])
-def test_the_sweep_adds_to_the_search_again_where_the_process_that_follows_was_killed(
-    monkeypatch: pytest.MonkeyPatch, skew: int
+def test_it_says_again_and_again_that_it_follows(rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = [0.0]
+    monkeypatch.setattr(update_search, "monotonic", lambda: passed[0])
+
+    def later() -> None:
+        silent_for(search_follower.SILENT_SECONDS)
+        assert not search_follower.follows()
+        passed[0] += update_search.SAID_SECONDS
+
+    rounds(later)
+    assert search_follower.follows()
+
+
+@pytest.mark.parametrize("seconds, number", [(17, 0), (20, 1)])
+def test_the_sweep_adds_again_once_the_process_that_follows_was_silent_for_20_seconds(
+    seconds: int, number: int
 ) -> None:
-    now = timezone.now()
-    monkeypatch.setattr("django.utils.timezone.now", lambda: now + timedelta(seconds=skew))
     search_follower.say_that_it_follows()
-    later = now + timedelta(seconds=search_follower.SILENT_SECONDS)
-    monkeypatch.setattr("django.utils.timezone.now", lambda: later)
+    silent_for(seconds)
     said("The windscreen is cracked.")
     tasks.sweep()
-    assert len(found("windscreen")) == 1
+    assert len(found("windscreen")) == number
+
+
+def test_a_process_whose_rounds_fail_is_silent(rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(seconds: float) -> bool:
+        raise OperationalError("the database system is shutting down")
+
+    monkeypatch.setattr(search_index, "update", away)
+    monkeypatch.setattr(connection, "close", lambda: None)
+    rounds(lambda: None)
+    assert not search_follower.follows()
 
 
 def test_a_search_that_is_made_again_forgets_no_process_that_follows() -> None:
@@ -107,10 +138,20 @@ def test_a_search_that_is_made_again_forgets_no_process_that_follows() -> None:
     assert search_follower.follows()
 
 
-def test_a_process_that_follows_outlasts_a_database_that_is_away(
-    rounds, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_search_is_not_made_again_for_a_process_that_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    search_follower.say_that_it_follows()
+    rebuilt: list[None] = []
+    monkeypatch.setattr(search_index, "rebuild", lambda: rebuilt.append(None))
+    search_index.update()
+    assert not rebuilt
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError, InternalError])
+def test_a_process_that_follows_goes_on_after_a_database_was_away(
+    rounds, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Error]
 ) -> None:
-    update, errors = search_index.update, [OperationalError("the database system is shutting down")]
+    update, errors = search_index.update, [error("the database system is shutting down")]
+    closed: list[None] = []
 
     def updated(seconds: float) -> bool:
         if errors:
@@ -119,9 +160,28 @@ def test_a_process_that_follows_outlasts_a_database_that_is_away(
 
     monkeypatch.setattr(search_index, "update", updated)
     # This test's transaction would end with it.
-    monkeypatch.setattr(connection, "close", lambda: None)
+    monkeypatch.setattr(connection, "close", lambda: closed.append(None))
     said("The windscreen is cracked.")
     pauses = rounds(lambda: None)
     assert pauses == [update_search.AWAY_SECONDS, update_search.PAUSE_SECONDS]
-    assert len(found("windscreen")) == 1
-    assert "tried again in 5 s: the database system is shutting down" in caplog.text
+    assert len(found("windscreen")) == len(closed) == 1
+    assert "the next begins in 5 s: the database system is shutting down" in caplog.text
+
+
+@pytest.mark.parametrize("read, enough", [(2, 1), (2, 100), (100, 1)])
+def test_all_is_added_however_much_one_transaction_adds(
+    monkeypatch: pytest.MonkeyPatch, read: int, enough: int
+) -> None:
+    monkeypatch.setattr(search_index, "_READ_AT_ONCE", read)
+    monkeypatch.setattr(search_index, "_ENOUGH_CHARACTERS", enough)
+    histories = [builders.asked() for _ in range(7)]
+    for number, history in enumerate(histories):
+        history.user(f"The windscreen of POL-{number} is cracked.")
+        history.reply(calls=[("lookup_policy", {"policy": f"POL-{number}"})])
+    sessions = {history.session for history in histories}
+    call_command("update_search")
+    assert found("windscreen cracked") == found("lookup policy") == sessions
+    for history in histories:
+        history.finish(history.calls[-1], "in arrears")
+    call_command("update_search")
+    assert found("arrears") == sessions

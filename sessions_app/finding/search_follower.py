@@ -2,45 +2,41 @@
 
 Words are found in texts by Python, so in a worker with threads all sessions wait while a sweep does that.
 
-The process says once a second, in a row of the index's own table of marks, that it has just added all that there was,
-or a part of it. One that was killed, or whose database answers no more, has said nothing for a while, and the sweep
-adds again. The time is kept as a number below zero, which no mark of the index is.
+The process says every few seconds, in a row of the index's own table of marks, that it adds to the search. One that was
+stopped or killed, or whose rounds fail, says nothing, and after SILENT_SECONDS the sweep adds again. All times are by
+the database's clock. A time is kept as a number below zero, which no mark of the index is.
 """
 
 from django.db import connection
-from django.utils import timezone
 
 NAME = "follower"
-# Longer than one round of a process that follows takes, also where the machine is busy.
+# Longer than one round of a process that follows, and the pause behind it.
 SILENT_SECONDS = 20
 
 
 def say_that_it_follows() -> None:
-    """Called behind each round."""
+    """Called after a round that was finished."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO sessions_app_search_mark (name, upto) VALUES (%s, %s) "
+            f"INSERT INTO sessions_app_search_mark (name, upto) VALUES (%s, -{_now()}) "  # noqa: S608 - our own text
             "ON CONFLICT (name) DO UPDATE SET upto = excluded.upto",
-            [NAME, -_now()],
+            [NAME],
         )
 
 
-def say_that_it_ends() -> None:
-    """Another process that follows says within a second that it does."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM sessions_app_search_mark WHERE name = %s", [NAME])
-
-
 def follows() -> bool:
-    """Whether such a process has said so in the last SILENT_SECONDS. One query.
-
-    Never one whose clock is further ahead: it would be believed long after it has ended.
-    """
+    """Whether such a process has said so in the last SILENT_SECONDS. One query."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT upto FROM sessions_app_search_mark WHERE name = %s", [NAME])
+        cursor.execute(
+            f"SELECT -upto > {_now()} - %s FROM sessions_app_search_mark WHERE name = %s",  # noqa: S608 - our own text
+            [SILENT_SECONDS, NAME],
+        )
         row = cursor.fetchone()
-    return row is not None and abs(_now() + row[0]) < SILENT_SECONDS
+    return row is not None and bool(row[0])
 
 
-def _now() -> int:
-    return int(timezone.now().timestamp())
+def _now() -> str:
+    """SQL for the seconds since 1970, as a whole number."""
+    if connection.vendor == "sqlite":
+        return "CAST(strftime('%%s', 'now') AS integer)"
+    return "CAST(extract(epoch FROM statement_timestamp()) AS bigint)"

@@ -11,18 +11,19 @@ the negative key.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from django.db import connection, transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Model
 from django.db.models.expressions import RawSQL
 
 from agentstate.domain.words import words_of
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
-from sessions_app.finding import search_masking, shown_names
+from sessions_app.finding import search_follower, search_masking, shown_names
 from sessions_app.finding.search_words import (
     CALL_FIELDS,
     CALLS,
@@ -37,8 +38,35 @@ from sessions_app.models import Message, ShownName, ToolCall
 
 # Rows may be committed in another order than that of their keys: how far behind the mark they are looked for.
 LATE = 10_000
+# So many rows are read at once, and so many characters are enough for one transaction.
+_READ_AT_ONCE = 100
+_ENOUGH_CHARACTERS = 1_000_000
 _LAST_POSITION = 16_383
+# A key, and the words of its text.
 Doc = tuple[int, list[str]]
+# The columns of the rows for some documents, as one of the two databases takes them.
+Columns = list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """
+    docs: the text as it is shown, and the whole one where that differs.
+    characters: of the whole one.
+    ended: it never changes again.
+    """
+
+    pk: int
+    docs: list[Doc]
+    characters: int
+    ended: bool
+
+    @classmethod
+    def of(cls, pk: int, masked: str, whole: str, *, ended: bool = True) -> Self:
+        docs = [(pk, words_of(masked))]
+        if masked != whole:
+            docs.append((-pk, words_of(whole)))
+        return cls(pk, docs, len(whole), ended)
 
 
 def update(seconds: float = 1.0) -> bool:
@@ -63,7 +91,8 @@ def rebuild() -> None:
     """Empty the index; the next updates add everything again, with the present masking."""
     with transaction.atomic():
         search_masking.store()
-        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE upto > 0")
+        kept = [search_masking.NAME, search_follower.NAME]
+        _execute("UPDATE sessions_app_search_mark SET upto = 0 WHERE name NOT IN (%s, %s)", kept)
         if connection.vendor != "sqlite":
             _execute(f"TRUNCATE {MESSAGES}, {CALLS}, {ShownName._meta.db_table}")
             return
@@ -91,12 +120,15 @@ class _Index(Protocol):
     def new(self, model: type[Model]) -> tuple[int, list[int]]:
         """The mark, and the next keys that may have to be added."""
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+    def columns(self, docs: Iterable[Doc]) -> Columns:
+        """What `add` and `close` take. Takes its time, and so is called before the transaction begins."""
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
         """Add the documents, and move the mark to ``upto``."""
 
     def open_calls(self) -> list[int]: ...
 
-    def close(self, pk: int, docs: list[Doc]) -> None:
+    def close(self, pk: int, docs: Columns) -> None:
         """Index an ended call with its result, or drop one that was deleted. Does nothing if that is done already."""
 
 
@@ -116,7 +148,11 @@ class _Sqlite:
         rows = model._default_manager.filter(pk__gt=mark).order_by("pk")
         return mark, list(rows.values_list("pk", flat=True)[: self.batch])
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+    def columns(self, docs: Iterable[Doc]) -> Columns:
+        rows = [(pk, " ".join(words)) for pk, words in docs]
+        return [list(column) for column in zip(*rows, strict=True)]
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
         if _move_mark(model, mark, upto):
             self._insert(MESSAGES if model is Message else CALLS, ended)
             self._insert(OPEN_CALLS, still_open)
@@ -124,13 +160,17 @@ class _Sqlite:
     def open_calls(self) -> list[int]:
         return _column(f"SELECT rowid FROM {OPEN_CALLS} WHERE rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, docs: list[Doc]) -> None:
+    def close(self, pk: int, docs: Columns) -> None:
         if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid IN (%s, %s)", [pk, -pk]):  # noqa: S608
             self._insert(CALLS, docs)
 
-    def _insert(self, table: str, docs: list[Doc]) -> None:
-        rows = [(pk, " ".join(words)) for pk, words in docs]
-        _execute_many(f"INSERT INTO {table} (rowid, words) VALUES (%s, %s)", rows)  # noqa: S608
+    def _insert(self, table: str, docs: Columns) -> None:
+        if docs:
+            with connection.cursor() as cursor:
+                cursor.executemany(
+                    f"INSERT INTO {table} (rowid, words) VALUES (%s, %s)",  # noqa: S608
+                    list(zip(*docs, strict=True)),
+                )
 
 
 class _Postgres:
@@ -154,7 +194,13 @@ class _Postgres:
         indexed_rows = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
         return mark, list(rows.exclude(pk__in=indexed_rows).values_list("pk", flat=True)[: self.batch])
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: list[Doc], still_open: list[Doc]) -> None:
+    def columns(self, docs: Iterable[Doc]) -> Columns:
+        rows = [
+            (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs
+        ]
+        return [list(column) for column in zip(*rows, strict=True)]
+
+    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
         if upto > mark:
             _move_mark(model, mark, upto)
         if model is Message:
@@ -166,47 +212,44 @@ class _Postgres:
     def open_calls(self) -> list[int]:
         return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended AND rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, docs: list[Doc]) -> None:
+    def close(self, pk: int, docs: Columns) -> None:
         if _execute(f"DELETE FROM {CALLS} WHERE rowid IN (%s, %s) AND NOT ended", [pk, -pk]):  # noqa: S608
             self._insert_calls(docs, ended=True)
 
-    def _insert_calls(self, docs: list[Doc], *, ended: bool) -> None:
+    def _insert_calls(self, docs: Columns, *, ended: bool) -> None:
         self._insert(CALLS, "rowid, words, marks, ended", f", {ended}", docs)
 
-    def _insert(self, table: str, columns: str, values: str, docs: list[Doc]) -> None:
+    def _insert(self, table: str, columns: str, values: str, docs: Columns) -> None:
         """All in one statement. `values`: of the other columns."""
         if docs:
             _execute(
                 f"INSERT INTO {table} ({columns}) SELECT rowid, words::tsvector, marks::smallint[]{values}"  # noqa: S608
                 " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS docs (rowid, words, marks)"
                 " ON CONFLICT DO NOTHING",
-                _columns(docs),
+                docs,
             )
 
 
 def _add_messages(index: _Index) -> bool:
     mark, keys = index.new(Message)
     if keys:
-        mask = Mask.configured()
-        messages = Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text")
-        docs = [doc for pk, text in messages for doc in _docs(pk, message_text(text, mask), text)]
+        texts, read = _read(keys, _texts_of_messages)
+        columns = index.columns(doc for text in texts for doc in text.docs)
         with transaction.atomic():
             if search_masking.may_add():
-                index.add(Message, mark, keys[-1], docs, [])
+                index.add(Message, mark, keys[read - 1], columns, [])
     return bool(keys)
 
 
 def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
-        mask = Mask.configured()
-        ended: list[Doc] = []
-        still_open: list[Doc] = []
-        for call in _calls(keys):
-            (ended if call.status in ENDED_CALL_STATES else still_open).extend(_docs_of_call(call, mask))
+        texts, read = _read(keys, _texts_of_calls)
+        ended = index.columns(doc for text in texts if text.ended for doc in text.docs)
+        still_open = index.columns(doc for text in texts if not text.ended for doc in text.docs)
         with transaction.atomic():
             if search_masking.may_add():
-                index.add(ToolCall, mark, keys[-1], ended, still_open)
+                index.add(ToolCall, mark, keys[read - 1], ended, still_open)
     return bool(keys)
 
 
@@ -222,12 +265,12 @@ def _close_calls(index: _Index) -> bool:
         )
     )
     if ended:
-        mask = Mask.configured()
-        docs = {call.pk: _docs_of_call(call, mask) for call in _calls(ended)}
+        texts, read = _read(ended, _texts_of_calls)
+        columns = {text.pk: index.columns(text.docs) for text in texts}
         with transaction.atomic():
             if search_masking.may_add():
-                for pk in ended:
-                    index.close(pk, docs.get(pk, []))
+                for pk in ended[:read]:
+                    index.close(pk, columns.get(pk, []))
     return bool(ended)
 
 
@@ -235,26 +278,32 @@ def _add_names(index: _Index) -> bool:
     return shown_names.add(index.batch, index.late)
 
 
-def _calls(keys: list[int]) -> QuerySet[ToolCall]:
-    """With the columns only that are indexed, and the status."""
-    return ToolCall.objects.filter(pk__in=keys).only("status", "tool", *CALL_FIELDS)
+def _read(
+    keys: Sequence[int], texts_of: Callable[[Sequence[int]], Iterator["_Text"]]
+) -> tuple[list["_Text"], int]:
+    """The texts of the first rows, as many as are enough for one transaction, and of how many of the keys they are."""
+    texts: list[_Text] = []
+    characters = read = 0
+    while read < len(keys) and characters < _ENOUGH_CHARACTERS:
+        for text in texts_of(keys[read : read + _READ_AT_ONCE]):
+            texts.append(text)
+            characters += text.characters
+        read = min(read + _READ_AT_ONCE, len(keys))
+    return texts, read
 
 
-def _docs_of_call(call: ToolCall, mask: Mask) -> list[Doc]:
-    return _docs(call.pk, call_text(call, mask), call_text(call, Mask.none()))
+def _texts_of_messages(keys: Sequence[int]) -> Iterator["_Text"]:
+    mask = Mask.configured()
+    for pk, text in Message.objects.filter(INDEXED_MESSAGES, pk__in=keys).values_list("pk", "text"):
+        yield _Text.of(pk, message_text(text, mask), text)
 
 
-def _docs(pk: int, masked: str, whole: str) -> list[Doc]:
-    docs = [(pk, words_of(masked))]
-    return docs if masked == whole else [*docs, (-pk, words_of(whole))]
-
-
-def _columns(docs: Iterable[Doc]) -> list[list[Any]]:
-    """The keys, words and marks of PostgreSQL's tables: the latter two as texts."""
-    rows = [
-        (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
+def _texts_of_calls(keys: Sequence[int]) -> Iterator["_Text"]:
+    mask = Mask.configured()
+    # With the columns only that are indexed, and the status.
+    for call in ToolCall.objects.filter(pk__in=keys).only("status", "tool", *CALL_FIELDS):
+        ended = call.status in ENDED_CALL_STATES
+        yield _Text.of(call.pk, call_text(call, mask), call_text(call, Mask.none()), ended=ended)
 
 
 def _tsvector(words: list[str]) -> str:
@@ -286,12 +335,6 @@ def _execute(sql: str, params: Sequence[str | int | list[int] | list[str]] = ())
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
-
-
-def _execute_many(sql: str, rows: Iterable[Sequence[str | int]]) -> None:
-    if rows := list(rows):
-        with connection.cursor() as cursor:
-            cursor.executemany(sql, rows)
 
 
 def _column(sql: str, params: Sequence[str | int] = ()) -> list[int]:

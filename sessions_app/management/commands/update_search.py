@@ -8,9 +8,8 @@ are not to wait for it. Two of them do the same work twice, and harm nothing.
 import logging
 import signal
 from argparse import ArgumentParser
-from contextlib import suppress
-from time import sleep
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand
 from django.db import InterfaceError, InternalError, OperationalError, connection
@@ -20,9 +19,10 @@ from sessions_app.finding import search_follower, search_index
 logger = logging.getLogger(__name__)
 # How long new rows may wait, once all that there were have been added.
 PAUSE_SECONDS = 1.0
-# A database that is away is asked again as often as this.
+# The pause after a round that has failed, since the database is away or somebody has locked what it needs.
 AWAY_SECONDS = 5.0
-_AWAY = (OperationalError, InterfaceError, InternalError)
+# As often as this it says that it follows.
+SAID_SECONDS = 5.0
 
 
 class Command(BaseCommand):
@@ -46,23 +46,19 @@ class Command(BaseCommand):
         self.stdout.write("The search is up to date.")
 
 
-def _follow() -> None:
-    """Until it is interrupted."""
-    try:
-        while True:
-            sleep(_round())
-    finally:
-        with suppress(*_AWAY):
-            search_follower.say_that_it_ends()
-
-
-def _round() -> float:
-    """Add what there is, for some seconds. Returns how long to wait for the next round."""
-    try:
-        has_more = search_index.update(seconds=5)
-        search_follower.say_that_it_follows()
-    except _AWAY as error:
-        logger.warning("Nothing is added to the search, tried again in %g s: %s", AWAY_SECONDS, error)
-        connection.close()
-        return AWAY_SECONDS
-    return 0 if has_more else PAUSE_SECONDS
+def _follow() -> NoReturn:
+    """Until it is interrupted. It says nothing at its end: that would wait for a database that is away."""
+    said_at = float("-inf")
+    while True:
+        try:
+            pause = 0 if search_index.update(seconds=5) else PAUSE_SECONDS
+            if monotonic() - said_at >= SAID_SECONDS:
+                search_follower.say_that_it_follows()
+                said_at = monotonic()
+        except (OperationalError, InterfaceError, InternalError) as error:
+            logger.warning(
+                "A round of the search failed, and the next begins in %g s: %s", AWAY_SECONDS, error
+            )
+            connection.close()
+            pause = AWAY_SECONDS
+        sleep(pause)
