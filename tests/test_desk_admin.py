@@ -303,3 +303,11 @@ def test_a_list_of_the_admin_is_counted_by_the_database_and_up_to_a_limit(superv
     assert "2 sessions" in page
     counts = [query["sql"] for query in queries if query["sql"].startswith("SELECT COUNT(*)")]
     assert any("LIMIT 2)" in sql for sql in counts)
+
+
+def test_the_list_of_sessions_is_sorted_by_what_has_an_index_only(supervisor, states):
+    page = supervisor.get("/admin/sessions_app/session/")
+    sorted_by = re.findall(r'class="(?:sorted \w+ |sortable )?column-(\w+)', page.content.decode())
+    sortable = re.findall(r'class="sort(?:able|ed \w+) column-(\w+)', page.content.decode())
+    assert "agent" in sorted_by
+    assert sortable == ["updated_at"]

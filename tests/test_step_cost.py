@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage, ToolCall
@@ -45,7 +47,9 @@ def _lists_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Statements:
-    """The statements of a run on its connection, and their values, by the step in which they were sent."""
+    """The statements of a run, on its connection and on those that its tools' threads open, and their values, by the
+    step in which they were sent.
+    """
 
     def __init__(self) -> None:
         self.steps: list[list[tuple[str, Sequence[Any]]]] = [[]]
@@ -82,8 +86,16 @@ def third_step(agent: Agent) -> list[tuple[str, Sequence[Any]]]:
 
     model.response_fn = answer  # type: ignore[attr-defined]
     sample_agents.effects.clear()
-    with connection.execute_wrapper(statements):
-        assert run(make_durable(agent), OrmAdapter().open(say="hi")).status == "idle"
+
+    def opened(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+        connection.execute_wrappers.append(statements)
+
+    connection_created.connect(opened)
+    try:
+        with connection.execute_wrapper(statements):
+            assert run(make_durable(agent), OrmAdapter().open(say="hi")).status == "idle"
+    finally:
+        connection_created.disconnect(opened)
     sample_agents.effects.clear()
     assert [len(step) for step in statements.steps[2:-1]] == [len(statements.steps[3])] * (STEPS - 1)
     return statements.steps[3]

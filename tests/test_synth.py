@@ -168,3 +168,10 @@ def test_rows_that_are_written_later_get_keys_of_their_own():
     write(sessions=9)
     builders.waiting_for_approval()
     assert Session.objects.count() == 10
+
+
+@pytest.mark.parametrize("sizes", [{"sessions": 0}, {"sessions": -1}, {"steps": -1}], ids=str)
+def test_a_number_of_sessions_or_steps_that_makes_none_is_refused(sizes: dict[str, int]):
+    with pytest.raises(CommandError, match="Give --sessions a number from 1 on"):
+        call_command("agent", "synth", add=True, **sizes)
+    assert not Session.objects.exists()

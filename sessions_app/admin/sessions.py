@@ -158,6 +158,8 @@ class ReasonForm(forms.Form):
 @admin.register(Session)
 class SessionAdmin(ReadOnly):
     list_display = ("name", "state_label", "agent", "worker", "attempt", "updated_at", "desk")
+    # By the others all sessions would be read, and sorted.
+    sortable_by = ("updated_at",)
     list_filter = (QueueFilter, "status", PhaseFilter, WaitingForFilter)
     list_select_related = ("branch",)
     search_fields = ("id__startswith",)

@@ -221,6 +221,8 @@ class Command(BaseCommand):
         self.stdout.write(done.format(count(number, "session")))
 
     def synth(self, options: Options) -> None:
+        if options["sessions"] < 1 or options["steps"] < 0:
+            raise CommandError("Give --sessions a number from 1 on, and --steps one from 0 on.")
         if Session.objects.exists() and not options["add"]:
             raise CommandError("The database holds sessions. Give --add to put synthetic ones beside them.")
         if not RegisteredAgent.objects.exists():
