@@ -33,6 +33,8 @@ SESSIONS = 6_000
 STEPS = 12_000
 # A page shows at most 100 rows, and reads a few rows for each. Of 51 failed sessions, one in twenty of all, 1,020.
 MOST_ROWS = 1_500
+# So many rows all parts of a statement may look at together.
+MOST_IN_ALL = 8_000
 # A search looks at the newest 500 messages that match, and at the session of each.
 MOST_FOUND = 1_500
 # Those whose rows grow with the sessions or with their steps.
@@ -198,10 +200,14 @@ def wasteful(queries: list[Query], most: int = MOST_ROWS) -> list[str]:
     """The queries that looked at more rows than a page can need, or that no index serves."""
     found = []
     for query in filter(Query.reads, queries):
-        worst = max(nodes(query.plan()), key=rows_read)
+        plan = query.plan()
+        worst = max(nodes(plan), key=rows_read)
         found += [f"no index of {table}: {query.text[:1500]}" for table in without_index(query)]
         if rows_read(worst) > most:
             found.append(f"{worst['Node Type']}, {rows_read(worst):.0f} rows: {query.text[:1500]}")
+        in_all = sum(rows_read(node) for node in nodes(plan) if "Relation Name" in node)
+        if in_all > MOST_IN_ALL:
+            found.append(f"{in_all:.0f} rows in all: {query.text[:1500]}")
     return found
 
 

@@ -78,6 +78,8 @@ class SessionFilter(forms.Form):
         self.user = user
         # What the search of the last `where` found; nothing before, and without a search.
         self.found = Found(Q())
+        # Whether the condition on the customer names sessions by their keys.
+        self._names_keys = False
         # Read once, when the form is drawn: to filter takes neither.
         self.fields["agent"].widget.choices = CallableChoiceIterator(cache(_agents))
         self.fields["assignee"].widget.choices = CallableChoiceIterator(cache(_assignees))
@@ -105,6 +107,7 @@ class SessionFilter(forms.Form):
         if "tag" in values:
             where &= is_tagged(values["tag"].lower(), whole=whole)
         self.found = Found(Q())
+        self._names_keys = False
         if "customer" in values:
             where &= self._of_customer(values["customer"], whole)
         if "since" in values:
@@ -139,7 +142,13 @@ class SessionFilter(forms.Form):
         # All sessions would be read for a character that hardly any name contains.
         keys, are_all = newest.near_sessions(contained, newest.NEAR_SESSIONS)
         self.found = Found(Q(), cut=not are_all, thorough=True)
+        self._names_keys = True
         return are(keys)
+
+    @property
+    def is_list_of_keys(self) -> bool:
+        """Whether the last `where` is nothing but a list of thousands of keys."""
+        return self._names_keys and self.fields_on == 1
 
     @property
     def is_on(self) -> bool:

@@ -7,10 +7,13 @@ Nothing is locked.
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Q
+
 from sessions_app.finding import queues
 from sessions_app.finding.counting import Count, digest
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are
+from sessions_app.finding.newest import opaque
 from sessions_app.models import Session
 
 
@@ -59,6 +62,10 @@ def read_list(
         limit=queues.PAGE_OF_FOUND if session_filter.text else queues.PAGE,
         several=filtered_by is where and not few and fields + (key != "all") > 1,
     )
+    if session_filter.is_list_of_keys and not few:
+        # Of the newest sessions of each queue it is asked whether they are among these: PostgreSQL would look up all
+        # keys for each queue.
+        where = Q(opaque(where))
     counts = queues.counts(now, where, few=few, cut=found.cut)
     # A number that is "at least" is no smaller than what the page itself shows.
     counts = [count.at_least(len(page.sessions)) if count.queue.key == key else count for count in counts]
