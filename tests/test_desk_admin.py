@@ -306,8 +306,6 @@ def test_a_list_of_the_admin_is_counted_by_the_database_and_up_to_a_limit(superv
 
 
 def test_the_list_of_sessions_is_sorted_by_what_has_an_index_only(supervisor, states):
-    page = supervisor.get("/admin/sessions_app/session/")
-    sorted_by = re.findall(r'class="(?:sorted \w+ |sortable )?column-(\w+)', page.content.decode())
-    sortable = re.findall(r'class="sort(?:able|ed \w+) column-(\w+)', page.content.decode())
-    assert "agent" in sorted_by
-    assert sortable == ["updated_at"]
+    page = supervisor.get("/admin/sessions_app/session/").content.decode()
+    assert "column-agent" in page
+    assert re.findall(r'class="sort(?:able|ed \w+) column-(\w+)', page) == ["updated_at"]
