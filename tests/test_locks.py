@@ -450,7 +450,7 @@ def test_postgresql_ends_a_transaction_also_after_many_rows_were_inserted() -> N
     def insert_words() -> None:
         with run.transaction():
             pid = let_idle_transactions_end_at_once()
-            index.add(Message, 0, 0, index.columns([(1, ["hi"]), (2, ["ho"])]), [])
+            index.add(Message, 0, 0, index.prepared([(1, ["hi"]), (2, ["ho"])]), [])
             stand_still(pid)
 
     for insert in (insert_messages, insert_words):

@@ -71,7 +71,7 @@ def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iter
             cursor.execute("SELECT id, text FROM sessions_app_message WHERE role <> 'tool'")
             docs = [(key, words_of(text)) for key, text in cursor.fetchall()]
             index = search_index._Postgres()
-            index.add(Message, 0, 0, index.columns(docs), [])
+            index.add(Message, 0, 0, index.prepared(docs), [])
             search_masking.store()
             cursor.execute("VACUUM ANALYZE")
             # As for a disk without moving heads; the server is this test's own.

@@ -44,8 +44,8 @@ _ENOUGH_CHARACTERS = 1_000_000
 _LAST_POSITION = 16_383
 # A key, and the words of its text.
 Doc = tuple[int, list[str]]
-# The columns of the rows for some documents, as one of the two databases takes them.
-Columns = list[list[Any]]
+# The rows of some documents: one after the other for SQLite, a list of each column for PostgreSQL.
+Prepared = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +120,15 @@ class _Index(Protocol):
     def new(self, model: type[Model]) -> tuple[int, list[int]]:
         """The mark, and the next keys that may have to be added."""
 
-    def columns(self, docs: Iterable[Doc]) -> Columns:
+    def prepared(self, docs: Iterable[Doc]) -> Prepared:
         """What `add` and `close` take. Takes its time, and so is called before the transaction begins."""
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
         """Add the documents, and move the mark to ``upto``."""
 
     def open_calls(self) -> list[int]: ...
 
-    def close(self, pk: int, docs: Columns) -> None:
+    def close(self, pk: int, docs: Prepared) -> None:
         """Index an ended call with its result, or drop one that was deleted. Does nothing if that is done already."""
 
 
@@ -148,11 +148,10 @@ class _Sqlite:
         rows = model._default_manager.filter(pk__gt=mark).order_by("pk")
         return mark, list(rows.values_list("pk", flat=True)[: self.batch])
 
-    def columns(self, docs: Iterable[Doc]) -> Columns:
-        rows = [(pk, " ".join(words)) for pk, words in docs]
-        return [list(column) for column in zip(*rows, strict=True)]
+    def prepared(self, docs: Iterable[Doc]) -> Prepared:
+        return [(pk, " ".join(words)) for pk, words in docs]
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
         if _move_mark(model, mark, upto):
             self._insert(MESSAGES if model is Message else CALLS, ended)
             self._insert(OPEN_CALLS, still_open)
@@ -160,17 +159,14 @@ class _Sqlite:
     def open_calls(self) -> list[int]:
         return _column(f"SELECT rowid FROM {OPEN_CALLS} WHERE rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, docs: Columns) -> None:
+    def close(self, pk: int, docs: Prepared) -> None:
         if _execute(f"DELETE FROM {OPEN_CALLS} WHERE rowid IN (%s, %s)", [pk, -pk]):  # noqa: S608
             self._insert(CALLS, docs)
 
-    def _insert(self, table: str, docs: Columns) -> None:
+    def _insert(self, table: str, docs: Prepared) -> None:
         if docs:
             with connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO {table} (rowid, words) VALUES (%s, %s)",  # noqa: S608
-                    list(zip(*docs, strict=True)),
-                )
+                cursor.executemany(f"INSERT INTO {table} (rowid, words) VALUES (%s, %s)", docs)  # noqa: S608
 
 
 class _Postgres:
@@ -194,13 +190,13 @@ class _Postgres:
         indexed_rows = RawSQL(f"SELECT rowid FROM {_table(model)} WHERE rowid > %s", [mark - LATE])  # noqa: S608, S611
         return mark, list(rows.exclude(pk__in=indexed_rows).values_list("pk", flat=True)[: self.batch])
 
-    def columns(self, docs: Iterable[Doc]) -> Columns:
+    def prepared(self, docs: Iterable[Doc]) -> Prepared:
         rows = [
             (pk, _tsvector(words), f"{{{','.join(map(str, sorted(marks_of(words))))}}}") for pk, words in docs
         ]
         return [list(column) for column in zip(*rows, strict=True)]
 
-    def add(self, model: type[Model], mark: int, upto: int, ended: Columns, still_open: Columns) -> None:
+    def add(self, model: type[Model], mark: int, upto: int, ended: Prepared, still_open: Prepared) -> None:
         if upto > mark:
             _move_mark(model, mark, upto)
         if model is Message:
@@ -212,14 +208,14 @@ class _Postgres:
     def open_calls(self) -> list[int]:
         return _column(f"SELECT rowid FROM {CALLS} WHERE NOT ended AND rowid > 0")  # noqa: S608
 
-    def close(self, pk: int, docs: Columns) -> None:
+    def close(self, pk: int, docs: Prepared) -> None:
         if _execute(f"DELETE FROM {CALLS} WHERE rowid IN (%s, %s) AND NOT ended", [pk, -pk]):  # noqa: S608
             self._insert_calls(docs, ended=True)
 
-    def _insert_calls(self, docs: Columns, *, ended: bool) -> None:
+    def _insert_calls(self, docs: Prepared, *, ended: bool) -> None:
         self._insert(CALLS, "rowid, words, marks, ended", f", {ended}", docs)
 
-    def _insert(self, table: str, columns: str, values: str, docs: Columns) -> None:
+    def _insert(self, table: str, columns: str, values: str, docs: Prepared) -> None:
         """All in one statement. `values`: of the other columns."""
         if docs:
             _execute(
@@ -234,10 +230,10 @@ def _add_messages(index: _Index) -> bool:
     mark, keys = index.new(Message)
     if keys:
         texts, read = _read(keys, _texts_of_messages)
-        columns = index.columns(doc for text in texts for doc in text.docs)
+        docs = index.prepared(doc for text in texts for doc in text.docs)
         with transaction.atomic():
             if search_masking.may_add():
-                index.add(Message, mark, keys[read - 1], columns, [])
+                index.add(Message, mark, keys[read - 1], docs, [])
     return bool(keys)
 
 
@@ -245,8 +241,8 @@ def _add_calls(index: _Index) -> bool:
     mark, keys = index.new(ToolCall)
     if keys:
         texts, read = _read(keys, _texts_of_calls)
-        ended = index.columns(doc for text in texts if text.ended for doc in text.docs)
-        still_open = index.columns(doc for text in texts if not text.ended for doc in text.docs)
+        ended = index.prepared(doc for text in texts if text.ended for doc in text.docs)
+        still_open = index.prepared(doc for text in texts if not text.ended for doc in text.docs)
         with transaction.atomic():
             if search_masking.may_add():
                 index.add(ToolCall, mark, keys[read - 1], ended, still_open)
@@ -266,11 +262,11 @@ def _close_calls(index: _Index) -> bool:
     )
     if ended:
         texts, read = _read(ended, _texts_of_calls)
-        columns = {text.pk: index.columns(text.docs) for text in texts}
+        docs = {text.pk: index.prepared(text.docs) for text in texts}
         with transaction.atomic():
             if search_masking.may_add():
                 for pk in ended[:read]:
-                    index.close(pk, columns.get(pk, []))
+                    index.close(pk, docs.get(pk, []))
     return bool(ended)
 
 
