@@ -410,7 +410,7 @@ def test_a_quoted_phrase_is_found_where_its_words_follow_each_other_and_nowhere_
             assert found(f'"{" ".join(phrase)}"') & ours == expected
 
 
-@pytest.mark.parametrize("near", [0, 2, 100])
+@pytest.mark.parametrize("near", [1, 2, 100])
 def test_titles_and_customers_are_found_by_their_parts_in_any_order(monkeypatch, near):
     monkeypatch.setattr(newest, "NEAR_SESSIONS", near)
     supervisor = builders.user("supervisor")
@@ -511,8 +511,11 @@ def test_whether_a_title_is_found_does_not_depend_on_what_is_hidden(settings, ti
         assert not Session.objects.filter(found_by_it).exists(), hidden_value
 
 
+@pytest.mark.parametrize(
+    "module, limit", [(newest, "NEAR_SESSIONS"), (filters, "MOST_OF_CHARACTER")], ids=["looked-at", "listed"]
+)
 def test_a_customer_is_found_by_a_character_among_the_newest_sessions_and_the_list_says_so(
-    client, monkeypatch
+    client, monkeypatch, module, limit
 ):
     client.force_login(builders.user("supervisor"))
     old, new = builders.done(customer="§ 1"), builders.done(customer="2 §")
@@ -524,7 +527,7 @@ def test_a_customer_is_found_by_a_character_among_the_newest_sessions_and_the_li
 
     assert str(old.pk) in page()
     assert says_so not in page()
-    monkeypatch.setattr(newest, "NEAR_SESSIONS", 1)
+    monkeypatch.setattr(module, limit, 1)
     is_cut = connection.vendor == "postgresql"
     assert str(new.pk) in page()
     assert (str(old.pk) not in page()) == (says_so in page()) == is_cut

@@ -31,6 +31,8 @@ MOST_PICKED = 50
 MOST_NAMED = 150
 # In a queue or beside a filter: if one of fifty has the text, they are found without the index, which gives all.
 MOST_NAMED_IN_QUEUE = 400
+# So many sessions are listed of customers whose name has a character for which there is no index: the newest ones.
+MOST_OF_CHARACTER = 1_000
 
 
 class Picked(forms.Field):
@@ -140,14 +142,14 @@ class SessionFilter(forms.Form):
         if has_index(name) or connection.vendor == "sqlite":
             return contained
         # All sessions would be read for a character that hardly any name contains.
-        keys, are_all = newest.near_sessions(contained, newest.NEAR_SESSIONS)
-        self.found = Found(Q(), cut=not are_all, thorough=True)
+        keys, are_all = newest.near_sessions(contained, MOST_OF_CHARACTER + 1)
+        self.found = Found(Q(), cut=not are_all or len(keys) > MOST_OF_CHARACTER, thorough=True)
         self._names_keys = True
-        return are(keys)
+        return are(keys[:MOST_OF_CHARACTER])
 
     @property
     def is_list_of_keys(self) -> bool:
-        """Whether the last `where` is nothing but a list of thousands of keys."""
+        """Whether the last `where` is nothing but a list of up to a thousand keys."""
         return self._names_keys and self.fields_on == 1
 
     @property

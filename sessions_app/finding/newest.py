@@ -135,8 +135,8 @@ def near_sessions(where: Q, limit: int) -> tuple[list[UUID], bool]:
 
 
 def _among_newest(number: int, where: Q, limit: int) -> QuerySet[Session, UUID]:
-    last = Session.objects.order_by("-updated_at").values("updated_at")[number : number + 1]
-    # Where there are no more sessions than that, all are among the newest.
+    last = Session.objects.order_by("-updated_at").values("updated_at")[number - 1 : number]
+    # Where there are fewer sessions than that, all are among the newest.
     since = Coalesce(Subquery(last), Value(datetime.min.replace(tzinfo=UTC)))
     return _keys().filter(opaque(where), updated_at__gte=since)[:limit]
 
