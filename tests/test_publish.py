@@ -17,6 +17,7 @@ from sessions_app.runtime import agents as publishing
 from sessions_app.runtime import worker
 from sessions_app.runtime.agents import publish_agents
 from tests import builders
+from tools.processes import environment, run
 
 pytestmark = pytest.mark.django_db
 
@@ -279,3 +280,26 @@ def test_what_is_wrong_with_an_agent_is_found_before_deployment(
     [message] = checked()
     assert message.id == check
     assert text in message.msg
+
+
+@pytest.mark.slow
+def test_no_module_registers_an_agent_but_those_that_the_setting_names():
+    """A command that imports the demo for something else must not offer its agents on a desk of other agents."""
+    code = """
+import pkgutil
+import django
+django.setup()
+import agentstate
+import sessions_app
+from agentstate.durable.registry import registry
+
+for package in (agentstate, sessions_app):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name not in ("agentstate.__main__", "agentstate.demo.agents"):
+            __import__(module.name)
+print(*(registration.key for registration in registry.all()))
+"""
+    env = environment(SECRET_KEY="for this test", DJANGO_SETTINGS_MODULE="agentstate.settings")
+    done = run((sys.executable, "-c", code), env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""

@@ -1,39 +1,20 @@
 """The demo agents: one decorated function each.
 
-With `OPENAI_API_KEY` they use a real model (`OPENAI_BASE_URL` names any compatible server,
-`AGENTSTATE_DEMO_MODEL` the model); without, a scripted one that needs no network. Haystack is imported when
-an agent is built, not before.
+To import this module registers them. So nothing does but the setting `AGENTSTATE_AGENTS`: a desk of other agents would
+offer these, too. Haystack is imported when an agent is built, not before.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from agentstate import ToolPolicy, agent
+from agentstate.demo import model, prompts
 from agentstate.demo.tools import LETTER_SECONDS
 from agentstate.names import MEMORY_TOOLS
 
 if TYPE_CHECKING:
     from haystack.components.agents import Agent
-    from haystack.components.generators.chat.types import ChatGenerator
 
 HOUR = 3600.0
-
-CLAIMS_PROMPT = """\
-You work at the claims desk of a small insurance company. Look things up before you answer, several at once
-where you can, and say where an answer comes from. A refund is for a deductible that was withheld and is
-waived: look up the claim and its policy, search the knowledge base and check the deductible first, make a
-plan, refund exactly what is due, then confirm it by letter, completing each step. When a person rejects a
-refund, tell the customer why. Ask when you do not know which claim or policy is meant.
-Unless they say otherwise, the customer is the holder of policy {{ policy_number or 'POL-8801' }}."""
-
-RESEARCH_PROMPT = """\
-You work at the research desk of a small insurance company. List the sources, make a plan
-with a step for each, read them with slow_research one at a time, completing each step, and then report what
-they say, naming the source of each statement."""
-
-LETTERS_PROMPT = """\
-You write letters for a small insurance company. Look up the policy, then send the letter that is asked for.
-If the printing service did not confirm a letter, say so; never send it twice by yourself."""
 
 READING = ToolPolicy(idempotent=True, cache_ttl=300)
 MEMORY = dict.fromkeys(MEMORY_TOOLS, ToolPolicy(idempotent=True))
@@ -74,8 +55,8 @@ def claims_desk() -> "Agent":
     from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 
     return Agent(
-        chat_generator=_model(),
-        system_prompt=CLAIMS_PROMPT,
+        chat_generator=model.chat_generator(),
+        system_prompt=prompts.CLAIMS,
         required_variables=[],
         tools=[
             tool(tools.look_up_policy),
@@ -110,8 +91,8 @@ def research_desk() -> "Agent":
     from agentstate.durable.memory import MEMORY_SCHEMA, memory_tools
 
     return Agent(
-        chat_generator=_model(),
-        system_prompt=RESEARCH_PROMPT,
+        chat_generator=model.chat_generator(),
+        system_prompt=prompts.RESEARCH,
         tools=[tool(tools.list_sources), tool(tools.slow_research), *memory_tools()],
         state_schema=MEMORY_SCHEMA,
         max_agent_steps=40,
@@ -131,27 +112,8 @@ def letter_room() -> "Agent":
     from agentstate.demo import tools
 
     return Agent(
-        chat_generator=_model(),
-        system_prompt=LETTERS_PROMPT,
+        chat_generator=model.chat_generator(),
+        system_prompt=prompts.LETTERS,
         tools=[tool(tools.look_up_policy), tool(tools.send_letter)],
         max_agent_steps=10,
     )
-
-
-def uses_real_model() -> bool:
-    return bool(os.environ.get("OPENAI_API_KEY"))
-
-
-def _model() -> "ChatGenerator":
-    if uses_real_model():
-        from haystack.components.generators.chat import OpenAIChatGenerator
-
-        return OpenAIChatGenerator(
-            model=os.environ.get("AGENTSTATE_DEMO_MODEL") or "gpt-5-mini",
-            api_base_url=os.environ.get("OPENAI_BASE_URL") or None,
-            timeout=60,
-            max_retries=0,  # the worker tries again, and the session shows it
-        )
-    from agentstate.demo import scripted
-
-    return scripted.ScriptedChatGenerator()

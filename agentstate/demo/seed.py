@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from django.utils import timezone
 
-from agentstate.demo.agents import uses_real_model
+from agentstate.demo.model import uses_real_model
 from agentstate.names import DEMO_WORKER
 from sessions_app import actions
 from sessions_app.access.errors import ActionError

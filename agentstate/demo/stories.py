@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentstate.demo import agents, intents, records, tools
+from agentstate.demo import intents, prompts, records, tools
 from agentstate.demo.scripts import dollars
 
 POLICIES = tuple(f"POL-{number}" for number in range(8801, 8809))
@@ -45,13 +45,13 @@ class Story:
 
     @property
     def system_prompt(self) -> str:
-        prompts = {
-            "claims": agents.CLAIMS_PROMPT,
-            "letters": agents.LETTERS_PROMPT,
-            "research": agents.RESEARCH_PROMPT,
+        texts = {
+            "claims": prompts.CLAIMS,
+            "letters": prompts.LETTERS,
+            "research": prompts.RESEARCH,
         }
         number = self.state.get("policy_number", POLICIES[0])
-        return prompts[self.agent].replace("{{ policy_number or 'POL-8801' }}", number)
+        return texts[self.agent].replace("{{ policy_number or 'POL-8801' }}", number)
 
 
 class Author:

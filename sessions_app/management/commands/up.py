@@ -32,6 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *, host: str, port: str, no_demo: bool, **options: Any) -> None:
         # Celery and the agents take a while to import; other commands need not wait for them.
+        from agentstate.demo import seed
         from sessions_app import tasks
         from sessions_app.runtime import local
         from sessions_app.runtime.agents import publish_agents
@@ -61,13 +62,9 @@ class Command(BaseCommand):
                 self._open_demo_users(password)
             for problem in publish_agents():
                 self.stderr.write(problem)
-            if not no_demo:
-                # Only now: it registers the demo's agents, which are published only where they are asked for.
-                from agentstate.demo import seed
-
-                if seed.is_wanted():
-                    self._say("Preparing the sessions of the demo...")
-                    seed.seed()
+            if not no_demo and seed.is_wanted():
+                self._say("Preparing the sessions of the demo...")
+                seed.seed()
             from agentstate.wsgi import application
 
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
