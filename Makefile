@@ -1,4 +1,4 @@
-# Two commands matter: `make run` starts everything here, `make test` checks everything.
+# Two commands matter: `make run` starts everything here, `make test` checks all but what takes minutes (`make test-long`).
 # `make PYTHON=/path/to/python3.12 ...` picks another interpreter for the virtual environment.
 
 SHELL := /bin/bash
@@ -23,7 +23,7 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 	@exec $(BIN)/python manage.py up
 
 .PHONY: test
-test: .venv/dev.stamp services lint  ## Everything but what takes very long: lint, then the whole suite
+test: .venv/dev.stamp services lint  ## Lint, then all tests but those that take minutes (test-long)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not long'
 
 .PHONY: test-long

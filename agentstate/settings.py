@@ -190,7 +190,7 @@ except EnvError as error:
 if AGENTSTATE_LEASE_SECONDS < 2 * AGENTSTATE_HEARTBEAT_SECONDS:
     raise ImproperlyConfigured(
         f"AGENTSTATE_LEASE_SECONDS ({AGENTSTATE_LEASE_SECONDS:g}) must be at least twice AGENTSTATE_HEARTBEAT_SECONDS "
-        f"({AGENTSTATE_HEARTBEAT_SECONDS:g}), or a healthy worker loses its sessions when one beat is late."
+        f"({AGENTSTATE_HEARTBEAT_SECONDS:g}), or a healthy worker loses its sessions when one heartbeat is late."
     )
 
 SECRET_KEY = env.str("SECRET_KEY", "") or _secret_key(BASE_DIR / ".secret_key")

@@ -4,9 +4,10 @@ Twenty requests that begin together, as when twenty pages hear of news, take a f
 all of them are late: Python runs one at a time, and after each query a request waits for all others. In turns they are
 done in the order in which they came.
 
-AT_ONCE threads work at a time. If this process takes less CPU than one thread could, those wait for something, so all
-that are in line begin. If one works for longer than PATIENCE_SECONDS, the next one begins beside it: it may do what
-leaves the interpreter to others, like the check of a password. A thread whose turn ends looks for both.
+AT_ONCE threads work at a time, and the others queue. If this process takes less CPU than one thread could, those that
+work wait for something, so all in the queue begin. If one works for longer than PATIENCE_SECONDS, the next one begins
+beside it: it may do what leaves the interpreter to others, like the check of a password. A thread whose turn ends looks
+for both.
 """
 
 import threading
@@ -30,7 +31,7 @@ Clock = Callable[[], float]
 
 @dataclass(eq=False, slots=True)
 class _Turn:
-    """One of a thread. ``woken`` is set when the thread may begin, and when it has become the first in line."""
+    """One of a thread. ``woken`` is set when the thread may begin, and when it has become the first in the queue."""
 
     woken: threading.Event = field(default_factory=threading.Event)
     may_begin: bool = False
@@ -64,7 +65,7 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Inside it is this thread's turn, which it has waited for. A second one inside it waits in line again."""
+        """Inside it is this thread's turn, which it has waited for. A second one inside it queues again."""
         turn = _Turn()
         try:
             self._wait(turn)
@@ -100,7 +101,7 @@ class Turns:
             self._begin()
 
     def _begin(self, at_least: int = 0) -> None:
-        """Let those begin who can, and wake who is the first in line then."""
+        """Let those begin who can, and wake who is the first in the queue then."""
         if not self._line:
             return
         first = self._line[0]

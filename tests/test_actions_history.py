@@ -509,7 +509,7 @@ def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
         ("start", "user", "", "Write the new message"),
         ("start", "system", "Hello", "sees no user's message"),
         ("start", "nowhere", "Hello", "sees no user's message"),
-        ("end", "user", "Hello", "A turn that is over"),
+        ("end", "user", "Hello", "the end of its turn"),
     ],
 )
 def test_words_that_stand_in_nobodys_place_make_no_fork(

@@ -805,7 +805,7 @@ def test_a_step_is_done_by_hand():
 
 
 @pytest.mark.parametrize(
-    "which, message", [([1], "The result of send_letter is missing"), ([0, 1, 2], "no open call")]
+    "which, message", [([1], "The result of send_letter is missing"), ([0, 1, 2], "not an open call")]
 )
 def test_a_step_is_done_as_a_whole(which, message):
     session, before = two_open()

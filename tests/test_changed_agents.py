@@ -295,7 +295,7 @@ def test_nothing_runs_on_from_a_checkpoint_while_the_agent_cannot_be_built(do):
         "checkpoint_id": checkpoint.pk,
         "reason": "Once more",
     }
-    with pytest.raises(Refused, match="Leave out running on"):
+    with pytest.raises(Refused, match="Rewind or fork without resuming immediately"):
         do(**how, run=True)
     assert Session.objects.count() == 1
     assert fresh(session).branch_id == session.branch_id

@@ -70,8 +70,8 @@ def _is_uncertain_attempt(run: RunContext, record: CallRecord) -> bool:
 def _earlier_effects(run: RunContext, record: CallRecord) -> EarlierEffects | None:
     """The effects that the call would follow; None for a call that does not need approval for any, or does not run.
 
-    An approved call is asked about too: its arguments may have been changed, and another session of the line may have
-    taken effect, since its request was made.
+    An approved call is asked about too: since its request was made, its arguments may have been changed, and the tool
+    may have taken effect in another session that shares the history by a fork.
     """
     scope = run.policy(record.tool).effect_scope
     is_refused = record.approval is not None and record.approval.decision not in ("", Decision.APPROVED)

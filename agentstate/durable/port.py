@@ -38,10 +38,12 @@ class JournalUnavailable(BaseException):
 
 
 class EffectElsewhere(Exception):
-    """A call must not start: another session of the line has taken effect, and a person has to decide."""
+    """A call must not start: its tool took effect in another session that shares the history by a fork, and a person
+    has to decide.
+    """
 
     def __init__(self, earlier: EarlierEffects) -> None:
-        super().__init__("Another session of the line has taken effect.")
+        super().__init__("The tool took effect in another session that shares the history by a fork.")
         self.earlier = earlier
 
 
@@ -67,9 +69,9 @@ class Journal(Protocol):
     ) -> EarlierEffects | None:
         """The effects of the tool that a call with these arguments would follow unseen; None if there are none.
 
-        They are calls on discarded branches of the session, and in the sessions of its line of forks: the session that
-        it was forked from, its forks, and theirs, also after the point of the fork. What the current history shows is
-        not among them. Reads only.
+        They are calls on discarded branches of the session, and in the sessions that share its history by a fork: the
+        session that it was forked from, its forks, and theirs, also after the point of the fork. What the current
+        history shows is not among them. Reads only.
 
         :param arguments: Those that would run.
         :param position: That of the call itself. Once it is approved, what its request showed needs no other decision.
@@ -81,8 +83,9 @@ class Journal(Protocol):
         """Record that the call has started. `sent` are its arguments, where they are not the model's.
 
         :param scope: For a call that may need approval because of earlier effects.
-        :raises EffectElsewhere: if another session of the line has taken effect since `earlier_effects`, and a
-            person has to decide about that; nothing is written. No two sessions of a line look and start at once.
+        :raises EffectElsewhere: if the tool took effect in another session that shares the history by a fork since
+            `earlier_effects`, and a person has to decide about that; nothing is written. No two such sessions look and
+            start at once.
         """
 
     def check_claim(self) -> None:

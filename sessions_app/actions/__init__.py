@@ -1,8 +1,17 @@
 """Every write that a person can ask for: one action, one function.
 
-Each is one transaction with its audit event in it, and wakes a worker once it is committed. All take keywords only:
-the `actor`, the `session_id`, a `reason`, and optionally the `expected_version` of the session that the person saw.
-They return the session as it is then, or raise one of `sessions_app.access.errors` and change nothing.
+All take keywords only. Each write is one transaction; if it raises one of `sessions_app.access.errors`, nothing has
+changed.
+
+An action on a session takes the `actor` and the `session_id`, and returns the session as it is then; `start` makes the
+session, and `fork` returns the new one. Its audit event is in its transaction. A worker is woken after the commit if
+the action made the session due; to pause or assign it, or to add a note, wakes nobody. A `reason` is required or
+optional, as the action says; a note has only its text. All but `start`, `note` and `reveal` take an `expected_version`,
+the version of the session that the person saw.
+
+Views and bulk actions are no actions on a session, and write no audit event: `save_view`, `delete_view`, `bulk_start`,
+`bulk_stop`. `bulk_start` wakes a worker, which does the action to each session, with the event of that.
+`bulk_chosen`, `bulk_fitting` and `bulk_estimate` only read.
 """
 
 from sessions_app.actions.approvals import approve, reject, reuse, withdraw

@@ -57,8 +57,8 @@ def approve(
     Where the call was approved before and is asked about again, those shown are the ones of that decision.
 
     :param fingerprint: That of the arguments as they were shown.
-    :param retyped: Names of `edited` arguments that were hidden from the person, who typed others: they count as
-        changed. If they did not where they are equal, the answer would tell whether the hidden value was guessed.
+    :param retyped: Names of `edited` arguments that were hidden from the person, who typed new values. They always
+        count as changed; otherwise the reply would reveal whether the typed value equals the hidden one.
     :param for_session: Let this tool run for the rest of the session without asking again.
     :param definition: The agent's new definition that the person was shown and continues with.
     :param effects_seen: The person has seen that the call repeats an effect, or follows one that its history does not

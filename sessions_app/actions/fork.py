@@ -117,7 +117,10 @@ def _replace_message(
 ) -> None:
     """Begin the fork with a checkpoint of its own, in whose context another text replaces a user's message."""
     if checkpoint.kind == Checkpoint.Kind.END:
-        raise Invalid("A turn that is over reads no message again. Fork from the start of a step of it.")
+        raise Invalid(
+            "This checkpoint is the end of its turn, so the model would not read the new message. "
+            "Fork from the start of a step of that turn."
+        )
     branch = fork.current_branch
     context = restore.context_of(branch, checkpoint)
     if not any(message.position == position and message.role == Message.Role.USER for message in context):

@@ -220,7 +220,10 @@ def set_status_at(session: Session, checkpoint: Checkpoint, *, run: bool, why: s
         set_status(session, Status.IDLE)
     elif run:
         if problem := agent_cannot_run(session):
-            raise Refused(f"{problem} Leave out running on: the session is then paused there.")
+            raise Refused(
+                f"{problem} Rewind or fork without resuming immediately, and fork without a message; "
+                "the session is then paused there."
+            )
         begin_turn_if_over(session, now)
         queue(session, now)
     else:

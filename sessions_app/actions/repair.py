@@ -201,7 +201,7 @@ def answer_step(
     if missing := [call.tool for pk, call in calls.items() if pk not in texts]:
         raise Invalid(f"The result of {', '.join(missing)} is missing.")
     if texts.keys() - calls.keys():
-        raise Invalid("A call that was answered is no open call of this step.")
+        raise Invalid("One of the calls that you answered is not an open call of this step.")
     draft.answers = {calls[pk].position: (CallStatus.DONE, text) for pk, text in texts.items()}
     return draft.commit("step", {"calls": sorted(calls), "step": draft.checkpoint.step + 1})
 

@@ -2,7 +2,8 @@
 
 A call *took effect* if it is done, was started, or is in doubt; a result from the tool cache or from another call is no
 effect of its own. A repair copies the calls of the unfinished step: a copy and its original are one effect, and a
-history that shows one of them shows it. The *line* of a session are all sessions that forks connect with it.
+history that shows one of them shows it. Sessions that forks connect, directly or through others, *share a history by a
+fork*; `Session.line` is the same in all of them.
 
 Calls are found by their branch, and on a branch that the history shows in part, by their position: what the history
 shows is not read, however long it is. Nothing is locked.
@@ -117,7 +118,7 @@ def is_same_effect(policy: Mapping[str, Any], effect: Mapping[str, Json], call: 
 
 
 def _not_shown_by(branch: Branch, line: UUID | None) -> Q:
-    """The rows of the session, or of its line, that the branch does not show."""
+    """The rows of the session, or of all sessions that share its history by a fork, that the branch does not show."""
     segments = dict(branch.segments())
     branches = Branch.objects.filter(_in_line(branch, line)).exclude(pk__in=segments)
     where = Q(branch_id__in=list(branches.values_list("pk", flat=True)))
@@ -144,7 +145,9 @@ def _shown_originals(branch: Branch, effects: Mapping[int, tuple[int, Json]]) ->
 def _seen(
     branch: Branch, line: UUID | None, tool: str, position: int
 ) -> tuple[Collection[int], Collection[int]]:
-    """The effects that approved requests of the line have shown, and those that the request of the call itself has."""
+    """The effects that approved requests of the session, or of one that shares its history by a fork, have shown, and
+    those that the request of the call itself has.
+    """
     decided = (Approval.Decision.APPROVED, Approval.Decision.REUSED)
     requests = Approval.objects.filter(
         _in_line(branch, line), call__tool=tool, decision__in=decided, earlier__isnull=False

@@ -1,8 +1,8 @@
 """What a run knows of effects that its session's history does not show, and when it has to look for them.
 
 A session that was never rewound, repaired or forked has none, and costs no query. Its own discarded branches do not
-change while a run has its lease. Other sessions of its line do: so each commit of the run tells whether there are any,
-and the start of a call looks again. Used inside the journal's transactions.
+change while a run has its lease. Sessions that share its history by a fork do: so each commit of the run tells whether
+there are any, and the start of a call looks again. Used inside the journal's transactions.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ Json = Any
 
 class EffectGuard:
     """
-    :param session: As loaded by the run, with its branch. Its first fork may be made while it runs: then the line has
-        the key of this session, and the run sets `is_in_line`.
+    :param session: As loaded by the run, with its branch. Its first fork may be made while it runs: then `Session.line`
+        of both is the key of this session, and the run sets `is_in_line`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -41,7 +41,8 @@ class EffectGuard:
         return effects.earlier_effects(self._branch, line, tool, arguments, position=position, scope=scope)
 
     def check_start(self, position: int, sent: dict[str, Json] | None, scope: EffectScope) -> None:
-        """Look for effects of the line once more, before the call at the position is recorded as started.
+        """Look once more for effects in the sessions that share the history by a fork, before the call at the position
+        is recorded as started.
 
         :raises EffectElsewhere: if a person has to decide about one of them.
         """

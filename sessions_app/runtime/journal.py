@@ -186,7 +186,7 @@ class OrmJournal(FencedCommits):
             where = {"branch_id": self._branch.id, "position": position}
             statements.update(ToolCall, values, where=where, raise_by_one="attempt")
 
-        # In a line of forks it looks for effects once the session row is locked.
+        # Where other sessions share the history by a fork, it looks for their effects once the session row is locked.
         at_once = scope is None or not self._guard.is_in_line
         expected = Expected(undisturbed=scope is not None) if at_once else None
         return self._commit(write, expected=expected)[0].signals()

@@ -36,8 +36,8 @@ ROWS_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What the session row holds: the last position given out, a stop request, the number of unread messages, the line
-    of forks as the driver returns it (None for a session without forks that is none), and the breakpoints.
+    """What the session row holds: the last position given out, a stop request, the number of unread messages, the key
+    `Session.line` as the driver returns it (None for a session without forks that is none), and the breakpoints.
     """
 
     position: int
@@ -183,7 +183,8 @@ def write(cursor: Any, database: BaseDatabaseWrapper, writes: Writes) -> None:
 
 
 def lock_line(line: UUID) -> None:
-    """Wait until no other run looks for effects of the line, until the transaction ends.
+    """Wait until no run of another session that shares the history by a fork looks for effects; held until the
+    transaction ends.
 
     Not a lock on a row: heartbeats lock the rows of many sessions at once. On SQLite a transaction has the only write
     lock from its beginning.

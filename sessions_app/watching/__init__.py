@@ -1,1 +1,1 @@
-"""What only people who have a session open see. None of it is the truth, and none of it is held for a minute."""
+"""What only people who have a session open see. None of it is recorded; it is kept for three minutes at most."""

@@ -1,8 +1,8 @@
 """The pages that listen for news of their session, in one process: one subscription for all of them, on its event loop.
 
 A page is told only that there is news; it then asks as it would by polling. So a page has a flag in place of a queue:
-it takes the same room however slow its reader is, and news that come while it is told are one. With each beat of its
-stream a page is told how its session stands (`standing`): that is how it learns of news that were lost on the way, and
+it takes the same room however slow its reader is, and news that come while it is told are one. Each keep-alive of its
+stream carries the state of its session (`standing`): from that it learns of news that were lost on the way, and
 while it listens its user counts as having the session open. A stream ends when the subscription does, when the page may
 no longer see the session, and after LIFE_SECONDS; the page then polls, and listens again later.
 """
@@ -69,7 +69,7 @@ class Pace:
         self._spacing = min(self._spacing, spacing)
 
     def beat(self) -> None:
-        """The next beat is due."""
+        """The next keep-alive is due."""
         self._beat_at = -inf
 
     def next(self, now: float) -> Do | float:
@@ -95,7 +95,7 @@ class Pace:
 @dataclass(eq=False, slots=True)
 class _Page:
     """
-    beat: what it is told with each beat.
+    beat: what its keep-alives carry.
     """
 
     session: UUID
@@ -199,7 +199,7 @@ class Streams:
                 page.wake()
 
     async def say_how_all_stand(self) -> None:
-        """Tell each page how its session stands: at once if that is new to it, else with the next beat."""
+        """Send each page the state of its session: at once if that is new to it, else with the next keep-alive."""
         pages = [page for pages in self._pages.values() for page in pages]
         found = await asyncio.to_thread(self._standings, {(page.session, page.user_id) for page in pages})
         for page in pages:

@@ -95,7 +95,7 @@
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
 
   // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
-  // often. With each beat of the stream it is told the number of the session's last change, whether its worker is lost, and
+  // often. Each keep-alive of the stream carries the number of the session's last change, whether its worker is lost, and
   // who else has it open; while it listens it says only every two minutes that it is open. Without a stream, or once that
   // breaks off or falls silent, the page polls as it would otherwise, and listens again later.
   const STALLED = 9500, SLOWLY = 295000, SOON = 29500, HERE = 115000, LATER = 30000, SETTLED = 60, SILENT = 40000;
