@@ -1,16 +1,22 @@
 """What workers publish of their agents, and the system checks of the same."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent, indent
+from typing import Annotated, Any, Literal
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.core.management import CommandError, call_command
+from haystack.components.agents import Agent
+from haystack.components.generators.chat import MockChatGenerator
 from pytest_django import Settings
 
 from agentstate.durable import agent as building
+from agentstate.durable.description import run_inputs
 from sessions_app import actions
 from sessions_app.models import AgentDefinition, RegisteredAgent
 from sessions_app.runtime import agents as publishing
@@ -129,6 +135,33 @@ def test_an_agent_is_published_with_what_a_run_of_it_can_be_given(write: Write) 
             {"name": "document", "required": False, "type": "State", "schema": None},
         ],
     }
+
+
+@pytest.mark.parametrize(
+    "kind, schema",
+    [
+        ("list[dict[str, int | None]]", True),
+        ('list[Annotated[Literal["a", "b"], "one of two"]]', True),
+        ("Mapping[str, Any]", True),
+        ("set[int]", False),
+        ("tuple[int, int]", False),
+        ("Decimal", False),
+        ("dict[str, list[Decimal]]", False),
+        ("Decimal | None", False),
+        ("datetime", False),
+        ("bytes", False),
+    ],
+)
+def test_only_types_whose_values_json_gives_back_can_be_given_as_json(kind: str, schema: bool) -> None:
+    names = {
+        "Annotated": Annotated, "Any": Any, "Decimal": Decimal, "Literal": Literal, "Mapping": Mapping,
+        "datetime": datetime,
+    }  # fmt: skip
+    agent = Agent(
+        chat_generator=MockChatGenerator("hello"), state_schema={"value": {"type": eval(kind, names)}}
+    )
+    (value,) = run_inputs(agent)["values"]
+    assert (value["schema"] is not None) == schema
 
 
 def test_each_definition_is_recorded_once_with_its_parts(write: Write) -> None:

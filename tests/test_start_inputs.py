@@ -66,12 +66,12 @@ def test_another_agent_is_chosen_without_losing_what_was_typed(operator: Client)
 
 def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Client) -> None:
     sent = {
-        "agent": "asking", "message": "My claim", "state": '{"other": 1}',
+        "agent": "asking", "message": "My claim", "state": '{"amount": 1, "urgent": false}',
         "arg-who": "Ann", "arg-amount": "12.5", "arg-urgent": "true", "arg-ids": "[\"a\"]",
     }  # fmt: skip
     assert operator.post("/start/", sent).status_code == 302
     assert Session.objects.get().inputs["state"] == {
-        "other": 1, "who": "Ann", "amount": 12.5, "urgent": True, "ids": ["a"],
+        "who": "Ann", "amount": 12.5, "urgent": True, "ids": ["a"],
     }  # fmt: skip
 
 
@@ -88,6 +88,14 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
         ({"arg-ids": "{"}, "session Ids (optional, JSON): This is not JSON: Expecting property name"),
         ({"arg-ids": "[1]"}, "The value of ids is wrong: …"),
         ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
+        (
+            {"state": '{"urgnt": true, "tools": []}'},
+            "The agent has no state key or variable of a prompt tools, urgnt. It has: amount, document, ids, …",
+        ),
+        (
+            {"state": '{"document": {"content": "x"}}'},
+            "document is of the type Document, which cannot be given as JSON.",
+        ),
     ],
 )
 def test_a_value_that_is_missing_or_of_another_type_is_refused_and_the_rest_is_kept(
@@ -99,6 +107,21 @@ def test_a_value_that_is_missing_or_of_another_type_is_refused_and_the_rest_is_k
     assert said.rstrip("…") in text_of(answer)
     assert "My claim" in answer.content.decode()
     assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["self", "tools", "messages", "streaming_callback", "hook_context", "generation_kwargs", "other"]
+)
+def test_no_argument_of_a_run_is_set_by_the_values_of_the_state(operator: Client, name: str) -> None:
+    builders.agent("bare", inputs={"prompt": False, "values": []})
+    with pytest.raises(Invalid, match=f"has no state key or variable of a prompt {name}. It has: none."):
+        actions.start(actor=builders.SYSTEM, agent="bare", message="hi", state={name: 1})
+    assert not Session.objects.exists()
+
+
+def test_values_are_not_checked_of_an_agent_of_which_none_are_published(operator: Client) -> None:
+    started = actions.start(actor=builders.SYSTEM, agent="plain", message="hi", state={"policy": 1})
+    assert started.inputs["state"] == {"policy": 1}
 
 
 def test_an_agent_with_a_prompt_of_its_own_starts_without_a_message(operator: Client) -> None:

@@ -6,8 +6,9 @@ fingerprint is a change of a part. What looks like a credential is not part of i
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from haystack.components.agents import Agent
 from haystack.tools import Toolset
@@ -26,6 +27,10 @@ from agentstate.durable.state.encoding import encode_lossy
 Json = Any
 NOT_SHOWN = "(not shown)"
 _CREDENTIAL = re.compile(r"api_?key|token$|secret|password|authori[sz]ation|credential|headers|cookie", re.I)
+_JSON_TYPES = (
+    *(str, int, float, bool, None, NoneType, list, dict, Any, object),
+    *(Collection, Iterable, Mapping, MutableMapping, MutableSequence, Sequence),
+)
 _PROMPTS = {"system_prompt": "system", "user_prompt": "user"}
 
 
@@ -130,7 +135,12 @@ def _type_name(kind: Any) -> str:
 
 
 def _schema(kind: Any) -> Json:
-    """The JSON schema of a type whose values a person can type as JSON; None for any other."""
+    """The JSON schema of a type whose values a person can type as JSON; None for any other.
+
+    A set or a `Decimal` has a schema too, but what is read from JSON is a list or a text.
+    """
+    if not _is_of_json(kind):
+        return None
     try:
         schema = TypeAdapter(kind).json_schema()
     except Exception:  # a type that pydantic does not know
@@ -138,6 +148,18 @@ def _schema(kind: Any) -> Json:
     text = json.dumps(schema)
     # An object of Haystack is not built from what a person types: stored data names no types.
     return None if any(word in text for word in ('"$ref"', '"format"', '"properties"')) else schema
+
+
+def _is_of_json(kind: Any) -> bool:
+    """Whether all values of the type that can be written as JSON are of that type again when they are read."""
+    origin = get_origin(kind)
+    if origin is None:
+        return kind in _JSON_TYPES
+    if origin is Literal:
+        return True
+    if origin is Annotated:
+        return _is_of_json(get_args(kind)[0])
+    return origin in (*_JSON_TYPES, Union, UnionType) and all(map(_is_of_json, get_args(kind)))
 
 
 def _without_credentials(value: Json) -> Json:

@@ -140,12 +140,29 @@ def _author(actor: Actor, body: dict[str, Any] | None) -> User | None:
 
 
 def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:
-    """:raises Invalid: for a value that the agent needs and that is missing, or one of another type."""
-    for declared in agent.inputs.get("values", []):
+    """Nothing is checked of an agent whose worker has not published what it can be given.
+
+    :raises Invalid: for a value that the agent needs and that is missing, one that the agent would ignore, or one of
+        another type.
+    """
+    if "values" not in agent.inputs:
+        return
+    known = sorted(declared["name"] for declared in agent.inputs["values"])
+    if unknown := sorted(set(values) - set(known)):
+        raise Invalid(
+            f"The agent has no state key or variable of a prompt {', '.join(unknown)}. "
+            f"It has: {', '.join(known) or 'none'}."
+        )
+    for declared in agent.inputs["values"]:
         name, schema = declared["name"], declared["schema"]
         if name not in values:
             if declared["required"]:
                 raise Invalid(f"The agent's prompt needs a value for {name}.")
+        elif schema is None:
+            raise Invalid(
+                f"{name} is of the type {declared['type']}, which cannot be given as JSON. The agent's own tools and "
+                "hooks set it."
+            )
         elif schema and (rule := broken_rule(values[name], schema)):
             raise Invalid(f"The value of {name} is wrong: {rule}.")
 

@@ -3,6 +3,7 @@
 Another attempt is the first thing to do only where it can end otherwise.
 """
 
+import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,13 @@ AGENT_CHANGED, AGENT_CANNOT_RUN = "The agent has changed", "The agent cannot run
 _BUSY = frozenset({408, 409, 425, 429})
 _REFUSED_KEY = frozenset({401, 403})
 _TOO_LONG = ("context length", "context window", "maximum context", "too many tokens", "context is longer")
+# What Python itself raises where code is wrong. The client of a model has exceptions of its own, or raises an `OSError`
+# where it waited too long or was not connected.
+_OF_CODE = frozenset(
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, OSError)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +94,12 @@ def advice(session: Session, tool: str = "") -> Advice | None:
 def what_failed(error: str, tool: str = "") -> str:
     """A failure in a few words. ``error`` is masked, and ``tool`` as for `advice`."""
     status, kind = http_status(error), exception_type(error)
-    by = tool or "the model"
-    what = f"HTTP {status} from {by}" if status else f"{kind or 'An error'} from {by}" if kind or tool else ""
-    return what or shorten(" ".join(error.split()), 90)
+    what = f"HTTP {status}" if status else kind
+    if tool:
+        return f"{what or 'An error'} from {tool}"
+    if not what:
+        return shorten(" ".join(error.split()), 90)
+    return f"{what} in the agent's code" if what in _OF_CODE else f"{what} from the model"
 
 
 def _about_model(what: str, status: int | None, error: str, gave_up: bool) -> Advice:
