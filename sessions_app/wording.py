@@ -166,6 +166,17 @@ _WAITING_LABELS = {
 }
 
 
+def took_effect(calls: int, *, certain: int, already: bool = False) -> str:
+    """What is known of the effects of some calls, of which so many reported back; the others may have had none.
+
+    ``took effect``, ``may have taken effect``; of both kinds together: ``took effect, or may have``.
+    """
+    word = "already " if already else ""
+    if not certain:
+        return f"may {word}have taken effect"
+    return f"{word}took effect" if certain == calls else f"{word}took effect, or may have"
+
+
 def status_label(session: Session, now: datetime) -> tuple[str, str]:
     """``(tone, label)`` of a session: what it is doing or waiting for; the tone is a class of the stylesheet."""
     match session.status:

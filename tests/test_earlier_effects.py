@@ -229,7 +229,7 @@ def test_a_second_refund_names_the_one_that_was_paid_before_the_rewind(desk: Des
     assert (session.waiting_for, effects) == (WaitingFor.APPROVAL, ["CLM-1 120"])
     assert session.why == (
         "refund needs approval. "
-        "It has already taken effect outside the current history, and that was not undone."
+        "It has already taken effect outside the current history, or may have, and that was not undone."
     )
     [approval] = requests(session)
     assert approval.arguments == {"claim_number": "CLM-1", "amount": 80}

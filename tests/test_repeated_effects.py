@@ -94,7 +94,7 @@ def test_a_refund_that_was_given_before_a_rewind_is_held_and_not_given_again() -
     assert (session.status, refunds()) == (Status.IDLE, REFUNDS)
     after = run(rewound(session))
     assert (after.status, after.waiting_for) == (Status.WAITING, WaitingFor.APPROVAL)
-    assert "It already ran with the same arguments" in after.why
+    assert "It was already called with the same arguments" in after.why
     assert refunds() == REFUNDS
     # Each needs approval, with the call that it repeats; the call that may be repeated is not.
     assert [(a.call.tool, a.repeats and a.repeats.result) for a in open_approvals(after)] == [

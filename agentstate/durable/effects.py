@@ -88,9 +88,11 @@ def _needs_approval(
     names = ", ".join(sorted({request.tool for request in run.approval_requests}))
     why = f"{names} needs approval."
     if any(earlier.repeats is not None for earlier in decisions):
-        why += " It already ran with the same arguments, outside the current history."
+        why += " It was already called with the same arguments, outside the current history."
     elif decisions:
-        why += " It has already taken effect outside the current history, and that was not undone."
+        why += (
+            " It has already taken effect outside the current history, or may have, and that was not undone."
+        )
     if failed_before:
         why += " It failed before, and may or may not have taken effect."
     return NeedsApproval(why=why, requests=tuple(run.approval_requests))

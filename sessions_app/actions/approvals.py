@@ -33,7 +33,8 @@ from sessions_app.history.effects import follows_an_effect
 from sessions_app.models import Allowance, Approval, CallStatus, Session, ToolCall, WaitingFor
 
 EFFECT_NOT_SEEN = (
-    "{tool} already took effect. Confirm on the call's own card that you have seen it, then approve."
+    "{tool} already took effect, or may have. "
+    "Confirm on the call's own card that you have seen it, then approve."
 )
 
 

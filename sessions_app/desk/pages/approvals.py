@@ -21,7 +21,7 @@ from sessions_app.desk.pages.summary import parts, published_tool, style_of_resu
 from sessions_app.desk.pages.values import ReadableValue, readable
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, ToolCall
 from sessions_app.models.compiled import compiled
-from sessions_app.wording import count
+from sessions_app.wording import count, took_effect
 
 # Characters of the result of a call that ran already.
 RESULT_SHOWN = 320
@@ -41,6 +41,15 @@ class RepeatedCall:
     @property
     def has_result(self) -> bool:
         return self.result is not None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known that the call took effect."""
+        return self.call.status == CallStatus.DONE
+
+    @property
+    def what_happened(self) -> str:
+        return "This call already ran" if self.is_certain else "This call was started before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +123,16 @@ class Card:
         See `sessions_app.history.effects.follows_an_effect`.
         """
         earlier = [*self.earlier.same, *self.earlier.discarded.effects]
-        number = len(earlier) + self.earlier.discarded.more + bool(self.repeats)
+        more_calls = self.earlier.discarded.more
+        number = len(earlier) + more_calls + (self.repeats is not None)
+        certain = more_calls + sum(effect.reported_back for effect in earlier)
+        certain += self.repeats is not None and self.repeats.is_certain
         if self.repeats is None and not self.approval.earlier and not earlier:
             return ""
         what = self.repeats_summary or next((effect.summary.in_words for effect in earlier), self.call.tool)
         more = f" (and {count(number - 1, 'more call')})" if number > 1 else ""
-        return f"I have seen that “{what}”{more} already took effect. This call runs in addition."
+        known = took_effect(number, certain=certain, already=True)
+        return f"I have seen that “{what}”{more} {known}. This call runs in addition."
 
     @property
     def asked(self) -> tuple[Asked, ...]:

@@ -22,6 +22,7 @@ from sessions_app.finding.keys import in_list, listed
 from sessions_app.history import effects
 from sessions_app.models import Approval, Branch, CallStatus, Session, ToolCall, policies_of
 from sessions_app.models.compiled import compiled
+from sessions_app.wording import took_effect
 
 SHOWN = effects.COMPARED
 RESULT_LENGTH = 240
@@ -34,7 +35,7 @@ LONGEST_READ = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One call that took effect.
+    """One call that took effect, or of which that is not known: see `reported_back`.
 
     ``result`` is it in a few words, "" where there is none. ``session`` is set for another one than the request's.
     """
@@ -62,6 +63,11 @@ class EffectList:
     def total(self) -> int:
         return len(self.effects) + self.more
 
+    @property
+    def certain(self) -> int:
+        """Of how many it is known that they took effect. Those that are not listed are taken to have."""
+        return self.more + sum(effect.reported_back for effect in self.effects)
+
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
@@ -75,7 +81,13 @@ class Earlier:
     same: list[Effect] = field(default_factory=list)
 
     @property
-    def where(self) -> str:
+    def what_happened(self) -> str:
+        """``already took effect in discarded steps``, or may have."""
+        known = took_effect(self.discarded.total, certain=self.discarded.certain, already=True)
+        return f"{known} {self._where}"
+
+    @property
+    def _where(self) -> str:
         """Where the effects are that this history does not show: ``in discarded steps``."""
         own = any(effect.session is None for effect in self.discarded.effects)
         others = any(effect.session is not None for effect in self.discarded.effects)

@@ -140,7 +140,7 @@ class Command(BaseCommand):
             action="store_true",
             help="the agent has changed: continue with its new definition",
         )
-        seen = "approval: the tool already took effect, and the call runs in addition"
+        seen = "approval: the tool already took effect, or may have, and the call runs in addition"
         decide.add_argument("--effects-seen", action="store_true", help=seen)
         decide.add_argument("--reason", default="decided on the command line")
 

@@ -40,7 +40,7 @@ class AuditRow:
             f"To {data['request']}." if data.get("request") else "",
             f"Seen: {data['what']}." if self.event.kind == EventKind.REVEALED and data.get("what") else "",
             "Pre-approved for the rest of this session." if data.get("for_session") else "",
-            "Seen that the tool already took effect." if data.get("effects_seen") else "",
+            "Seen that the tool already took effect, or may have." if data.get("effects_seen") else "",
             f"Worker {data['worker']}, attempt {data.get('attempt')}." if data.get("worker") else "",
             f"Bulk action {data['bulk']}." if data.get("bulk") else "",
         ]

@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from sessions_app.desk.pages.session.consequences import effects_among, without_effects_on
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.timeline_items import DiscardedItem
-from sessions_app.models import Branch, Checkpoint, Event, EventKind, ModelCall, ToolCall
+from sessions_app.models import Branch, CallStatus, Checkpoint, Event, EventKind, ModelCall, ToolCall
 from sessions_app.models.compiled import compiled
 
 _MOVES = (EventKind.REWOUND, EventKind.UNDONE, EventKind.REPAIRED)
@@ -72,8 +72,10 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     newest: dict[int, int] = {row["branch_id"]: row["last"] for row in ends.annotate(last=Max("pk"))}
     calls = effects_among(ToolCall.objects.filter(beyond), context.session)
     calls = without_effects_on(branch, calls, after=min(left_at.values()))
-    effects_by_branch = calls.order_by().values("branch_id").annotate(n=Count("pk"))
-    effects: dict[int, int] = {row["branch_id"]: row["n"] for row in effects_by_branch}
+    is_certain = Q(status=CallStatus.DONE)
+    effects_by_branch = calls.order_by().values("branch_id")
+    effects_by_branch = effects_by_branch.annotate(n=Count("pk"), certain=Count("pk", filter=is_certain))
+    effects = {row["branch_id"]: (row["n"], row["certain"]) for row in effects_by_branch}
     moves = context.mask.rows(
         Event.objects.filter(session=context.session, kind__in=_MOVES).order_by("-position")
     )
@@ -82,6 +84,7 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
     for pk, place in left_at.items():
         discarded = branches[pk]
         steps, failures = counted.get(pk, (0, 0))
+        effects_here, certain = effects.get(pk, (0, 0))
         move = _discarding_move(moves, by_number, pk, begins[pk] + 1)
         items.append(
             DiscardedItem(
@@ -91,7 +94,8 @@ def _items(context: SessionContext, *, after: int = 0, upto: int | None = None) 
                 branch=discarded.number,
                 steps=steps,
                 failures=failures,
-                effects=effects.get(pk, 0),
+                effects=effects_here,
+                certain_effects=certain,
                 newest=newest.get(pk),
                 by=move.actor_name if move else str(discarded.created_by or ""),
                 why=move.reason if move else discarded.reason,

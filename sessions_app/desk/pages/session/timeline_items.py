@@ -10,7 +10,7 @@ from django.db.models import Q
 from sessions_app.desk.pages.replacements import Replacement, Replacements
 from sessions_app.desk.pages.session.step_item import StepItem
 from sessions_app.models import Checkpoint, Event, Message
-from sessions_app.wording import count
+from sessions_app.wording import count, took_effect
 
 IDLE_SECONDS = 60.0
 
@@ -89,6 +89,7 @@ class DiscardedItem:
     branch: the number of the discarded branch.
     failures: how many of its model calls failed, as those of a step that never began.
     effects: how many of its calls took effect, or may have, which the current history does not show.
+    certain_effects: of how many of these it is known that they did.
     by, why, at: who discarded it, why, and when.
     undone: it was discarded by undoing a rewind. ``repaired``: by a repair.
     newest: primary key of its last complete checkpoint, None if it has none.
@@ -102,6 +103,7 @@ class DiscardedItem:
     steps: int
     failures: int
     effects: int
+    certain_effects: int
     by: str
     why: str
     at: datetime
@@ -109,6 +111,16 @@ class DiscardedItem:
     undone: bool
     repaired: bool = False
     newest: int | None = None
+
+    @property
+    def effects_in_words(self) -> str:
+        """``2 calls took effect and were not undone``; "" for none."""
+        if not self.effects:
+            return ""
+        known = took_effect(self.effects, certain=self.certain_effects)
+        return (
+            f"{count(self.effects, 'call')} {known} and {'was' if self.effects == 1 else 'were'} not undone"
+        )
 
     @property
     def what(self) -> str:
