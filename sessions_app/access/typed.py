@@ -105,7 +105,7 @@ def with_line_ends_of(shown: str, text: str) -> str:
     lines = with_plain_line_ends(text)
     if lines == with_plain_line_ends(shown):
         return shown
-    return text if "\r\n" in shown else lines
+    return lines.replace("\n", "\r\n") if "\r\n" in shown else lines
 
 
 def with_plain_line_ends(text: str) -> str:
