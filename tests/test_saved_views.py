@@ -1,5 +1,6 @@
 """A filtered list is stored under a name, for its owner or for everybody."""
 
+import html
 import re
 import threading
 
@@ -89,6 +90,9 @@ def test_the_count_of_a_view_ends_at_99(actor):
         ("?agent=claims&queue=waiting&after=x_y&seen=z", "queue=waiting&agent=claims"),
         ("tag=&status=paused&status=waiting", "status=waiting"),
         ("q=M%C3%BCller+%26+Co&assignee=me&since=7d", "q=M%C3%BCller+%26+Co&assignee=me&since=7d"),
+        ("order=newest&queue=stuck&after=x_y", "queue=stuck&order=newest"),
+        ("queue=attention&order=newest", "queue=attention&order=newest"),
+        ("order=", ""),
         ("", ""),
     ],
 )
@@ -101,6 +105,7 @@ def test_what_does_not_matter_to_the_list_is_not_stored(query, stored, actor):
     [
         ("colour=red", "There is no filter 'colour'"),
         ("queue=lost", "There is no queue 'lost'"),
+        ("order=loudest", "There is no order 'loudest'"),
         ("status=asleep", "Status: Select a valid choice. asleep"),
         ("since=12y", "Changed: Select a valid choice"),
         ("q=a%00b", "Search: Null characters are not allowed"),
@@ -113,6 +118,27 @@ def test_a_filter_that_would_not_open_is_not_saved(query, sentence, actor):
         save(actor, query=query)
     assert sentence in str(refusal.value)
     assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "address, order, other",
+    [("/?queue=paused", "oldest", "newest"), ("/inbox/?assignee=me", "newest", "oldest")],
+)
+def test_a_view_of_a_sorted_list_is_saved_by_its_link_and_opens_in_that_order(
+    actor, client, address, order, other
+):
+    builders.paused()
+    client.force_login(actor.user)
+    page = client.get(f"{address}&order={order}").content.decode()
+    [link] = re.findall(r'<a href="(/views/save/[^"]+)"', page)
+    form = client.get(html.unescape(link)).content.decode()
+    [query] = re.findall(r'name="query" value="([^"]+)"', form)
+    saved = client.post("/views/save/", {"name": "Sorted", "query": html.unescape(query)}, follow=True)
+    assert saved.redirect_chain[0][1] == 302
+    page = saved.content.decode()
+    assert f"{other} first</a>" in page
+    assert re.search(r'aria-current="page">Sorted\s', page)
+    assert not re.search(r'aria-current="page">Sorted\s', client.get(address).content.decode())
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x00b"])

@@ -135,6 +135,8 @@ def _render(
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
+    if order := query.get("order"):
+        filtered["order"] = order
     query_of_view = {"queue": queues.ATTENTION.key, **{name: text for name, text in filtered.items() if text}}
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
     values |= chips_of(request, context, query_of_view)

@@ -49,9 +49,7 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("This address is not a page of this list. Open the list again.")
-    oldest_first = {"oldest": True, "newest": False}.get(
-        request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
-    )
+    oldest_first = queues.ORDERS.get(request.GET.get("order", ""), queues.BY_KEY[key].oldest_first)
     listed = read_list(key, now=now, session_filter=session_filter, after=after, oldest_first=oldest_first)
     if request.GET.get("seen") == listed.mark:
         return HttpResponse(status=204)
