@@ -18,7 +18,8 @@ from sessions_app.finding.queues import BY_KEY, ORDERS
 from sessions_app.models import SavedView, StaffPermission
 
 LONGEST_NAME = SavedView._meta.get_field("name").max_length
-LONGEST_QUERY = 2000
+# As many sessions as can be selected take 2,100 characters.
+LONGEST_QUERY = 3000
 # Which page of the list was shown, and what had been shown before, is not part of the view.
 NOT_SAVED = ("after", "seen")
 
@@ -107,7 +108,8 @@ def _normal(query: str, user: User) -> str:
     for name, problems in form.errors.items():
         raise Invalid(f"{form[name].label}: {problems[0]}")
     saved = QueryDict(mutable=True)
-    for name in ("queue", *form.fields, "order"):
-        if value := parameters.get(name, "").strip():
-            saved[name] = value
+    fields = {name: form[name].data for name in form.fields}
+    for name, value in {"queue": parameters.get("queue"), **fields, "order": order}.items():
+        texts = value if isinstance(value, list) else [value or ""]
+        saved.setlist(name, [text.strip() for text in texts if text.strip()])
     return saved.urlencode()
