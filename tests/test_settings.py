@@ -64,7 +64,15 @@ def load(monkeypatch, tmp_path):
         ),
         ({"AGENTSTATE_MASK_PATTERNS": r"\d*"}, "matches the empty text"),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
-        ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be a number of proxies from 0, not -1."),
+        ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be at least 0, not -1."),
+        ({"AGENTSTATE_PROCESSES": "-3"}, "AGENTSTATE_PROCESSES must be at least 1, not -3."),
+        ({"AGENTSTATE_PROCESSES": "0"}, "AGENTSTATE_PROCESSES must be at least 1, not 0."),
+        ({"AGENTSTATE_PROCESSES": "two"}, 'Environment variable "AGENTSTATE_PROCESSES" invalid'),
+        ({"SECURE_HSTS_SECONDS": "-1"}, "SECURE_HSTS_SECONDS must be at least 0, not -1."),
+        ({"AGENTSTATE_CONNECTIONS": "-1"}, "AGENTSTATE_CONNECTIONS must be at least 0, not -1."),
+        ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
+        ({"AGENTSTATE_CONTEXT_WINDOW": "claims=-5"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
+        ({"AGENTSTATE_PRICES": "gpt=-1/2"}, "AGENTSTATE_PRICES: it must be MODEL=IN/OUT"),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
@@ -75,6 +83,13 @@ def test_a_value_that_cannot_work_is_refused_by_name(load, env, sentence):
     with pytest.raises(ImproperlyConfigured) as refused:
         load(**env)
     assert sentence in str(refused.value)
+
+
+def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
+    monkeypatch.delenv("AGENTSTATE_PROCESSES", raising=False)
+    settings = load()
+    assert (settings["AGENTSTATE_PROCESSES"], settings["TRUSTED_PROXIES"]) == (None, None)
+    assert load(AGENTSTATE_PROCESSES="1")["AGENTSTATE_PROCESSES"] == 1
 
 
 def test_times_are_set_by_the_environment(load):
