@@ -58,10 +58,11 @@ def _names(name: str, default: Sequence[str] = ()) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-def _seconds(name: str, default: float) -> float:
+def _seconds(name: str, default: float, *, or_none: bool = False) -> float:
     value: float = env.float(name, default)
-    if value <= 0:
-        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
+    if value < 0 or (value == 0 and not or_none):
+        least = "from" if or_none else "above"
+        raise ImproperlyConfigured(f"{name} must be a number of seconds {least} 0, not {value:g}.")
     return value
 
 
@@ -179,6 +180,9 @@ try:
     AGENTSTATE_STREAMS = _count("AGENTSTATE_STREAMS", 500, least=0)
     AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
+    if env.str("AGENTSTATE_DEMO_DELAY", ""):
+        # The demo, which does without Django, reads it each time that it waits.
+        _seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 

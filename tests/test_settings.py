@@ -71,6 +71,14 @@ def load(monkeypatch, tmp_path):
         ({"SECURE_HSTS_SECONDS": "-1"}, "SECURE_HSTS_SECONDS must be at least 0, not -1."),
         ({"AGENTSTATE_CONNECTIONS": "-1"}, "AGENTSTATE_CONNECTIONS must be at least 0, not -1."),
         ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
+        (
+            {"AGENTSTATE_DEMO_DELAY": "-1"},
+            "AGENTSTATE_DEMO_DELAY must be a number of seconds from 0, not -1.",
+        ),
+        *(
+            ({"AGENTSTATE_DEMO_DELAY": text}, 'Environment variable "AGENTSTATE_DEMO_DELAY" invalid')
+            for text in ("0.5s", "nan", "inf", " ")
+        ),
         ({"AGENTSTATE_CONTEXT_WINDOW": "claims=-5"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
         ({"AGENTSTATE_PRICES": "gpt=-1/2"}, "AGENTSTATE_PRICES: it must be MODEL=IN/OUT"),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
@@ -95,6 +103,11 @@ def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
 def test_times_are_set_by_the_environment(load):
     settings = load(AGENTSTATE_LEASE_SECONDS="1", AGENTSTATE_HEARTBEAT_SECONDS="0.4")
     assert (settings["AGENTSTATE_LEASE_SECONDS"], settings["AGENTSTATE_HEARTBEAT_SECONDS"]) == (1, 0.4)
+
+
+@pytest.mark.parametrize("delay", ["", "0", "2.5"])
+def test_the_demo_may_wait_for_no_time(load, delay):
+    assert load(AGENTSTATE_DEMO_DELAY=delay)["AGENTSTATE_AGENTS"] == ["agentstate.demo.agents"]
 
 
 def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):
