@@ -150,7 +150,8 @@ def cut(text: str) -> str:
 
 def _check_bytes(what: str, size: int, most: int) -> None:
     if size > most:
-        raise Invalid(f"{what} is too long: it has {size / KB:,.0f} KB, and at most {most // KB} KB fit.")
+        # Rounded up, so that it is more than what fits.
+        raise Invalid(f"{what} is too long: it has {-(-size // KB):,} KB, and at most {most // KB} KB fit.")
 
 
 def _too_deep(what: str) -> str:
