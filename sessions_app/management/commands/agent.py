@@ -18,6 +18,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
 
+from agentstate.installation import MANAGE
 from agentstate.pipes import ends_with_its_reader
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
@@ -215,7 +216,7 @@ class Command(BaseCommand):
         written = synth.write(**sizes, now=timezone.now())
         self.stdout.write(f"Wrote {count(written.sessions, 'session')} in {count(written.rows, 'row')}.")
         self.stdout.write(
-            "The sweep adds them to the search in time; manage.py rebuild_search does it at once."
+            f"The sweep adds them to the search in time; {MANAGE} update_search does it at once."
         )
 
     def message(self, options: Options) -> None:
