@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 # Haystack reads it when it is imported, wherever that happens first.
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "false")
@@ -30,6 +30,7 @@ from agentstate.sqlite_file import OwnersConnection
 BASE_DIR = data_folder()
 
 env = Env()
+Default = TypeVar("Default", bound=int | None)
 
 
 def _secret_key(file: Path) -> str:
@@ -57,19 +58,12 @@ def _names(name: str, default: Sequence[str] = ()) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-def _seconds(name: str, default: float) -> float:
+def _seconds(name: str, default: float, *, or_none: bool = False) -> float:
     value: float = env.float(name, default)
-    if value <= 0:
-        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value:g}.")
+    if value < 0 or (value == 0 and not or_none):
+        least = "from" if or_none else "above"
+        raise ImproperlyConfigured(f"{name} must be a number of seconds {least} 0, not {value:g}.")
     return value
-
-
-def _trusted_proxies() -> int | None:
-    """The number of reverse proxies in front of the web server; None where the environment does not say."""
-    number: int | None = env.int("TRUSTED_PROXIES", None)
-    if number is not None and number < 0:
-        raise ImproperlyConfigured(f"TRUSTED_PROXIES must be a number of proxies from 0, not {number}.")
-    return number
 
 
 def _context_windows() -> dict[str, int]:
@@ -115,8 +109,10 @@ def _redis_url(name: str, default: str = "") -> str:
     return url
 
 
-def _count(name: str, default: int, *, least: int) -> int:
-    number: int = env.int(name, default)
+def _count(name: str, default: Default, *, least: int) -> int | Default:
+    number: int | None = env.int(name, None)
+    if number is None:
+        return default
     if number < least:
         raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
     return number
@@ -158,18 +154,18 @@ try:
     # Whether browsers connect over TLS; `manage.py up` serves plain HTTP unless this says that a proxy adds TLS.
     HTTPS: bool | None = env.bool("HTTPS", None)
     # Whose X-Forwarded-Proto and X-Forwarded-For are believed: without a proxy, anybody can send them.
-    TRUSTED_PROXIES = _trusted_proxies()
+    TRUSTED_PROXIES = _count("TRUSTED_PROXIES", None, least=0)
     ALLOWED_HOSTS = _names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     CSRF_TRUSTED_ORIGINS = _names("CSRF_TRUSTED_ORIGINS")
     REDIS_URL = _redis_url("REDIS_URL")
     LOG_LEVEL = env.log_level("LOG_LEVEL", logging.INFO)
-    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 3600 * 24 * 365)
+    SECURE_HSTS_SECONDS = _count("SECURE_HSTS_SECONDS", 3600 * 24 * 365, least=0)
 
     AGENTSTATE_AGENTS = _names("AGENTSTATE_AGENTS", ["agentstate.demo.agents"])
     AGENTSTATE_MAX_ATTEMPTS = _count("AGENTSTATE_MAX_ATTEMPTS", 5, least=1)
     AGENTSTATE_LEASE_SECONDS = _seconds("AGENTSTATE_LEASE_SECONDS", 12)
     AGENTSTATE_CONNECTIONS = _count("AGENTSTATE_CONNECTIONS", 10, least=0)
-    AGENTSTATE_PROCESSES: int | None = env.int("AGENTSTATE_PROCESSES", None)
+    AGENTSTATE_PROCESSES = _count("AGENTSTATE_PROCESSES", None, least=1)
     DATABASES = {"default": _database(AGENTSTATE_LEASE_SECONDS, AGENTSTATE_CONNECTIONS)}
     AGENTSTATE_HEARTBEAT_SECONDS = _seconds("AGENTSTATE_HEARTBEAT_SECONDS", 5)
     AGENTSTATE_SWEEP_SECONDS = _seconds("AGENTSTATE_SWEEP_SECONDS", 5)
@@ -184,6 +180,9 @@ try:
     AGENTSTATE_STREAMS = _count("AGENTSTATE_STREAMS", 500, least=0)
     AGENTSTATE_MASK_KEYS = _names("AGENTSTATE_MASK_KEYS")
     AGENTSTATE_MASK_PATTERNS = _patterns("AGENTSTATE_MASK_PATTERNS")
+    if env.str("AGENTSTATE_DEMO_DELAY", ""):
+        # The demo, which does without Django, reads it each time that it waits.
+        _seconds("AGENTSTATE_DEMO_DELAY", 0, or_none=True)
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from django.utils import timezone
@@ -24,13 +25,14 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     seconds = max(0.0, float(seconds))
-    if seconds < 1:
+    # Rounded before the unit is chosen: 59.97 s is 1 min, not 60 s.
+    if round(seconds, 2) < 1:
         return f"{seconds:.2f} s"
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    minutes = int(seconds // 60)
-    if minutes < 10 and seconds % 60 >= 1:
-        return f"{minutes} min {int(seconds % 60)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 10 and rest:
+        return f"{minutes} min {rest} s"
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
@@ -42,6 +44,11 @@ def duration(seconds: float | None) -> str:
 def rough_duration(seconds: float) -> str:
     """Like `duration`, without the seconds of a minute or more."""
     return duration(seconds if seconds < 60 else seconds // 60 * 60)
+
+
+def countdown(until: datetime, now: datetime) -> str:
+    """How long it is until then, in whole seconds, rounded up: what is to come is at least a second away."""
+    return duration(max(1, ceil((until - now).total_seconds())))
 
 
 def age(since: datetime, now: datetime) -> str:
@@ -59,7 +66,7 @@ def time_left(until: datetime, now: datetime) -> str:
     seconds = (until - now).total_seconds()
     if seconds <= 0:
         return "expired"
-    return f"expires in {duration(seconds // 60 * 60 if seconds > 120 else seconds // 1)}"
+    return f"expires in {rough_duration(seconds) if seconds > 120 else countdown(until, now)}"
 
 
 def age_or_date(at: datetime, now: datetime) -> str:
@@ -191,7 +198,7 @@ def status_label(session: Session, now: datetime) -> tuple[str, str]:
         case Status.RUNNING:
             return "running", "Running"
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
-            return "waiting", f"Tries again in {duration(round((session.next_run_at - now).total_seconds()))}"
+            return "waiting", f"Tries again in {countdown(session.next_run_at, now)}"
         case Status.QUEUED:
             return "running", "Queued"
         case Status.PAUSED:

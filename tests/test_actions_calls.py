@@ -262,9 +262,15 @@ def test_a_name_that_two_open_calls_share_is_not_guessed_at() -> None:
         )
 
 
-@pytest.mark.parametrize("call_id", [0, "no such call"])
-def test_an_unknown_call_is_not_found(call_id: int | str) -> None:
-    with pytest.raises(NotFound, match="no call"):
+@pytest.mark.parametrize(
+    "call_id, why",
+    [
+        (0, r"^This session has no such call, on any branch\.$"),
+        ("c9", r"^This session has no call c9 in its current history\.$"),
+    ],
+)
+def test_an_unknown_call_is_not_found_where_it_is_looked_for(call_id: int | str, why: str) -> None:
+    with pytest.raises(NotFound, match=why):
         actions.decide(
             actor=builders.SYSTEM, session_id=builders.in_doubt().pk, call_id=call_id, reason="x", again=True
         )

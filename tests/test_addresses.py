@@ -5,6 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from django.test import Client
 
+from agentstate.hosts import with_port
 from sessions_app.addresses import address
 from tests import builders
 
@@ -31,3 +32,16 @@ def test_parameters_are_quoted_and_empty_ones_left_out(
 def test_a_parameter_may_have_any_name(client: Client) -> None:
     client.force_login(builders.user("viewer"))
     assert client.get("/inbox/?view=x").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host, written",
+    [
+        ("localhost", "localhost:80"),
+        ("127.0.0.1", "127.0.0.1:80"),
+        ("::1", "[::1]:80"),
+        ("fe80::1%eth0", "[fe80::1%eth0]:80"),
+    ],
+)
+def test_an_ipv6_address_stands_in_brackets(host: str, written: str) -> None:
+    assert with_port(host, 80) == written

@@ -345,6 +345,24 @@ def test_decide_wants_exactly_one_decision(how: list[str]) -> None:
         run("decide", session.pk, ToolCall.objects.get(status=CallStatus.DOUBT).call_id, *how)
 
 
+@pytest.mark.parametrize(
+    "how, option",
+    [
+        (["--reject", "no", "--effects-seen"], "--effects-seen goes with --approve"),
+        (["--again", "--effects-seen"], "--effects-seen goes with --approve"),
+        (["--reject", "no", "--new-definition"], "--new-definition goes with no --reject"),
+    ],
+)
+def test_an_option_that_the_decision_has_no_use_for_is_wrong_usage(how: list[str], option: str) -> None:
+    session = builders.waiting_for_approval()
+    approval = Approval.objects.get()
+    with pytest.raises(CommandError, match=option) as refused:
+        run("decide", session.pk, approval.call.call_id, *how)
+    assert refused.value.returncode == 2
+    approval.refresh_from_db()
+    assert approval.decision == ""
+
+
 @pytest.mark.parametrize("session_id", ["no-such-session", "00000000-0000-7000-8000-000000000000"])
 @pytest.mark.parametrize("verb", ["show", "pause", "message", "fork"])
 def test_an_unknown_session_is_a_clear_error(verb: str, session_id: str) -> None:

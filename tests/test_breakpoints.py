@@ -13,6 +13,7 @@ from haystack.dataclasses import ChatMessage, ToolCall
 from agentstate import Answered, AtBreakpoint, Breakpoint, DurableAgent, ToolPolicy, Waiting, agent
 from agentstate.durable.agent import WrappedAgent, make_durable
 from agentstate.durable.breakpoints import Condition, Place, stored_breakpoints, why_no_such_argument
+from agentstate.durable.condition_values import why_never_met
 from agentstate.durable.port import Journal, LeaseLost
 from agentstate.durable.registry import AgentError
 from agentstate.durable.run import Options, Outcome, run
@@ -287,6 +288,82 @@ def test_a_schema_that_says_nothing_of_further_arguments_has_none() -> None:
         )
 
 
+ORDER: dict[str, Any] = {"type": "string"}
+OPTIONAL: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+STATUS: dict[str, Any] = {"type": "string", "enum": ["open", "closed"]}
+TAGS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    "schema, comparison, value",
+    [
+        (ORDER, "=", "1042"),
+        (ORDER, "!=", 1042),
+        (ORDER, ">", "A"),
+        (ORDER, "contains", "10"),
+        (OPTIONAL, "=", None),
+        (OPTIONAL, "=", "1042"),
+        (STATUS, "=", "open"),
+        (STATUS, "!=", "lost"),
+        (STATUS, "contains", "o"),
+        ({"type": "number"}, "=", 5),
+        ({"type": "integer"}, "=", 5.0),
+        ({"type": "integer"}, ">", 5.5),
+        ({"type": ["integer", "string"]}, "=", "5"),
+        ({"type": "boolean"}, "=", True),
+        (TAGS, "contains", "late"),
+        (TAGS, "=", ["late"]),
+        ({"type": "array"}, "contains", 5),
+        ({"type": "object"}, "contains", "street"),
+        ({"$ref": "#/$defs/Order"}, "=", 5),
+        ({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Order"}]}, "=", 5),
+        ({}, "=", 5),
+        (True, "=", 5),
+    ],
+)
+def test_a_condition_that_a_call_can_meet_is_not_refused(schema: Any, comparison: str, value: Json) -> None:
+    breakpoint = Breakpoint("pay", when=("order", comparison, value))
+    assert why_never_met(breakpoint, {"properties": {"order": schema}}) == ""
+
+
+@pytest.mark.parametrize(
+    "schema, comparison, value, why",
+    [
+        (ORDER, "=", 1042, "text: no call meets a condition by which it is a whole number."),
+        (ORDER, ">", 5.5, "text: no call meets a condition by which it is more than a number."),
+        (ORDER, "contains", 10, "text: no call meets a condition by which it contains a whole number."),
+        (ORDER, "=", 10**400, "text: no call meets a condition by which it is a whole number."),
+        (OPTIONAL, "=", 5, "null or text: no call meets a condition by which it is a whole number."),
+        (STATUS, "=", "lost", 'one of ["open", "closed"], and no other value.'),
+        ({"enum": ["open", 1]}, "=", 2, 'one of ["open", 1], and no other value.'),
+        ({"type": "number"}, "=", "5", "a number: no call meets a condition by which it is text."),
+        (
+            {"type": "number"},
+            "contains",
+            5,
+            "a number: no call meets a condition by which it contains a whole",
+        ),
+        ({"type": "integer"}, "=", 5.5, "a whole number: no call meets a condition by which it is a number."),
+        (
+            {"type": "number"},
+            "<",
+            True,
+            "a number: no call meets a condition by which it is less than true or",
+        ),
+        ({"type": "boolean"}, "=", "true", "true or false: no call meets a condition by which it is text."),
+        (TAGS, "contains", 5, "a list: no call meets a condition by which it contains a whole number."),
+        (TAGS, "=", "late", "a list: no call meets a condition by which it is text."),
+        (TAGS, ">", {}, "a list: no call meets a condition by which it is more than an object."),
+    ],
+)
+def test_a_condition_that_no_call_can_meet_is_refused_with_the_type(
+    schema: Any, comparison: str, value: Json, why: str
+) -> None:
+    breakpoint = Breakpoint("pay", when=("order", comparison, value))
+    said = why_never_met(breakpoint, {"properties": {"order": schema}})
+    assert said.startswith(f"The argument 'order' of the tool pay is {why}")
+
+
 # In code
 
 
@@ -300,6 +377,8 @@ def test_a_breakpoint_that_could_never_stop_is_refused_before_anything_is_stored
         ValueError, match=r"The tool refund has no argument 'amonut'\. It has: amount, order\."
     ):
         shop.run("hi", break_point=[Breakpoint(), Breakpoint("refund", when=("amonut", ">", 5))])
+    with pytest.raises(ValueError, match="The argument 'order' of the tool refund is text: no call meets"):
+        shop.run("hi", break_point=Breakpoint("refund", when=("order", "=", 1042)))
     assert not journal_file.exists()
     assert effects == []
 
@@ -449,6 +528,10 @@ def test_one_that_is_registered_with_the_agent_stops_every_script_until_it_is_re
         (
             Breakpoint("refund", when=("sum", ">", 5)),
             "has breakpoints that never stop: The tool refund has no",
+        ),
+        (
+            Breakpoint("refund", when=("amount", "=", "5")),
+            "has breakpoints that never stop: The argument 'amount' of the tool refund is a number",
         ),
     ],
 )

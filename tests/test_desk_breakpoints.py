@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
+from haystack.components.agents import Agent
+from haystack.dataclasses import ToolCall
 
 from agentstate import Breakpoint
 from sessions_app import actions
 from sessions_app.access.errors import Invalid, NotFound, Refused
-from sessions_app.models import Checkpoint, Session
+from sessions_app.models import Checkpoint, RegisteredAgent, Session
 from tests import builders, driving, sample_agents
 from tests.builders import SYSTEM
 from tests.sample_agents import effects
@@ -238,6 +240,64 @@ def test_a_breakpoint_that_could_never_stop_is_refused(
 ) -> None:
     with pytest.raises(Invalid, match=why):
         broken(desk.start(), **where)
+
+
+@pytest.mark.parametrize(
+    "value, why", [(1042, "is text: no call meets a condition"), (None, "by which it is null")]
+)
+def test_a_value_of_a_type_that_the_argument_never_has_is_refused(
+    desk: driving.Desk, value: Any, why: str
+) -> None:
+    with pytest.raises(Invalid, match=why):
+        broken(desk.start(), tool="refund", when=("order", "=", value))
+
+
+TYPED = [
+    ("order", "=", "1042", "1042"),
+    ("order", "=", '"1042"', "1042"),
+    ("order", "!=", "null", "null"),
+    ("order", "contains", "10", "10"),
+    ("order", "=", "[1]", "[1]"),
+    ("amount", ">", "50", 50),
+    ("amount", "=", "50.5", 50.5),
+]
+
+
+@pytest.mark.parametrize("argument, comparison, text, value", TYPED)
+def test_a_typed_value_is_read_by_the_type_of_the_argument(
+    desk: driving.Desk, operator: Client, argument: str, comparison: str, text: str, value: Any
+) -> None:
+    session = desk.start()
+    command("breakpoint", session.pk, "--tool", "refund", "--when", argument, comparison, text)
+    session = desk.fresh(session)
+    sent = {
+        "version": session.version, "tool": "refund", "argument": argument, "comparison": comparison, "value": text,
+    }  # fmt: skip
+    assert operator.post(f"/sessions/{session.pk}/breakpoint/", sent).status_code == 302
+    rows = desk.fresh(session).breakpoints or []
+    assert [row["when"] for row in rows] == [{"comparison": comparison, "argument": {argument: value}}] * 2
+
+
+def test_a_typed_value_of_a_tool_without_a_known_schema_is_json_or_text(desk: driving.Desk) -> None:
+    session = desk.start()
+    RegisteredAgent.objects.update(tools=[])
+    for text in ("1042", "A1"):
+        command("breakpoint", session.pk, "--tool", "refund", "--when", "order", "=", text)
+    rows = desk.fresh(session).breakpoints or []
+    assert [row["when"]["argument"] for row in rows] == [{"order": 1042}, {"order": "A1"}]
+
+
+def test_a_session_stops_before_a_call_whose_text_looks_like_a_number(desk: driving.Desk) -> None:
+    def build() -> Agent:
+        generator = sample_agents.scripted(
+            [ToolCall("refund", {"order": "1042", "amount": 7}, id="r1")], "Done."
+        )
+        return Agent(chat_generator=generator, tools=[sample_agents.refund])
+
+    desk.agent(build)
+    session = desk.start()
+    command("breakpoint", session.pk, "--tool", "refund", "--when", "order", "=", "1042")
+    assert desk.run(session).why == "Breakpoint before refund, by its order."
 
 
 def test_who_may_not_see_a_hidden_argument_cannot_find_its_value_by_breakpoints(

@@ -1,5 +1,6 @@
 """Repairs on the desk, approvals that repeat or that hold for a session, and what the diagnosis says."""
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -62,6 +63,22 @@ def send(client: Client, session: Session, name: str, **fields: Any):
     session.refresh_from_db()
     fields = {"version": session.version, "reason": "It was wrong", **fields}
     return client.post(f"/sessions/{session.pk}/{name}/", fields)
+
+
+def sent_back(client: Client, session: Session, name: str, query: str = "") -> dict[str, str]:
+    """What a browser sends of the texts of a dialog that nobody has edited: each line ends with CRLF."""
+    page = client.get(f"/sessions/{session.pk}/{name}/{query}").content.decode()
+    texts = re.findall(r'<textarea name="(\w+)"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+    assert texts
+    return {
+        field: re.sub(r"\r\n|\r|\n", "\r\n", html.unescape(text))
+        for field, text in texts
+        if field != "reason"
+    }
+
+
+def keep(session: Session, key: str, value: Any) -> None:
+    StateValue.objects.filter(branch=session.branch, key=key).update(value=value)
 
 
 def hints(client: Client, session: Session) -> dict[str, str]:
@@ -225,6 +242,89 @@ def test_a_wrong_value_is_refused_and_kept(supervisor, key, typed, said):
     assert answer.status_code == 400
     assert said in answer.content.decode().replace("&#x27;", "'")
     assert "It was wrong" in answer.content.decode()
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+@pytest.mark.parametrize("value", ["Ada\r\nLovelace", "Ada \n", "  Ada", "\n\nAda\r", "", " ", "\r\n"])
+def test_a_text_that_is_sent_back_as_it_was_shown_is_not_changed(supervisor, value):
+    session = remembering()
+    keep(session, "name", value)
+    fields = sent_back(supervisor, session, "state-value", "?key=name")
+    answer = send(supervisor, session, "state-value", key="name", **fields)
+    assert answer.status_code == 400
+    assert "Nothing was changed." in answer.content.decode()
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+@pytest.mark.parametrize(
+    "value, typed, stored",
+    [
+        ("  Ada\r\nLovelace\r\n", "  Ada\r\nByron\r\n", "  Ada\r\nByron\r\n"),
+        ("  Ada\nLovelace\n", "  Ada\r\nByron\r\n", "  Ada\nByron\n"),
+        ("  Ada\r\nLovelace", "  Ada\nByron", "  Ada\r\nByron"),
+        ("  Ada", "Ada", "Ada"),
+        ("Ada", "Ada ", "Ada "),
+    ],
+)
+def test_only_what_was_edited_in_a_text_is_changed(supervisor, value, typed, stored):
+    session = remembering()
+    keep(session, "name", value)
+    assert send(supervisor, session, "state-value", key="name", value=typed).status_code == 302
+    session.refresh_from_db()
+    assert StateValue.objects.get(branch=session.branch, key="name").value == stored
+
+
+ODD_MEMORY = {
+    "goal": " Pay\r\nback ",
+    "plan": ["find  the claim", "pay\nat once ", "pay"],
+    "completed": ["pay", "an earlier step", "find  the claim"],
+    "notes": ["VIP \n\nsince 2019", {"key": "iban", "text": "DE89"}, "Pays late\r\n"],
+    "mood": "calm",
+}
+
+
+def test_a_memory_that_is_sent_back_as_it_was_shown_is_not_changed(supervisor):
+    session = remembering()
+    keep(session, "working_memory", ODD_MEMORY)
+    answer = send(supervisor, session, "memory", **sent_back(supervisor, session, "memory"))
+    assert answer.status_code == 400
+    assert "Nothing was changed." in answer.content.decode()
+    assert Branch.objects.filter(session=session).count() == 1
+
+
+@pytest.mark.parametrize(
+    "edit, changed",
+    [
+        ({"goal": "Pay half"}, {"goal": "Pay half"}),
+        (
+            {"plan": "[x] find the claim\r\npay at once\r\nwrite"},
+            {"plan": ["find  the claim", "pay\nat once ", "write"], "completed": ["find  the claim"]},
+        ),
+        (
+            {"notes": "Pays late\r\n\r\nVIP\r\nsince 2020"},
+            {"notes": ["Pays late\r\n", "VIP\nsince 2020", {"key": "iban", "text": "DE89"}]},
+        ),
+    ],
+)
+def test_only_what_was_edited_in_a_memory_is_changed(supervisor, edit, changed):
+    session = remembering()
+    keep(session, "working_memory", ODD_MEMORY)
+    fields = sent_back(supervisor, session, "memory") | edit
+    assert send(supervisor, session, "memory", **fields).status_code == 302
+    session.refresh_from_db()
+    value = StateValue.objects.get(branch=session.branch, key="working_memory").value
+    assert value == ODD_MEMORY | changed
+
+
+def test_a_message_that_is_sent_back_as_it_was_shown_is_not_changed(supervisor):
+    session = remembering()
+    message = builders.branch_of(session).messages.get(role="user")
+    message.text = " Is my windscreen covered\r\nby POL-7? \n"
+    message.save()
+    fields = sent_back(supervisor, session, "message-text", f"?position={message.position}")
+    answer = send(supervisor, session, "message-text", position=message.position, **fields)
+    assert answer.status_code == 400
+    assert "Nothing was changed." in answer.content.decode()
     assert Branch.objects.filter(session=session).count() == 1
 
 

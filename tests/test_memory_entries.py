@@ -303,6 +303,22 @@ def test_an_entry_is_edited_and_erased_from_its_page(supervisor: Client) -> None
     assert "Calls are fine" not in trail
 
 
+def test_an_entry_that_is_sent_back_as_it_was_shown_is_not_changed(supervisor: Client) -> None:
+    session = builders.paused(customer="Ada")
+    entry = builders.memory_entry(session, "Prefers mail,\r\nno calls ")
+    fields = {
+        "version": session.version,
+        "entry": entry.pk,
+        "text": "Prefers mail,\r\nno calls ",
+        "reason": "None",
+    }
+    answer = supervisor.post(f"/sessions/{session.pk}/edit-entry/", fields)
+    assert answer.status_code == 400
+    assert "Nothing was changed." in answer.content.decode()
+    entry.refresh_from_db()
+    assert (entry.text, entry.edited_at) == ("Prefers mail,\r\nno calls ", None)
+
+
 @pytest.mark.slow
 def test_what_is_hidden_in_an_entry_is_shown_searched_and_edited_by_the_same_rules(
     client: Client, supervisor: Client, settings: LazySettings

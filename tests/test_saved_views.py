@@ -1,15 +1,21 @@
 """A filtered list is stored under a name, for its owner or for everybody."""
 
+import html
 import re
 import threading
+import uuid
 
 import pytest
 from django.db import connection
+from django.http import QueryDict
 from django.utils import timezone
 
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, NotFound
+from sessions_app.access.masking import Mask
+from sessions_app.access.shown import hides_in_query
 from sessions_app.actions.saved_views import why_not_delete
+from sessions_app.finding.filters import MOST_PICKED
 from sessions_app.finding.saved_views import count_views, views_for
 from sessions_app.models import SavedView, Session
 from tests import builders
@@ -89,6 +95,9 @@ def test_the_count_of_a_view_ends_at_99(actor):
         ("?agent=claims&queue=waiting&after=x_y&seen=z", "queue=waiting&agent=claims"),
         ("tag=&status=paused&status=waiting", "status=waiting"),
         ("q=M%C3%BCller+%26+Co&assignee=me&since=7d", "q=M%C3%BCller+%26+Co&assignee=me&since=7d"),
+        ("order=newest&queue=stuck&after=x_y", "queue=stuck&order=newest"),
+        ("queue=attention&order=newest", "queue=attention&order=newest"),
+        ("order=", ""),
         ("", ""),
     ],
 )
@@ -101,11 +110,12 @@ def test_what_does_not_matter_to_the_list_is_not_stored(query, stored, actor):
     [
         ("colour=red", "There is no filter 'colour'"),
         ("queue=lost", "There is no queue 'lost'"),
+        ("order=loudest", "There is no order 'loudest'"),
         ("status=asleep", "Status: Select a valid choice. asleep"),
         ("since=12y", "Changed: Select a valid choice"),
         ("q=a%00b", "Search: Null characters are not allowed"),
         ("q=" + "x" * 300, "Search: Ensure this value has at most 200 characters"),
-        ("tag=" + "x" * 3000, "The filter is 3004 characters long; at most 2000 fit"),
+        ("tag=" + "x" * 3000, "The filter is 3004 characters long; at most 3000 fit"),
     ],
 )
 def test_a_filter_that_would_not_open_is_not_saved(query, sentence, actor):
@@ -113,6 +123,53 @@ def test_a_filter_that_would_not_open_is_not_saved(query, sentence, actor):
         save(actor, query=query)
     assert sentence in str(refusal.value)
     assert not SavedView.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "address, order, other",
+    [("/?queue=paused", "oldest", "newest"), ("/inbox/?assignee=me", "newest", "oldest")],
+)
+def test_a_view_of_a_sorted_list_is_saved_by_its_link_and_opens_in_that_order(
+    actor, client, address, order, other
+):
+    builders.paused()
+    client.force_login(actor.user)
+    page = client.get(f"{address}&order={order}").content.decode()
+    [link] = re.findall(r'<a href="(/views/save/[^"]+)"', page)
+    form = client.get(html.unescape(link)).content.decode()
+    [query] = re.findall(r'name="query" value="([^"]+)"', form)
+    saved = client.post("/views/save/", {"name": "Sorted", "query": html.unescape(query)}, follow=True)
+    assert saved.redirect_chain[0][1] == 302
+    page = saved.content.decode()
+    assert f"{other} first</a>" in page
+    assert re.search(r'aria-current="page">Sorted\s', page)
+    assert not re.search(r'aria-current="page">Sorted\s', client.get(address).content.decode())
+
+
+def test_a_view_of_selected_sessions_keeps_all_of_them(actor, client):
+    first, second, third = [builders.paused(title=f"Number {number}") for number in range(3)]
+    one, other = [f"queue=all&pick={picked.pk}&pick={third.pk}" for picked in (first, second)]
+    assert save(actor, "One", query=f"{one}&pick=").query == one
+    save(actor, "Other", query=other)
+    client.force_login(actor.user)
+    page = client.get(f"/?{one}").content.decode()
+    listed = [picked for picked in (first, second, third) if f"Number {picked.title[-1]}" in page]
+    assert listed == [first, third]
+    assert re.findall(r'aria-current="page">(One|Other)\s', page) == ["One"]
+
+
+def test_as_many_sessions_as_can_be_selected_can_be_saved(actor):
+    query = "&".join(["queue=waiting", *(f"pick={uuid.uuid4()}" for _ in range(MOST_PICKED))])
+    assert save(actor, query=query).query == query
+
+
+def test_the_inbox_of_selected_sessions_polls_for_all_of_them(actor, client):
+    picked = [builders.waiting_for_approval().pk for _ in range(2)]
+    client.force_login(actor.user)
+    page = client.get("/inbox/", {"pick": picked}).content.decode()
+    [poll] = re.findall(r'hx-get="(/inbox/[^"]+)"', page)
+    assert QueryDict(html.unescape(poll).partition("?")[2]).getlist("pick") == [str(pk) for pk in picked]
+    assert client.get(html.unescape(poll), headers={"HX-Request": "true"}).status_code == 204
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x00b"])
@@ -192,6 +249,12 @@ def test_a_view_cannot_hold_what_is_hidden(settings, name, query):
     with pytest.raises(Invalid, match="hidden on the desk"):
         actions.save_view(actor=builders.actor(), name=name, query=query)
     assert not SavedView.objects.exists()
+
+
+def test_a_filter_hides_by_any_value_of_a_parameter_that_it_names_several_times():
+    mask = Mask.of([], [r"DE\d+"])
+    assert hides_in_query(mask, "customer=DE89&customer=Ada")
+    assert not hides_in_query(mask, "customer=Bob&customer=Ada")
 
 
 def test_a_view_that_was_saved_before_its_filter_was_hidden_cannot_be_opened(client, settings):

@@ -64,7 +64,23 @@ def load(monkeypatch, tmp_path):
         ),
         ({"AGENTSTATE_MASK_PATTERNS": r"\d*"}, "matches the empty text"),
         ({"DEBUG": "perhaps"}, 'Environment variable "DEBUG" invalid'),
-        ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be a number of proxies from 0, not -1."),
+        ({"TRUSTED_PROXIES": "-1"}, "TRUSTED_PROXIES must be at least 0, not -1."),
+        ({"AGENTSTATE_PROCESSES": "-3"}, "AGENTSTATE_PROCESSES must be at least 1, not -3."),
+        ({"AGENTSTATE_PROCESSES": "0"}, "AGENTSTATE_PROCESSES must be at least 1, not 0."),
+        ({"AGENTSTATE_PROCESSES": "two"}, 'Environment variable "AGENTSTATE_PROCESSES" invalid'),
+        ({"SECURE_HSTS_SECONDS": "-1"}, "SECURE_HSTS_SECONDS must be at least 0, not -1."),
+        ({"AGENTSTATE_CONNECTIONS": "-1"}, "AGENTSTATE_CONNECTIONS must be at least 0, not -1."),
+        ({"AGENTSTATE_STREAMS": "-1"}, "AGENTSTATE_STREAMS must be at least 0, not -1."),
+        (
+            {"AGENTSTATE_DEMO_DELAY": "-1"},
+            "AGENTSTATE_DEMO_DELAY must be a number of seconds from 0, not -1.",
+        ),
+        *(
+            ({"AGENTSTATE_DEMO_DELAY": text}, 'Environment variable "AGENTSTATE_DEMO_DELAY" invalid')
+            for text in ("0.5s", "nan", "inf", " ")
+        ),
+        ({"AGENTSTATE_CONTEXT_WINDOW": "claims=-5"}, "AGENTSTATE_CONTEXT_WINDOW must be a number of tokens"),
+        ({"AGENTSTATE_PRICES": "gpt=-1/2"}, "AGENTSTATE_PRICES: it must be MODEL=IN/OUT"),
         ({"TRUSTED_PROXIES": "10.0.0.1"}, 'Environment variable "TRUSTED_PROXIES" invalid'),
         ({"DATABASE_URL": "mysql://x"}, "DATABASE_URL must begin with"),
         ({"DATABASE_URL": "postgres://host/name?connections=4"}, "Set AGENTSTATE_CONNECTIONS instead"),
@@ -77,9 +93,21 @@ def test_a_value_that_cannot_work_is_refused_by_name(load, env, sentence):
     assert sentence in str(refused.value)
 
 
+def test_a_number_that_is_not_set_is_none_or_its_default(load, monkeypatch):
+    monkeypatch.delenv("AGENTSTATE_PROCESSES", raising=False)
+    settings = load()
+    assert (settings["AGENTSTATE_PROCESSES"], settings["TRUSTED_PROXIES"]) == (None, None)
+    assert load(AGENTSTATE_PROCESSES="1")["AGENTSTATE_PROCESSES"] == 1
+
+
 def test_times_are_set_by_the_environment(load):
     settings = load(AGENTSTATE_LEASE_SECONDS="1", AGENTSTATE_HEARTBEAT_SECONDS="0.4")
     assert (settings["AGENTSTATE_LEASE_SECONDS"], settings["AGENTSTATE_HEARTBEAT_SECONDS"]) == (1, 0.4)
+
+
+@pytest.mark.parametrize("delay", ["", "0", "2.5"])
+def test_the_demo_may_wait_for_no_time(load, delay):
+    assert load(AGENTSTATE_DEMO_DELAY=delay)["AGENTSTATE_AGENTS"] == ["agentstate.demo.agents"]
 
 
 def test_agent_modules_are_a_list_and_spaces_do_not_matter(load):

@@ -170,8 +170,9 @@ def test_rows_that_are_written_later_get_keys_of_their_own():
     assert Session.objects.count() == 10
 
 
-@pytest.mark.parametrize("sizes", [{"sessions": 0}, {"sessions": -1}, {"steps": -1}], ids=str)
-def test_a_number_of_sessions_or_steps_that_makes_none_is_refused(sizes: dict[str, int]):
-    with pytest.raises(CommandError, match="Give --sessions a number from 1 on"):
+@pytest.mark.parametrize("sizes", [{"sessions": 0}, {"sessions": -1}, {"steps": -1}, {"steps": 99}], ids=str)
+def test_a_number_of_sessions_or_steps_that_makes_none_is_wrong_usage(sizes: dict[str, int]):
+    with pytest.raises(CommandError, match="Give --sessions a number from 1 on") as refused:
         call_command("agent", "synth", add=True, **sizes)
+    assert refused.value.returncode == 2
     assert not Session.objects.exists()

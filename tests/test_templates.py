@@ -49,6 +49,7 @@ def test_every_template_is_used() -> None:
 def test_query_strings_are_written_by_tags() -> None:
     """By `{% querystring %}` and `{% url_query %}`, which encode what they are given."""
     assert places(r"[?;&]\w+=") == []
+    assert places(r".*&amp;\{[{%].*") == []
 
 
 def test_what_opens_a_dialog_does_not_inherit_how_a_live_part_is_replaced() -> None:
@@ -61,6 +62,8 @@ def test_what_opens_a_dialog_does_not_inherit_how_a_live_part_is_replaced() -> N
 def test_query_strings_are_written_by_one_function() -> None:
     code = "\n".join(path.read_text() for path in (ROOT / "sessions_app").rglob("*.py"))
     assert re.findall(r"[?&]\w+=\{", code) == []
+    # Nor is one parameter by itself. What is written for people so shows values as JSON.
+    assert re.findall(r"""f["'](?:\w+|\{[^}"']+\})=\{(?!json\.).*""", code) == []
 
 
 def test_a_template_names_only_actions_that_are_declared() -> None:

@@ -1,14 +1,23 @@
 """Which steps a filter of the timeline finds, also where the history goes over several branches."""
 
+import html
+import re
 from bisect import bisect_right
 from typing import Any
 
 import pytest
 from django.db.models import QuerySet
+from django.http import QueryDict
+from django.test import Client
 
 from sessions_app import actions
 from sessions_app.access.roles import Actor
-from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, count_of_people, matching_steps
+from sessions_app.desk.pages.session.timeline_filter import (
+    TimelineFilter,
+    count_of_people,
+    matching_steps,
+    parse,
+)
 from sessions_app.models import Branch, Checkpoint, Event, ModelCall, Session, ToolCall
 from tests import builders
 
@@ -178,3 +187,35 @@ def test_a_filter_costs_few_queries_however_long_the_history(django_assert_max_n
     branch = builders.branch_of(worked_on(builders.asked(), steps))
     with django_assert_max_num_queries(2):
         matching_steps(branch, TimelineFilter("tool", "send_letter"), before=None, limit=10)
+
+
+def test_a_filter_by_a_tool_of_any_name_stays_on_while_going_back_and_forth(client: Client) -> None:
+    history = builders.asked()
+    for number in range(30):
+        history.reply(calls=[("a&b=c", {"text": str(number)})])
+        history.finish(history.calls[-1], "ok")
+        history.checkpoint("step")
+    session = history.rest("paused")
+    client.force_login(builders.user("viewer"))
+
+    def links(page: str, name: str) -> list[QueryDict]:
+        [link] = re.findall(rf"<a[^>]*>\s*{name}\s*</a>", page)
+        addresses = re.findall(r'(?:href|hx-get)="([^"]+)"', link)
+        return [QueryDict(html.unescape(address).partition("?")[2]) for address in addresses]
+
+    page = client.get(f"/sessions/{session.pk}/", {"tool": "a&b=c", "queue": "paused"}).content.decode()
+    earlier = links(page, "Earlier steps")
+    assert [sorted(query) for query in earlier] == [["before", "queue", "tool"]] * 2
+    assert {query["tool"] for query in earlier} == {"a&b=c"}
+    page = client.get(f"/sessions/{session.pk}/?{earlier[0].urlencode()}").content.decode()
+    assert links(page, "To the newest steps") == [QueryDict("tool=a%26b%3Dc&queue=paused")]
+    assert "steps that called a&amp;b=c" in page
+
+
+@pytest.mark.parametrize(
+    "query", ["show=errors", "show=people", "tool=a%26b%3Dc", "phase=done", "edge=idle-planning"]
+)
+def test_the_parameters_of_a_filter_ask_for_it_again(query: str) -> None:
+    only = parse(QueryDict(query))
+    assert only is not None
+    assert only.parameters == QueryDict(query).dict()

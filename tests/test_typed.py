@@ -61,8 +61,16 @@ def test_json_may_be_100_deep_and_256_kb_long():
     assert typed.read_json(json.dumps("w" * (256 * 1024 - 2)))
     with pytest.raises(Invalid, match="nested too deeply: at most 100 levels"):
         typed.read_json("[" * 101 + "]" * 101)
-    with pytest.raises(Invalid, match="too long: it has 256 KB, and at most 256 KB fit"):
+    with pytest.raises(Invalid, match="too long: it has 257 KB, and at most 256 KB fit"):
         typed.read_json(json.dumps("w" * (256 * 1024 - 1)))
+
+
+@pytest.mark.parametrize(
+    "size, said", [(1, "101"), (101, "101"), (1024, "101"), (1025, "102"), (10**6, "1,077")]
+)
+def test_a_text_that_is_too_long_is_said_to_be_longer_than_what_fits(size, said):
+    with pytest.raises(Invalid, match=f"it has {said} KB, and at most 100 KB fit"):
+        typed.check_text("The message", "x" * (typed.MESSAGE_BYTES + size), most_bytes=typed.MESSAGE_BYTES)
 
 
 def test_a_number_of_4000_digits_is_refused_as_json_and_alone():

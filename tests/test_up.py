@@ -13,7 +13,7 @@ from tools.processes import MANAGE, environment, run, running
 from tools.services import wait_for
 
 UP = (*MANAGE, "up", "--port", "0")
-ADDRESS = r"AgentState is at (http://[\d.:]+)/"
+ADDRESS = r"AgentState is at (http://(?:[\d.]+|\[[\da-f:]+\]):\d+)/"
 PASSWORD = r"with the password (\S+)"
 
 
@@ -253,6 +253,15 @@ def test_nobody_says_that_their_request_came_over_tls_where_no_proxy_is_trusted(
         login = up.wait_for_output(ADDRESS)[1] + "/login/"
         answer = httpx.get(login, headers={"X-Forwarded-Proto": "https"})
         assert answer.headers["location"].startswith("https://")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("already_migrated")
+def test_the_address_that_it_prints_leads_to_it_by_ipv6_too(env):
+    with running((*UP, "--no-demo", "--host", "::1"), env) as up:
+        address = up.wait_for_output(ADDRESS)[1]
+        assert address.startswith("http://[::1]:")
+        assert httpx.get(f"{address}/login/").status_code == 200
 
 
 @pytest.mark.slow

@@ -247,6 +247,12 @@ def test_a_write_that_is_sent_again_because_its_answer_was_lost_is_written_once(
     assert len(sessions.load("anna").unread) == 1
 
 
+def test_a_server_with_an_ipv6_address_is_named_with_it_in_brackets() -> None:
+    port = services.free_port()
+    with pytest.raises(JournalServerError, match=rf"journal at \[::1\]:{port} cannot be reached"):
+        ValkeySessions(f"redis://[::1]:{port}")
+
+
 def test_a_server_that_is_away_at_opening_is_named_without_its_password_and_with_the_cure() -> None:
     port = services.free_port()
     with pytest.raises(JournalServerError) as refused:

@@ -8,8 +8,9 @@ from haystack.components.agents import Agent
 from haystack.tools import Tool
 
 from agentstate.durable import long_term_tools
-from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
+from agentstate.durable.breakpoints import Breakpoint
 from agentstate.durable.call_ends import NotRedactable, check_redactable
+from agentstate.durable.condition_values import why_never_met
 from agentstate.durable.definition import finds_tools_at_run_time, tool_items, tools_of
 from agentstate.durable.nested_agents import why_not_kept
 from agentstate.durable.policy import Policies
@@ -74,7 +75,7 @@ def why_never_stopping(agent: Agent, breakpoints: Iterable[Breakpoint]) -> str:
     if why := _why_tools_are_lacking(agent, {breakpoint.tool for breakpoint in by_tool}):
         return why
     schemas = {tool.name: tool.parameters for tool in tools_of(agent, at_run_time=False)}
-    reasons = (why_no_such_argument(of_tool, schemas.get(of_tool.tool, {})) for of_tool in by_tool)
+    reasons = (why_never_met(of_tool, schemas.get(of_tool.tool, {})) for of_tool in by_tool)
     return next((f"that never stop: {why}" for why in reasons if why), "")
 
 

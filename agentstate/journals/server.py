@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import redis
 
+from agentstate.hosts import with_port
 from agentstate.journals import layout
 
 
@@ -78,7 +79,7 @@ def _address(client: "redis.Redis") -> str:
     options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     if path := options.get("path"):
         return str(path)
-    return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    return with_port(options.get("host", "localhost"), options.get("port", 6379))
 
 
 def _text(error: redis.RedisError) -> str:

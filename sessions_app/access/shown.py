@@ -29,7 +29,8 @@ def hides_in_query(mask: Mask, query: str) -> bool:
     """Whether a filter in a list's query string names something that is hidden."""
     return any(
         tag(mask, str(value)) == HIDDEN or mask.hides({name: value})
-        for name, value in QueryDict(query).items()
+        for name, values in QueryDict(query).lists()
+        for value in values
     )
 
 

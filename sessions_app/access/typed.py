@@ -105,7 +105,7 @@ def with_line_ends_of(shown: str, text: str) -> str:
     lines = with_plain_line_ends(text)
     if lines == with_plain_line_ends(shown):
         return shown
-    return text if "\r\n" in shown else lines
+    return lines.replace("\n", "\r\n") if "\r\n" in shown else lines
 
 
 def with_plain_line_ends(text: str) -> str:
@@ -150,7 +150,8 @@ def cut(text: str) -> str:
 
 def _check_bytes(what: str, size: int, most: int) -> None:
     if size > most:
-        raise Invalid(f"{what} is too long: it has {size / KB:,.0f} KB, and at most {most // KB} KB fit.")
+        # Rounded up, so that it is more than what fits.
+        raise Invalid(f"{what} is too long: it has {-(-size // KB):,} KB, and at most {most // KB} KB fit.")
 
 
 def _too_deep(what: str) -> str:

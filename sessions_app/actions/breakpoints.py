@@ -4,13 +4,14 @@ A session that runs takes note of its breakpoints at its next commit, like of a 
 session: a rewind keeps them, a fork begins without any.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
 
-from agentstate.durable.breakpoints import Breakpoint, why_no_such_argument
+from agentstate.durable.breakpoints import Breakpoint, Condition
+from agentstate.durable.condition_values import suits, why_never_met
 from agentstate.durable.policy import fingerprint
 from sessions_app.access import typed
 from sessions_app.access.errors import Invalid, NotFound
@@ -41,6 +42,7 @@ def set_breakpoint(
     session_id: UUID | str,
     tool: str = "",
     when: tuple[str, str, Json] | None = None,
+    as_typed: bool = False,
     once: bool = False,
     reason: str = "",
     expected_version: int | None = None,
@@ -49,20 +51,26 @@ def set_breakpoint(
 
     :param tool: "" for the model.
     :param when: The argument, the comparison and the value that a call of the tool has to meet.
+    :param as_typed: The value is what a person has typed: JSON, or a text, by the type of the argument.
     :param once: Remove the breakpoint when it has stopped the session.
-    :raises Invalid: for an unknown tool, argument or comparison, too many breakpoints, and a comparison with a hidden
-        value by a person who may not see it: where the session stops would tell whether it was guessed.
+    :raises Invalid: for an unknown tool, argument or comparison, a value of a type that the argument never has, too
+        many breakpoints, and a comparison with a hidden value by a person who may not see it: where the session stops
+        would tell whether it was guessed.
     """
     require(actor, SET_BREAKPOINT.permission)
     reason = optional_text("The reason", reason)
     tool = optional_text("The tool", tool, 200)
-    if when is not None:
-        argument = required_text("The argument", when[0], 200)
-        typed.check_json("The value", when[2])
-        _check_not_hidden(actor, argument, when[2])
-        when = (argument, when[1], when[2])
+    argument = required_text("The argument", when[0], 200) if when is not None else ""
     session = lock(session_id, expected_version)
     check(session, SET_BREAKPOINT)
+    schemas = _schemas(session)
+    if when is not None:
+        _, comparison, value = when
+        if as_typed:
+            value = _read_value(argument, comparison, value, schemas.get(tool, {}))
+        typed.check_json("The value", value)
+        _check_not_hidden(actor, argument, value)
+        when = (argument, comparison, value)
     present = session.breakpoints or []
     if len(present) >= MOST:
         raise Invalid(f"There are {len(present)} breakpoints, and a session has at most {MOST}.")
@@ -71,7 +79,7 @@ def set_breakpoint(
         breakpoint = Breakpoint(tool, when, once, number)
     except ValueError as error:
         raise Invalid(str(error)) from None
-    _check_that_it_can_stop(session, breakpoint)
+    _check_that_it_can_stop(session, breakpoint, schemas)
     row = breakpoint.to_dict()
     session.breakpoints = [*present, {**row, "by": actor.name}]
     return commit(session, SET_BREAKPOINT.event, actor, reason, row)
@@ -149,17 +157,34 @@ def _check_not_hidden(actor: Actor, argument: str, value: Json) -> None:
         )
 
 
-def _check_that_it_can_stop(session: Session, breakpoint: Breakpoint) -> None:
-    """:raises Invalid: for a tool that the agent lacks, and an argument that the tool lacks, as far as that is known.
+def _schemas(session: Session) -> dict[str, dict[str, Json]]:
+    """Of the arguments of each tool that the session's agent is known to have."""
+    agent = session.registered_agent
+    return {str(tool["name"]): tool["parameters"] for tool in (agent.tools if agent else [])}
+
+
+def _read_value(argument: str, comparison: str, text: str, schema: Mapping[str, Json]) -> Json:
+    """The text as JSON; as it is if it is none, or if the argument can only so be compared with it."""
+    try:
+        value = typed.read_json(text)
+        conditions = [Condition.of((argument, comparison, read)) for read in (value, text)]
+    except (Invalid, ValueError):
+        return text
+    as_json, as_text = (suits(condition, schema) for condition in conditions)
+    return text if as_text and not as_json else value
+
+
+def _check_that_it_can_stop(
+    session: Session, breakpoint: Breakpoint, schemas: Mapping[str, Mapping[str, Json]]
+) -> None:
+    """:raises Invalid: for a tool that the agent lacks, and a condition that no call of it meets, as far as is known.
 
     A tool that was found at run time is known by its calls.
     """
-    agent = session.registered_agent
-    schemas = {str(tool["name"]): tool["parameters"] for tool in (agent.tools if agent else [])}
     if not breakpoint.tool or not schemas:
         return
     if breakpoint.tool in schemas:
-        if why := why_no_such_argument(breakpoint, schemas[breakpoint.tool]):
+        if why := why_never_met(breakpoint, schemas[breakpoint.tool]):
             raise Invalid(why)
     elif not ToolCall.objects.filter(branch__session=session, tool=breakpoint.tool).exists():
         raise Invalid(f"The agent has no tool {breakpoint.tool!r}. It has: {', '.join(sorted(schemas))}.")

@@ -10,7 +10,7 @@ def find_call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall
     """The call of this session. A model may give several calls the same id: then the `preferred` one is meant.
 
     :param call_id: The row's primary key, or as text the id that the model gave the call.
-    :raises NotFound: if this session has no such call, for a text in its current history.
+    :raises NotFound: if this session has no such call: on any branch, or for a text in its current history.
     """
     calls = ToolCall.objects.filter(branch__session=session)
     if isinstance(call_id, int):
@@ -18,6 +18,8 @@ def find_call(session: Session, call_id: int | str, preferred: QuerySet[ToolCall
     else:
         named = calls.filter(call_id=call_id, branch=session.branch).order_by("-position")
         matches = list(named & preferred) or list(named[:1])
+    if not matches and isinstance(call_id, int):
+        raise NotFound("This session has no such call, on any branch.")
     if not matches:
         raise NotFound(f"This session has no call {call_id} in its current history.")
     if len(matches) > 1:

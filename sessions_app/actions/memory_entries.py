@@ -9,7 +9,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from agentstate.durable.long_term import LONGEST_ENTRY
-from sessions_app.access.errors import NotFound
+from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import EDIT_ENTRY, ERASE_ENTRY, Action
 from sessions_app.actions.base import commit, in_one_transaction, lock, require, required_text
@@ -26,10 +26,15 @@ def edit_entry(
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
-    """Put another text in place of the entry's. A worker embeds it when it is next compared."""
+    """Put another text in place of the entry's. A worker embeds it when it is next compared.
+
+    :raises Invalid: if nothing was changed.
+    """
     session, reason = _begin(EDIT_ENTRY, actor, session_id, reason, expected_version)
     text = required_text("The memory", text, LONGEST_ENTRY)
     entry = _entry(session, entry_id)
+    if entry.text.strip() == text:
+        raise Invalid("Nothing was changed.")
     entry.text, entry.edited_at = text, timezone.now()
     entry.vector, entry.embedder = None, ""
     entry.save()

@@ -5,11 +5,12 @@ The branch and what the unfinished step has done already are the business of `se
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from agentstate.domain.working_memory import WorkingMemory, keeps_working_memory
-from agentstate.durable.state.tags import is_well_formed, shape, tagged_values
+from agentstate.durable.state.tags import is_well_formed, shape, tagged_values, without_tags
 from agentstate.names import ENDED_CALL_STATES, TYPE_TAG, WORKING_MEMORY_KEY
 from sessions_app.access.errors import Invalid, NotFound
 from sessions_app.access.roles import Actor
@@ -23,6 +24,7 @@ from sessions_app.action_list import (
 )
 from sessions_app.actions import repair_branch
 from sessions_app.actions.base import in_one_transaction, json_object, require, required_result, required_text
+from sessions_app.actions.repair_branch import RepairDraft
 from sessions_app.history import restore
 from sessions_app.history.message_rows import fill_texts
 from sessions_app.models import CallStatus, Session, ToolCall
@@ -47,7 +49,12 @@ def edit_state(
     require(actor, EDIT_STATE.permission)
     values = json_object("The state", values)
     draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
-    current_values = restore.state_of(draft.repaired, draft.checkpoint)
+    return _set_values(draft, restore.state_of(draft.repaired, draft.checkpoint), values)
+
+
+def _set_values(
+    draft: RepairDraft, current_values: Mapping[str, Json], values: Mapping[str, Json]
+) -> Session:
     for key, value in values.items():
         if key == WORKING_MEMORY_KEY and key not in current_values:
             if not keeps_working_memory(restore.tools_of(draft.repaired, draft.checkpoint)):
@@ -66,35 +73,51 @@ def edit_state(
     return draft.commit("state", {"keys": sorted(draft.state)})
 
 
+@in_one_transaction
 def edit_memory(
     *,
     actor: Actor,
     session_id: UUID | str,
-    goal: str,
-    plan: list[str],
-    completed: list[str],
-    notes: list[str],
-    keyed_notes: Mapping[str, str] | None = None,
+    goal: str | None = None,
+    plan: list[str] | None = None,
+    completed: list[str] | None = None,
+    notes: list[str] | None = None,
     reason: str,
     expected_version: int | None = None,
 ) -> Session:
-    """Set the agent's working memory.
+    """Set parts of the agent's working memory.
+
+    What is None stays as it is stored, as do notes with a key, and keys that the agent's own code has put beside these.
 
     :raises Invalid: for a completed step that the plan does not have, and for what is not text.
     """
     require(actor, EDIT_MEMORY.permission)
+    draft = repair_branch.begin(EDIT_STATE, actor, session_id, reason, expected_version)
+    current_values = restore.state_of(draft.repaired, draft.checkpoint)
+    stored = current_values.get(WORKING_MEMORY_KEY)
+    parts = {"goal": goal, "plan": plan, "completed": completed, "notes": notes}
     try:
-        memory = WorkingMemory(goal, tuple(plan), tuple(completed), tuple(notes), (), keyed_notes or {})
-        memory.check()
+        memory = _memory_with(stored, {name: part for name, part in parts.items() if part is not None})
     except (TypeError, ValueError) as error:
         raise Invalid(str(error)) from None
-    return edit_state(
-        actor=actor,
-        session_id=session_id,
-        values={WORKING_MEMORY_KEY: memory.to_stored()},
-        reason=reason,
-        expected_version=expected_version,
-    )
+    return _set_values(draft, current_values, json_object("The state", {WORKING_MEMORY_KEY: memory}))
+
+
+def _memory_with(stored: Json, parts: Mapping[str, Any]) -> Json:
+    """
+    :param parts: By their stored names.
+    :raises TypeError: for what is not text.
+    :raises ValueError: for a completed step that the plan does not have.
+    """
+    if not parts:
+        return stored
+    memory = WorkingMemory.from_stored(without_tags(stored))
+    fields = {"goal": "current_goal", "plan": "plan_steps", "completed": "completed_steps", "notes": "notes"}
+    memory = replace(memory, **{fields[name]: part for name, part in parts.items()})
+    if "completed" in parts:
+        memory.check()
+    after = memory.to_stored()
+    return {**stored, **{name: after[name] for name in parts}} if isinstance(stored, dict) else after
 
 
 @in_one_transaction
@@ -128,7 +151,7 @@ def replace_message(
         raise NotFound(
             f"The model sees no message {position} at {'this' if rewind else 'the last'} checkpoint."
         )
-    if message.text == text:
+    if message.text.strip() == text:
         raise Invalid("Nothing was changed.")
     replacement = draft.add_message(message, text)
     draft.context = [replacement.position if row.position == position else row.position for row in context]

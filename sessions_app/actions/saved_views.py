@@ -14,11 +14,12 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import MOST_SAVED_VIEWS
 from sessions_app.actions.base import in_one_transaction, optional_text, require, required_text
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.queues import BY_KEY
+from sessions_app.finding.queues import BY_KEY, ORDERS
 from sessions_app.models import SavedView, StaffPermission
 
 LONGEST_NAME = SavedView._meta.get_field("name").max_length
-LONGEST_QUERY = 2000
+# As many sessions as can be selected take 2,100 characters.
+LONGEST_QUERY = 3000
 # Which page of the list was shown, and what had been shown before, is not part of the view.
 NOT_SAVED = ("after", "seen")
 
@@ -91,21 +92,24 @@ def _person(actor: Actor) -> User:
 
 
 def _normal(query: str, user: User) -> str:
-    """The query string without what is not saved, in the order of the filter form.
+    """The query string without what is not saved: the queue, the fields in the order of the filter form, the sorting.
 
     :raises Invalid: for a parameter that the form does not know, or a value that it refuses.
     """
     parameters = QueryDict(optional_text("The filter", query, LONGEST_QUERY).removeprefix("?"))
     form = SessionFilter(parameters, user=user)
-    unknown = sorted(parameters.keys() - form.fields.keys() - {"queue", *NOT_SAVED})
+    unknown = sorted(parameters.keys() - form.fields.keys() - {"queue", "order", *NOT_SAVED})
     if unknown:
         raise Invalid(f"There is no filter {unknown[0]!r}.")
     if parameters.get("queue", "all") not in BY_KEY:
         raise Invalid(f"There is no queue {parameters['queue']!r}.")
+    if (order := parameters.get("order")) and order not in ORDERS:
+        raise Invalid(f"There is no order {order!r}.")
     for name, problems in form.errors.items():
         raise Invalid(f"{form[name].label}: {problems[0]}")
     saved = QueryDict(mutable=True)
-    for name in ("queue", *form.fields):
-        if value := parameters.get(name, "").strip():
-            saved[name] = value
+    fields = {name: form[name].data for name in form.fields}
+    for name, value in {"queue": parameters.get("queue"), **fields, "order": order}.items():
+        texts = value if isinstance(value, list) else [value or ""]
+        saved.setlist(name, [text.strip() for text in texts if text.strip()])
     return saved.urlencode()

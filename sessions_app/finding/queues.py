@@ -58,6 +58,8 @@ QUEUES = (
 # The sessions of the inbox, which has a page of its own: for going from one to the next, and for bulk actions.
 ATTENTION = Queue("attention", "Inbox", "Nothing needs attention.", oldest_first=True)
 BY_KEY = {queue.key: queue for queue in (ATTENTION, *QUEUES)}
+# By the parameter of a list's address that asks for another order than the queue's: whether the oldest come first.
+ORDERS = {"oldest": True, "newest": False}
 
 
 def queue_filter(key: str, now: datetime) -> Q:

@@ -7,8 +7,6 @@ from django.core.management import CommandParser
 
 from agentstate.durable.breakpoints import Breakpoint, Comparison
 from sessions_app import actions
-from sessions_app.access.errors import Invalid
-from sessions_app.access.typed import read_json
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT
 from sessions_app.models import Session
 
@@ -53,14 +51,8 @@ def line(row: Mapping[str, Any], one_line: Callable[[object], str]) -> str:
 
 
 def _set(common: Options, options: Options) -> Session:
-    when = options["when"]
-    if when is not None:
-        argument, comparison, text = when
-        try:
-            when = (argument, comparison, read_json(text))
-        except Invalid:
-            when = (argument, comparison, text)
-    return actions.set_breakpoint(**common, tool=options["tool"], when=when, once=options["once"])
+    given = {name: options[name] for name in ("tool", "when", "once")}
+    return actions.set_breakpoint(**common, **given, as_typed=True)
 
 
 def _remove(common: Options, options: Options) -> Session:

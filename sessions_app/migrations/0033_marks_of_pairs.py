@@ -1,6 +1,6 @@
 """On PostgreSQL a quoted phrase is looked up by marks of its words, so the sweep adds everything to the search again.
 
-Until it has, older messages and calls are not found. `manage.py rebuild_search` does it at once.
+Until it has, older messages and calls are not found. `manage.py update_search` does it at once.
 """
 
 from django.apps.registry import Apps

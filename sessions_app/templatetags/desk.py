@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from agentstate.installation import MANAGE
 from sessions_app import times, wording
 from sessions_app.models import Checkpoint
 
@@ -17,6 +19,18 @@ register = template.Library()
 @register.filter
 def duration(seconds: float | None) -> str:
     return wording.duration(seconds)
+
+
+@register.simple_tag
+def desk_command(name: str) -> str:
+    """How a command of the desk is typed in this installation."""
+    return f"{MANAGE} {name}"
+
+
+@register.simple_tag
+def worker_command() -> str:
+    """What starts a worker. Without Redis none runs in a process of its own, see `agentstate.celery`."""
+    return "celery -A agentstate worker" if settings.REDIS_URL else desk_command("up")
 
 
 for element in (

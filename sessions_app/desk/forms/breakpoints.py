@@ -7,8 +7,7 @@ from django.http import Http404
 
 from agentstate.durable.breakpoints import Comparison
 from sessions_app import actions
-from sessions_app.access.errors import Invalid
-from sessions_app.access.typed import read_json, whole_number
+from sessions_app.access.typed import whole_number
 from sessions_app.action_list import CHANGE_ARGUMENTS, REMOVE_BREAKPOINT, SET_BREAKPOINT, Action
 from sessions_app.desk.forms.base import ActionForm
 from sessions_app.desk.forms.calls import CallForm, TypedArguments
@@ -39,7 +38,7 @@ class BreakpointForm(ActionForm):
     value = forms.CharField(
         required=False,
         label="Value",
-        help_text="As JSON: 100, true or “text” in quotes. Anything else is taken as text.",
+        help_text="JSON, such as 100 or true; anything else is a text. For a text argument, 1042 is a text too.",
     )
     once = forms.BooleanField(required=False, label="Once: remove it after it has stopped the session")
     reason = forms.CharField(required=False, max_length=2000, label="Note")
@@ -53,8 +52,8 @@ class BreakpointForm(ActionForm):
 
     def perform(self, **arguments: Any) -> Session:
         argument, comparison, text = (arguments.pop(name) for name in ("argument", "comparison", "value"))
-        when = (argument, comparison, _value(text)) if argument or text else None
-        return actions.set_breakpoint(when=when, **arguments)
+        when = (argument, comparison, text) if argument or text else None
+        return actions.set_breakpoint(when=when, as_typed=True, **arguments)
 
 
 class RemoveBreakpointForm(ActionForm):
@@ -97,13 +96,6 @@ class ArgumentsForm(TypedArguments, CallForm):
         # For a call that the session does not have the action says what is wrong, after whether the person may.
         edited, retyped = self.typed_arguments(call.tool, call.ran_with) if call is not None else ({}, set())
         return actions.change_arguments(arguments=edited, retyped=retyped, **arguments)
-
-
-def _value(text: str) -> Any:
-    try:
-        return read_json(text)
-    except Invalid:
-        return text
 
 
 FORMS: dict[Action, type[ActionForm]] = {

@@ -41,15 +41,27 @@ class LongText(forms.CharField):
         return typed.with_plain_line_ends(str(super().to_python(value)))
 
 
+class WholeText(LongText):
+    """The same with the blanks around it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(strip=False, **kwargs)
+
+
+def as_sent_back(shown: str) -> str:
+    """What a `LongText` reads that showed the text, and that nobody has edited."""
+    return typed.with_plain_line_ends(shown).strip()
+
+
 def restored_text(mask: Mask, text: str, original: str) -> str:
     """What a person meant who edited the original in a `LongText`, which has other line ends and none around it.
 
     :raises Invalid: see `Mask.restore`.
     """
     shown = mask.text(original)
-    if text == typed.with_plain_line_ends(shown).strip():
+    if text == as_sent_back(shown):
         return original
-    return str(mask.restore(text, original))
+    return str(mask.restore(typed.with_line_ends_of(shown, text), original))
 
 
 class Number(forms.CharField):

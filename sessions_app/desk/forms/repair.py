@@ -11,7 +11,7 @@ from django import forms
 from sessions_app import actions, wording
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.masking import Mask
-from sessions_app.access.typed import whole_number
+from sessions_app.access.typed import whole_number, with_line_ends_of
 from sessions_app.action_list import (
     ANSWER_CALL,
     ANSWER_STEP,
@@ -24,7 +24,16 @@ from sessions_app.action_list import (
 from sessions_app.actions.repair import value_type
 from sessions_app.desk.forms.base import FIRST, ActionForm, ReasonForm
 from sessions_app.desk.forms.calls import CallForm
-from sessions_app.desk.forms.fields import Json, Key, LongText, Number, YesNo, restored_text
+from sessions_app.desk.forms.fields import (
+    Json,
+    Key,
+    LongText,
+    Number,
+    WholeText,
+    YesNo,
+    as_sent_back,
+    restored_text,
+)
 from sessions_app.desk.pages.session import consequences, repairs, state
 from sessions_app.desk.pages.summary import formats_of
 from sessions_app.desk.pages.why_not import WhyNot
@@ -51,22 +60,19 @@ class MemoryForm(ReasonForm):
     field_order = ("version", "goal", "plan", "notes", "reason")
 
     def perform(self, **arguments: Any) -> Session:
-        current_memory = state.memory(self.session.current_branch, mask=Mask.none()) or state.Memory()
-        steps = repairs.steps_of(arguments["plan"])
-        typed = {
-            "goal": arguments["goal"],
-            "plan": [step for step, _ in steps],
-            "notes": repairs.notes_of(arguments["notes"]),
-        }
-        original = {
-            "goal": current_memory.goal,
-            "plan": [step for step, _ in current_memory.plan],
-            "notes": current_memory.notes,
-        }
-        restored = self.context.mask.restore(typed, original)
-        completed = [step for step, (_, is_done) in zip(restored["plan"], steps, strict=True) if is_done]
-        keyed_notes = current_memory.keyed_notes
-        return actions.edit_memory(**arguments | restored, completed=completed, keyed_notes=keyed_notes)
+        """Only what was edited is set: the fields have the memory without some of its blanks and line ends."""
+        branch, mask = self.session.current_branch, self.context.mask
+        present = state.memory(branch, mask=Mask.none()) or state.Memory()
+        shown = state.memory(branch, mask=mask) or state.Memory()
+        texts = {name: arguments.pop(name) for name in present.parts}
+        typed = repairs.typed_memory(texts, shown)
+        as_shown = repairs.memory_fields(shown)
+        edited = [name for name, text in texts.items() if text != as_sent_back(as_shown[name])]
+        values = mask.restore(*({name: memory.parts[name] for name in edited} for memory in (typed, present)))
+        if "plan" in edited:
+            steps = zip(values["plan"], typed.plan, strict=True)
+            values["completed"] = [step for step, (_, is_done) in steps if is_done]
+        return actions.edit_memory(**arguments, **values)
 
 
 class StateForm(ReasonForm):
@@ -74,7 +80,7 @@ class StateForm(ReasonForm):
 
     key = forms.CharField(max_length=200, widget=forms.HiddenInput)
     FIELDS: ClassVar[dict[str, type[forms.Field]]] = {
-        "text": LongText,
+        "text": WholeText,
         "a number": Number,
         "true or false": YesNo,
     }
@@ -88,16 +94,17 @@ class StateForm(ReasonForm):
             self.impossible = NAME_IS_HIDDEN
         self.present = None if self.impossible else repairs.value(self.session.current_branch, key)
         [value] = self.context.mask.json({key: self.present}).values()
+        self.shown = value
         type_name = value_type(self.present)
         # What is hidden may be of another type than what it hides.
         field_class = self.FIELDS.get(type_name, Json) if value_type(value) == type_name else Json
-        self.fields["value"] = field_class(label=shown_key or "Value", required=field_class is not LongText)
+        self.fields["value"] = field_class(label=shown_key or "Value", required=field_class is not WholeText)
         if field_class is Json:
             self.fields["value"].help_text = (
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
             )
         self.initial.setdefault(
-            "value", value if field_class is LongText else json.dumps(value, ensure_ascii=False, indent=2)
+            "value", value if field_class is WholeText else json.dumps(value, ensure_ascii=False, indent=2)
         )
         self.order_fields(["version", "key", "value", "reason"])
 
@@ -107,8 +114,10 @@ class StateForm(ReasonForm):
         return super().clean() or {}
 
     def perform(self, **arguments: Any) -> Session:
-        key = arguments.pop("key")
-        values = self.context.mask.restore({key: arguments.pop("value")}, {key: self.present})
+        key, value = arguments.pop("key"), arguments.pop("value")
+        if isinstance(self.fields["value"], WholeText):
+            value = with_line_ends_of(self.shown, value)
+        values = self.context.mask.restore({key: value}, {key: self.present})
         return actions.edit_state(values=values, **arguments)
 
 

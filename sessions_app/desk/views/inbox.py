@@ -102,6 +102,8 @@ def _render(
     kept = query.copy()
     for name in _PLACE:
         kept.pop(name, None)
+    poll = kept.copy()
+    poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
     filtered = kept.copy()
     for name in ("kind", "tool", "order"):
         filtered.pop(name, None)
@@ -115,9 +117,7 @@ def _render(
         "seconds": SECONDS,
         "why_not": context.why_not,
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
-        "poll": address(
-            "inbox", **{name: str(value) for name, value in kept.items()}, after=after, seen=page.mark
-        ),
+        "poll": f"{address('inbox')}?{poll.urlencode()}",
         "filtered": describe_query(filtered.urlencode(), context.mask),
         "is_cut": session_filter.found.cut,
         "batch": form,
@@ -135,9 +135,11 @@ def _render(
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
-    query_of_view = {"queue": queues.ATTENTION.key, **{name: text for name, text in filtered.items() if text}}
+    if order := query.get("order"):
+        filtered["order"] = order
+    filtered["queue"] = queues.ATTENTION.key
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
-    values |= chips_of(request, context, query_of_view)
+    values |= chips_of(request, context, filtered)
     values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
     if condition is None and not tool:
         # What the bar would count again.

@@ -49,18 +49,13 @@ def sessions_page(request: Request) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and queues.read_cursor(after) is None:
         raise Invalid("This address is not a page of this list. Open the list again.")
-    oldest_first = {"oldest": True, "newest": False}.get(
-        request.GET.get("order", ""), queues.BY_KEY[key].oldest_first
-    )
+    oldest_first = queues.ORDERS.get(request.GET.get("order", ""), queues.BY_KEY[key].oldest_first)
     listed = read_list(key, now=now, session_filter=session_filter, after=after, oldest_first=oldest_first)
     if request.GET.get("seen") == listed.mark:
         return HttpResponse(status=204)
     sessions = context.mask.rows(listed.sessions)
     agents = list(RegisteredAgent.objects.values_list("key", "title", "model"))
     titles = {agent: title for agent, title, _ in agents}
-    filtered = request.GET.copy()
-    for name in ("seen", "after", "queue"):
-        filtered.pop(name, None)
     text = session_filter.text
     hits_in = hits.first_in_each(sessions, text, mask=context.mask, whole=may_know_hidden(request.user))
     values = {
@@ -87,9 +82,12 @@ def sessions_page(request: Request) -> HttpResponse:
     }
     if wants_part(request):
         return render_page(request, "desk/sessions.html#list", values)
-    query = {"queue": key} | {name: value for name, value in filtered.items() if value}
+    filtered = request.GET.copy()
+    for name in ("seen", "after"):
+        filtered.pop(name, None)
+    filtered["queue"] = key
     mine = count_up_to(queues.select(key, now, Q(assignee=request.user)))
-    values |= chips_of(request, context, query) | {"mine": mine}
+    values |= chips_of(request, context, filtered) | {"mine": mine}
     return render_page(request, "desk/sessions.html", values)
 
 

@@ -1,6 +1,5 @@
 """Saved views: lists of sessions that are stored under a name."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import messages
@@ -24,19 +23,28 @@ from sessions_app.models import StaffPermission
 WHY_NOT_OPEN = "It filters by a hidden value, so it cannot be opened."
 
 
-def chips_of(request: Request, context: PageContext, query: Mapping[str, object]) -> dict[str, Any]:
+def chips_of(request: Request, context: PageContext, query: QueryDict) -> dict[str, Any]:
     """The views that a page offers as chips, each with its count, and which of them it shows, for the template.
 
     Two queries, one without any view to count.
+
+    :param query: What the page shows, with its queue.
 
     A view that filters by something that is hidden is left out: its address would show it.
     """
     own_views, shared = views_for(request.user)
     rows = context.mask.rows([*own_views, *shared])
     views = [view for view in rows if not shown.hides_in_query(context.mask, view.query)]
-    opened = next((view for view in views if QueryDict(view.query).dict() == query), None)
+    filters = _filters(query)
+    opened = next((view for view in views if _filters(QueryDict(view.query)) == filters), None)
     numbers = count_views(views, request.user, context.now)
     return {"views": [(view, numbers.get(view.pk)) for view in views], "opened": opened}
+
+
+def _filters(query: QueryDict) -> dict[str, list[str]]:
+    """The values of each parameter that has any."""
+    lists = ((name, [value for value in values if value]) for name, values in query.lists())
+    return {name: values for name, values in lists if values}
 
 
 @staff_page

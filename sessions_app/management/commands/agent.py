@@ -18,6 +18,7 @@ from django.core.management import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
 
+from agentstate.installation import MANAGE
 from agentstate.pipes import ends_with_its_reader
 from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
@@ -26,7 +27,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
-from sessions_app.management import breakpoints, memory_entries, synth, tail
+from sessions_app.management import breakpoints, decisions, memory_entries, synth, tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -125,24 +126,7 @@ class Command(BaseCommand):
 
         decide = verb(DECIDE.key, self.decide, "Decide a call in doubt, or answer a request for approval.")
         _add_session(decide)
-        decide.add_argument("call_id", metavar="CALL", help="the call's id, see `agent show`")
-        how = decide.add_mutually_exclusive_group(required=True)
-        how.add_argument("--result", metavar="TEXT", help="in doubt: it took effect, and this was its result")
-        how.add_argument(
-            "--nothing", action="store_true", help="in doubt: it took effect, and its tool returns nothing"
-        )
-        how.add_argument("--again", action="store_true", help="in doubt: run it again")
-        how.add_argument("--skip", metavar="TEXT", help="in doubt: do not run it, and tell the model this")
-        how.add_argument("--approve", action="store_true", help="approval: let it run")
-        how.add_argument("--reject", metavar="TEXT", help="approval: do not run it, and tell the model this")
-        decide.add_argument(
-            "--new-definition",
-            action="store_true",
-            help="the agent has changed: continue with its new definition",
-        )
-        seen = "approval: the tool already took effect, or may have, and the call runs in addition"
-        decide.add_argument("--effects-seen", action="store_true", help=seen)
-        decide.add_argument("--reason", default="decided on the command line")
+        decisions.add_arguments(decide)
 
         def breakpoint_verb(name: str, do: breakpoints.Do, help: str) -> CommandParser:
             sub = verb(name, lambda options: self._now(do(_common(options), options)), help)
@@ -221,8 +205,9 @@ class Command(BaseCommand):
         self.stdout.write(done.format(count(number, "session")))
 
     def synth(self, options: Options) -> None:
-        if options["sessions"] < 1 or options["steps"] < 0:
-            raise CommandError("Give --sessions a number from 1 on, and --steps one from 0 on.")
+        if options["sessions"] < 1 or (options["steps"] < synth.SHORTEST_LONG and options["steps"] != 0):
+            why = f"Give --sessions a number from 1 on, and --steps one from {synth.SHORTEST_LONG} on, or 0."
+            raise CommandError(why, returncode=2)
         if Session.objects.exists() and not options["add"]:
             raise CommandError("The database holds sessions. Give --add to put synthetic ones beside them.")
         if not RegisteredAgent.objects.exists():
@@ -231,7 +216,7 @@ class Command(BaseCommand):
         written = synth.write(**sizes, now=timezone.now())
         self.stdout.write(f"Wrote {count(written.sessions, 'session')} in {count(written.rows, 'row')}.")
         self.stdout.write(
-            "The sweep adds them to the search in time; manage.py rebuild_search does it at once."
+            f"The sweep adds them to the search in time; {MANAGE} update_search does it at once."
         )
 
     def message(self, options: Options) -> None:
@@ -245,16 +230,8 @@ class Command(BaseCommand):
         self.stdout.write(str(fork.pk))
 
     def decide(self, options: Options) -> None:
-        call = {**_common(options), "call_id": options["call_id"]}
-        definition = _session(options["session_id"]).new_definition if options["new_definition"] else ""
-        if options["approve"]:
-            session = actions.approve(**call, definition=definition, effects_seen=options["effects_seen"])
-        elif options["reject"] is not None:
-            session = actions.reject(**call, message=options["reject"])
-        else:
-            outcome = {name: options[name] for name in ("result", "nothing", "again", "skip")}
-            session = actions.decide(**call, **outcome, definition=definition)
-        self._now(session)
+        decisions.check(options)
+        self._now(decisions.decide(_common(options), options, _session(options["session_id"])))
 
     def memory(self, options: Options) -> None:
         self._table(memory_entries.COLUMNS, memory_entries.rows(_session(options["session_id"])))

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management import BaseCommand, CommandError, CommandParser, call_command
 from django.db import connection
 
+from agentstate.hosts import with_port
 from agentstate.installation import MANAGE
 from sessions_app.access.demo_users import close_demo_users, open_demo_users, why_refused
 from sessions_app.access.roles import ROLES
@@ -68,7 +69,8 @@ class Command(BaseCommand):
             from agentstate.wsgi import application
 
             with local.stop_signals() as signals, local.worker() as worker, local.sweeping(tasks.sweep):
-                self._say(f"AgentState is at http://{host}:{listening.getsockname()[1]}/ (Ctrl-C stops it)")
+                address = with_port(host, listening.getsockname()[1])
+                self._say(f"AgentState is at http://{address}/ (Ctrl-C stops it)")
                 local.serve(listening, application, signals)
         if worker.is_alive():
             self._say("Stopped in the middle of a step; the next start carries on from what is committed.")

@@ -38,7 +38,13 @@ _SHARES = {
 def add_arguments(parser: ArgumentParser) -> None:
     """Those of the command."""
     parser.add_argument("--sessions", type=int, default=1_000, metavar="N")
-    parser.add_argument("--steps", type=int, default=1_000, metavar="M", help="steps of the longest session")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=1_000,
+        metavar="M",
+        help=f"steps of the longest session, from {SHORTEST_LONG} on; 0 for none that is long",
+    )
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same sessions")
     parser.add_argument("--add", action="store_true", help="also to a database that holds sessions already")
 

@@ -154,13 +154,13 @@ def of_session(context: SessionContext) -> Diagram:
     """The diagram of one session: its totals for what happened, its phase for what is happening now."""
     session, now = context.session, context.now
     tone, label = stuck.status_label(session, now)
-    since = rough_duration(int((now - session.phase_since).total_seconds()))
+    seconds = int((now - session.phase_since).total_seconds())
     at_rest = session.phase in (Phase.DONE, Phase.IDLE)
     return of_totals(
         session.totals,
         tone=tone,
         current=session.phase,
-        current_note="now" if at_rest else f"now, {since}",
+        current_note="now" if at_rest or seconds < 1 else f"now, {rough_duration(seconds)}",
         label=label,
     )
 

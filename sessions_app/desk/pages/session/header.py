@@ -25,7 +25,7 @@ from sessions_app.models import (
     WaitingFor,
 )
 from sessions_app.models.compiled import compiled
-from sessions_app.wording import ago, arguments, duration, time_left
+from sessions_app.wording import ago, arguments, countdown, time_left
 
 CANNOT_CONTINUE = "It cannot continue."
 SEE_WORKERS = "See the workers"
@@ -232,7 +232,7 @@ def _banner(
                 f"The lease of {session.worker} ran out {overdue}. The next sweep hands it to another worker.",
             )
         case Status.QUEUED if session.next_run_at is not None and session.next_run_at > now:
-            wait = duration(round((session.next_run_at - now).total_seconds()))
+            wait = countdown(session.next_run_at, now)
             return Banner(
                 "waiting", f"Attempt {session.attempt} failed; the next begins in {wait}.", session.why
             )

@@ -3,12 +3,12 @@
 What is configured as hidden is hidden in it. The forms restore what was left hidden.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access.masking import Mask
-from sessions_app.access.typed import requested_number
+from sessions_app.access.typed import requested_number, with_line_ends_of
 from sessions_app.action_list import EDIT_MEMORY, EDIT_STATE, REPLACE_MESSAGE, Action
 from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.session import state
@@ -29,7 +29,7 @@ def initial(context: SessionContext, action: Action, query: Mapping[str, str]) -
     """
     branch, mask = context.branch, context.mask
     if action is EDIT_MEMORY:
-        return _memory(state.memory(branch, mask=mask) or state.Memory())
+        return dict(memory_fields(state.memory(branch, mask=mask) or state.Memory()))
     if action is EDIT_STATE:
         return {"key": query.get("key", "")}
     if action is REPLACE_MESSAGE:
@@ -86,15 +86,44 @@ def notes_of(notes: str) -> list[str]:
     return [note.strip() for note in notes.split("\n\n") if note.strip()]
 
 
-def _memory(memory: state.Memory) -> dict[str, str]:
+def memory_fields(memory: state.Memory) -> dict[str, str]:
     """As `steps_of` and `notes_of` read it. Line breaks within a step and empty lines within a note are dropped."""
-    steps = [(" ".join(step.split()), completed) for step, completed in memory.plan]
-    notes = ["\n".join(line for line in note.splitlines() if line.strip()) for note in memory.notes]
+    steps = [(_in_one_line(step), completed) for step, completed in memory.plan]
     return {
         "goal": memory.goal,
         "plan": "\n".join(f"{MARK} {step}" if completed else step for step, completed in steps),
-        "notes": "\n\n".join(notes),
+        "notes": "\n\n".join(map(_in_one_paragraph, memory.notes)),
     }
+
+
+def typed_memory(fields: Mapping[str, str], shown: state.Memory) -> state.Memory:
+    """The memory as it was typed in the fields that `memory_fields` has filled with the shown one.
+
+    A step and a note that were not edited are those that were shown, with what the fields had dropped.
+    """
+    steps = steps_of(fields["plan"])
+    plan = _with_shown([step for step, _ in steps], shown.parts["plan"], _in_one_line)
+    return state.Memory(
+        goal=with_line_ends_of(shown.goal, fields["goal"]),
+        plan=[(step, completed) for step, (_, completed) in zip(plan, steps, strict=True)],
+        notes=_with_shown(notes_of(fields["notes"]), shown.notes, _in_one_paragraph),
+    )
+
+
+def _with_shown(texts: list[str], shown: Iterable[str], as_in_field: Callable[[str], str]) -> list[str]:
+    """The texts, with each that stands in the field for a shown one replaced by that."""
+    originals: dict[str, list[str]] = {}
+    for text in shown:
+        originals.setdefault(as_in_field(text).strip(), []).append(text)
+    return [originals[text].pop(0) if originals.get(text) else text for text in texts]
+
+
+def _in_one_line(step: str) -> str:
+    return " ".join(step.split())
+
+
+def _in_one_paragraph(note: str) -> str:
+    return "\n".join(line for line in note.splitlines() if line.strip())
 
 
 def last_message_of_user(branch: Branch) -> int | None:

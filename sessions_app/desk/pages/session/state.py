@@ -24,6 +24,11 @@ class Memory:
     notes: list[str] = field(default_factory=list)
     keyed_notes: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a person edits, by the names of the fields; of the plan the steps alone."""
+        return {"goal": self.goal, "plan": [step for step, _ in self.plan], "notes": self.notes}
+
 
 @dataclass(frozen=True, slots=True)
 class State:

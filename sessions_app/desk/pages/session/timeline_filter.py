@@ -27,9 +27,9 @@ class TimelineFilter:
     value: str = ""
 
     @property
-    def query(self) -> str:
-        """The query string that asks for it."""
-        return f"show={self.kind}" if not self.value else f"{self.kind}={self.value}"
+    def parameters(self) -> dict[str, str]:
+        """Those of the address that asks for it."""
+        return {self.kind: self.value} if self.value else {"show": self.kind}
 
     @property
     def empty(self) -> str:
