@@ -61,6 +61,9 @@ def test_an_object_of_haystack_has_the_fields_of_the_present_one(value):
         {"$type": "ordered", "value": {}},
         {"$type": "ordered", "keys": [{}], "value": {"a": 1}},
         {"$type": "set", "value": [{}]},
+        {"$type": "set", "value": [1, 1]},
+        {"$type": "frozenset", "value": [True, 1]},
+        {"$type": "set", "value": [{"$type": "decimal", "value": "1"}, {"$type": "decimal", "value": "1"}]},
         {"$type": "set", "value": [{"$type": "dict", "value": []}]},
         {"$type": "tuple", "value": None},
         {"$type": "decimal", "value": "twelve"},
@@ -76,7 +79,7 @@ def test_an_object_of_haystack_has_the_fields_of_the_present_one(value):
         {"$type": {}, "value": []},
     ],
 )
-def test_what_could_not_be_decoded_is_not_well_formed(tagged: dict[str, Any]):
+def test_what_could_not_be_decoded_or_would_be_another_value_is_not_well_formed(tagged: dict[str, Any]):
     assert not is_well_formed(tagged, {shape({"$type": "document", "value": {"content": "x"}})})
 
 

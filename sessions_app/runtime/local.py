@@ -84,7 +84,8 @@ class _StopSignals(wasyncore.dispatcher):  # type: ignore[misc]  # untyped
 
 def say_stopping() -> None:
     # Not by `print`: a signal's handler may have interrupted one.
-    os.write(1, b"\nStopping after the current step...\n")
+    text = f"\nStopping after the current step, or in {GRACE_SECONDS:g} seconds if that takes longer...\n"
+    os.write(1, text.encode())
 
 
 def serve(listening: socket.socket, wsgi: Callable[..., Any], signals: socket.socket) -> None:

@@ -134,7 +134,16 @@ def _is_mapping(value: Json) -> bool:
 
 
 def _is_set(tagged: dict[str, Json]) -> bool:
-    return isinstance(tagged["value"], list) and all(map(_is_hashable, tagged["value"]))
+    """Equal items would be one in the set that is built, so that the page would show another set than the agent has."""
+    items = tagged["value"]
+    if not isinstance(items, list) or not all(map(_is_hashable, items)):
+        return False
+    told_apart = [item for item in items if not _is_not_equal_to_itself(item)]
+    return len({json.dumps(item) if isinstance(item, dict) else item for item in told_apart}) == len(told_apart)
+
+
+def _is_not_equal_to_itself(item: Json) -> bool:
+    return isinstance(item, dict) and (item[TYPE_TAG] == STAND_IN_TAG or item.get("value") == "nan")
 
 
 def _is_hashable(value: Json) -> bool:
