@@ -21,7 +21,7 @@ from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
@@ -29,7 +29,7 @@ from agentstate.durable.policy import ToolPolicy
 from agentstate.durable.progress import Meter
 from agentstate.durable.records import Progress
 from sessions_app.access.masking import Mask
-from sessions_app.access.roles import Actor
+from sessions_app.access.roles import Actor, give_role
 from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
@@ -47,7 +47,6 @@ from sessions_app.models import (
     ModelCall,
     Phase,
     RegisteredAgent,
-    Role,
     Session,
     SessionTag,
     Status,
@@ -62,15 +61,10 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def user(role: str | None = "operator", name: str = "") -> User:
-    """A user with the role's permissions; with none, for None.
-
-    As `give_role` leaves one, which looks at all permissions first; they are in place here, since the migrations ran.
-    """
-    made = User.objects.create_user(
-        name or f"user{next(_names)}", password="correct horse", is_staff=role == Role.SUPERVISOR
-    )
+    """A user with the role's permissions; with none, for None."""
+    made = User.objects.create_user(name or f"user{next(_names)}", password="correct horse")
     if role:
-        made.groups.add(Group.objects.get(name=role))
+        give_role(made, role)
     return made
 
 

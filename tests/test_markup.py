@@ -16,6 +16,8 @@ pytestmark = pytest.mark.django_db
 
 # Elements that no page of the desk has.
 FOREIGN = {"iframe", "object", "embed", "base", "style", "math", "mglyph", "applet", "frame", "link-injected"}
+# Payloads that make no element wherever they stand unescaped: they are for other readers than an HTML parser.
+NO_ELEMENTS = {"a template", "broken Unicode"}
 ADDRESSES = {"href", "src", "action", "formaction", "srcdoc", "xlink:href"}
 
 
@@ -71,10 +73,8 @@ def check(answer: Any, address: str) -> None:
             assert payload not in text, (address, name)
 
 
-@pytest.mark.parametrize("payload", xss.PAYLOADS)
+@pytest.mark.parametrize("payload", [name for name in xss.PAYLOADS if name not in NO_ELEMENTS])
 def test_the_check_finds_what_it_looks_for(payload: str) -> None:
-    if payload in ("a template", "entities", "broken Unicode", "the end of a text area", "a comment"):
-        return
     inside = xss.PAYLOADS[payload]
     drawn = [f"<p>{inside}</p>", f'<a href="{inside}">', f"<a title='{inside}'>", f'<p title="{inside}">']
     drawn += [f"<title>{inside}</title>", f"<img title={inside}>"]
@@ -96,8 +96,11 @@ def test_what_people_and_agents_write_is_text_on_every_page(
 @pytest.mark.slow
 def test_it_is_text_on_every_page_of_the_admin(client: Client, sessions: dict[str, Session]) -> None:
     client.force_login(builders.user("supervisor"))
+    seen = 0
     for address, answer in pages(client, ADMIN, [sessions["rich"]]):
         check(answer, address)
+        seen += "alert(1)" in answer.content.decode()
+    assert seen > 10
 
 
 @pytest.mark.slow

@@ -39,8 +39,10 @@ def test_what_each_role_may_do(role: str | None, permissions: set[str]) -> None:
 
 
 def test_only_supervisors_enter_the_admin_and_change_nothing_there() -> None:
-    people: dict[str, User] = {role: builders.user(role) for role in ROLES}
-    assert [role for role, user in people.items() if user.is_staff] == ["supervisor"]
+    people: dict[str, User] = {role: User.objects.create_user(role) for role in ROLES}
+    for role, user in people.items():
+        give_role(user, role)
+    assert [user.username for user in User.objects.filter(is_staff=True)] == ["supervisor"]
     supervisor = people["supervisor"]
     assert supervisor.has_perm("sessions_app.view_event")
     for verb in ("add", "change", "delete"):

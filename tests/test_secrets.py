@@ -321,8 +321,9 @@ def test_a_right_guess_is_answered_like_a_wrong_one(client, sessions, stopped_cl
 def test_a_right_guess_tells_nothing_in_the_admin(client, sessions, stopped_clock):
     client.force_login(staff_viewer())
     for table in ("session", "toolcall", "message", "event"):
+        address = f"/admin/sessions_app/{table}/"
+        assert re.search(rf'href="{address}[\w-]+/change/', client.get(address).content.decode())
         for name in ("title__startswith", "customer__contains", "text", "reason", "q", "o"):
-            address = f"/admin/sessions_app/{table}/"
             same(client, address, name, ("DE8937", "DE8938"), sessions["rich"])
 
 

@@ -93,11 +93,12 @@ def ensure_roles() -> None:
 def give_role(user: User, role: str) -> None:
     """Put the user into the role's group, and out of the other two. Supervisors may enter the admin.
 
+    The groups are there: `ensure_roles` runs with each ``migrate``.
+
     :raises ValueError: for an unknown role.
     """
     if role not in ROLES:
         raise ValueError(f"There is no role {role!r}; roles are {', '.join(ROLES)}.")
-    ensure_roles()
     user.groups.remove(*Group.objects.filter(name__in=ROLES))
     user.groups.add(Group.objects.get(name=role))
     user.is_staff = user.is_superuser or role == Role.SUPERVISOR
