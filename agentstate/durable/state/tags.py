@@ -139,7 +139,9 @@ def _is_set(tagged: dict[str, Json]) -> bool:
     if not isinstance(items, list) or not all(map(_is_hashable, items)):
         return False
     told_apart = [item for item in items if not _is_not_equal_to_itself(item)]
-    return len({json.dumps(item) if isinstance(item, dict) else item for item in told_apart}) == len(told_apart)
+    return len({json.dumps(item) if isinstance(item, dict) else item for item in told_apart}) == len(
+        told_apart
+    )
 
 
 def _is_not_equal_to_itself(item: Json) -> bool:
