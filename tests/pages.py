@@ -2,8 +2,17 @@
 
 import re
 
+from django.test import Client
+
 _TOKENS = re.compile(r'(csrfmiddlewaretoken" value="|[?&;]key=)[^"&]*')
 _IDS = re.compile(r"[0-9a-f-]{36,}")
+
+
+def text_at(client: Client, address: str) -> str:
+    """The page at the address, which must be there: what is absent from a page that is not proves nothing."""
+    answer = client.get(address)
+    assert answer.status_code == 200, address
+    return answer.content.decode()
 
 
 def poll_of(page: str) -> str:

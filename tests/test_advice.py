@@ -15,6 +15,7 @@ from sessions_app.desk.pages.causes import advice_for
 from sessions_app.history import restore
 from sessions_app.models import RegisteredAgent, Session
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -192,7 +193,7 @@ def test_every_advice_can_be_followed_by_who_reads_it(client: Client, build, rol
     for words, lowest in NAMED.items():
         assert lowest == role or not re.search(words, given.text), given.text
     pages = {
-        address: unescape(client.get(address).content.decode())
+        address: unescape(text_at(client, address))
         for address in ("/inbox/", f"/sessions/{session.pk}/", f"/sessions/{session.pk}/resume/")
     }
     assert given.text in pages["/inbox/"]

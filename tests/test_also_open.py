@@ -16,6 +16,7 @@ from sessions_app.watching import buffer, open_pages
 from sessions_app.watching.buffer import Buffer, MemoryBuffer
 from sessions_app.watching.redis_buffer import RedisBuffer
 from tests import builders
+from tests.pages import text_at
 
 
 class Clock:
@@ -61,7 +62,7 @@ LINE = re.compile(r'<p\s+class="also-open"\s+hx-get="(?P<address>[^"]+)"[^>]*>(?
 
 
 def line(client: Client, session: Session) -> str:
-    return line_of(client.get(f"/sessions/{session.pk}/also-open/").content.decode())["text"]
+    return line_of(text_at(client, f"/sessions/{session.pk}/also-open/"))["text"]
 
 
 def line_of(page: str) -> dict[str, str]:

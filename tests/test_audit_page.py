@@ -8,6 +8,7 @@ from django.test import Client
 from sessions_app.access.roles import Actor
 from sessions_app.models import Session, ToolCall
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +23,7 @@ def desk(client: Client) -> Client:
 
 def rows(desk: Client, session: Session, query: str = "") -> list[str]:
     """The entries as text, in the order of the page."""
-    page = desk.get(f"/sessions/{session.pk}/audit/{query}").content.decode()
+    page = text_at(desk, f"/sessions/{session.pk}/audit/{query}")
     found = re.findall(r'<tr id="e.*?</tr>', page, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in found]
 

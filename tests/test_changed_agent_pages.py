@@ -11,6 +11,7 @@ from django.utils import timezone
 from sessions_app.finding import causes, inbox
 from sessions_app.models import Checkpoint, RegisteredAgent, Session
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +43,7 @@ def text_of(text: str) -> str:
 
 
 def banners(client: Client, session: Session) -> list[str]:
-    page = client.get(f"/sessions/{session.pk}/").content.decode()
+    page = text_at(client, f"/sessions/{session.pk}/")
     return [text_of(text) for text in re.findall(r'<div class="banner [a-z]+">(.*?)</div>', page, re.DOTALL)]
 
 
@@ -85,8 +86,7 @@ def test_other_sessions_that_are_to_go_on_say_it_in_the_banner_that_they_have(op
 def test_a_session_that_is_over_says_nothing_of_it_but_in_the_dialog_that_lets_it_go_on(operator, build):
     session = build()
     change_agent()
-    page = text_of(operator.get(f"/sessions/{session.pk}/").content.decode())
-    assert "The agent has changed" not in page
+    assert "The agent has changed" not in text_of(text_at(operator, f"/sessions/{session.pk}/"))
     step = Checkpoint.objects.filter(branch__session=session, kind="step").earliest("position")
     for action in ("rewind", "fork"):
         dialog = operator.get(f"/sessions/{session.pk}/{action}/?checkpoint={step.pk}").content.decode()
@@ -100,7 +100,7 @@ def test_from_the_end_of_a_turn_the_next_one_runs_with_the_new_definition_withou
     session = builders.done()
     change_agent()
     end = Checkpoint.objects.get(branch__session=session, kind="end")
-    dialog = operator.get(f"/sessions/{session.pk}/fork/?checkpoint={end.pk}").content.decode()
+    dialog = text_at(operator, f"/sessions/{session.pk}/fork/?checkpoint={end.pk}")
     assert "The agent has changed" not in text_of(dialog)
 
 

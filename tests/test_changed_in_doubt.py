@@ -17,6 +17,7 @@ from sessions_app import actions
 from sessions_app.models import CallStatus, RegisteredAgent, Session, ToolCall
 from tests import builders, driving, sample_agents
 from tests.driving import KEY, Desk
+from tests.pages import text_at
 
 
 class Died(BaseException):
@@ -41,7 +42,7 @@ def left_by_a_dead_worker(desk: Desk, **options: object) -> Session:
 
 
 def text_of(client: Client, address: str) -> str:
-    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", client.get(address).content.decode())).split())
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text_at(client, address))).split())
 
 
 @pytest.mark.slow

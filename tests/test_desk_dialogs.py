@@ -236,6 +236,8 @@ def test_an_impossible_action_is_shown_with_its_reason_and_without_a_working_but
 def test_a_checkpoint_of_another_session_is_not_found(operator, action):
     session, other = builders.done(), builders.done()
     theirs = Checkpoint.objects.filter(branch__session=other).latest("position").pk
+    mine = typed(session, action)["checkpoint"]
+    assert operator.get(address(session, action), {"checkpoint": mine}).status_code == 200
     assert operator.get(address(session, action), {"checkpoint": theirs}).status_code == 404
     assert (
         operator.post(address(session, action), typed(session, action, checkpoint=theirs)).status_code == 404
@@ -247,6 +249,8 @@ def test_a_checkpoint_of_another_session_is_not_found(operator, action):
 def test_a_call_of_another_session_is_not_found(operator, action):
     session = builders.STATES[POSSIBLE[action][0]]()
     other = builders.refunding()
+    mine = typed(session, action)["call_id"]
+    assert operator.get(address(session, action), {"call": mine}).status_code == 200
     fields = typed(session, action, call_id=other.calls[-1].pk)
     assert operator.post(address(session, action), fields).status_code == 404
     _unchanged(session)

@@ -175,6 +175,7 @@ def test_a_branch_left_below_an_earlier_rewind_is_found(anna, sue, desk):
 
 def test_a_branch_that_is_shown_whole_has_no_page_of_discarded_steps(desk):
     session = builders.rewound()
+    assert desk.get(f"/sessions/{session.pk}/branches/1/").status_code == 200
     assert desk.get(f"/sessions/{session.pk}/branches/2/").status_code == 404
     assert discarded.find(builders.context_of(session), 1) is not None
 

@@ -12,6 +12,7 @@ from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, Refused
 from sessions_app.models import Session, ToolCall, Worker
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -194,7 +195,7 @@ def sample_in(operator: Client, session: Session) -> set[str]:
     call = ToolCall.objects.filter(branch=session.branch).latest("position")
     found = set()
     for address in (f"decide/?call={call.pk}", "resume/"):
-        text = operator.get(f"/sessions/{session.pk}/{address}").content.decode()
+        text = text_at(operator, f"/sessions/{session.pk}/{address}")
         sample = re.search(
             r"<summary[^>]*>([^<]*issue_refund[^<]*)</summary>\s*<pre[^>]*>([^<]*)</pre>", text
         )

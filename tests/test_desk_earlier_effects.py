@@ -20,6 +20,7 @@ from sessions_app.finding import inbox_rows
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, ToolCall
 from tests import builders
 from tests.builders import History
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -59,7 +60,7 @@ def held(history: History, earlier: Iterable[ToolCall], **fields: Any) -> Approv
 
 
 def text_of(desk: Client, address: str) -> str:
-    page = desk.get(address).content.decode()
+    page = text_at(desk, address)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page)).replace("&quot;", '"')
 
 

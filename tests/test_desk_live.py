@@ -16,6 +16,7 @@ from sessions_app.models import Allowance, Checkpoint, RegisteredAgent, Session,
 from sessions_app.watching import partial_replies
 from sessions_app.watching.partial_replies import Written
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +35,7 @@ def poll_of(text: str) -> str:
 
 def watched(desk: Client, session: Session) -> str:
     """The address that the session's page polls."""
-    return poll_of(desk.get(f"/sessions/{session.pk}/").content.decode())
+    return poll_of(text_at(desk, f"/sessions/{session.pk}/"))
 
 
 def ask(desk: Client, address: str):
@@ -55,7 +56,7 @@ def ask(desk: Client, address: str):
     ],
 )
 def test_how_often_a_page_asks_depends_on_the_state_and_a_closed_one_never_asks(desk, state, seconds):
-    text = desk.get(f"/sessions/{builders.STATES[state]().pk}/").content.decode()
+    text = text_at(desk, f"/sessions/{builders.STATES[state]().pk}/")
     trigger = re.search(r'id="sentinel".*?hx-trigger="every (\d+)s, network"', text, re.DOTALL)
     assert (int(trigger[1]) if trigger else 0) == seconds
 

@@ -141,6 +141,19 @@ def pages(session: Session) -> list[str]:
     ]
 
 
+def has_placeholder(text: str) -> bool:
+    """Whether the page, or the JSON, shows that something is hidden."""
+    return HIDDEN in text or HIDDEN.encode("unicode_escape").decode() in text
+
+
+def hides(answer: Any, secret: str = SECRET) -> None:
+    """That the page is there, with the placeholder and without the secret."""
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert has_placeholder(text)
+    assert secret not in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ["viewer", "supervisor"])
 def test_no_page_shows_what_is_hidden(client, role):
@@ -155,7 +168,7 @@ def test_no_page_shows_what_is_hidden(client, role):
             for secret in (SECRET, "4711"):
                 place = text.find(secret)
                 assert place < 0, f"{address}: {text[max(0, place - 200) : place + 50]}"
-            hidden += HIDDEN in text or HIDDEN.encode("unicode_escape").decode() in text
+            hidden += has_placeholder(text)
     assert hidden > 40
 
 
@@ -163,14 +176,16 @@ def test_no_page_shows_what_is_hidden(client, role):
 def test_a_result_of_json_is_hidden_in_the_message_to_the_model_too(supervisor):
     history = builders.History()
     history.user("Hello")
-    history.checkpoint("start")
+    first = history.checkpoint("start")
     history.reply("", [("lookup_policy", {"policy": "P"})])
     history.finish(history.calls[-1], [["pin", "S3CRET"], ["pad", "y"]])
-    first, last = history.checkpoint("step"), history.checkpoint("step")
+    last = history.checkpoint("step")
     session = history.rest("paused")
-    for page in ("", "conversation/", "json/?raw", "find/?q=lookup"):
-        assert "S3CRET" not in supervisor.get(f"/sessions/{session.pk}/{page}").content.decode(), page
-    assert "S3CRET" not in supervisor.get(f"/compare/?a={first.pk}&b={last.pk}").content.decode()
+    while search_index.update():
+        pass
+    for page in ("", "json/?raw", "find/?q=lookup"):
+        hides(supervisor.get(f"/sessions/{session.pk}/{page}"), "S3CRET")
+    hides(supervisor.get(f"/compare/?a={first.pk}&b={last.pk}"), "S3CRET")
 
 
 # The columns of JSON, of which pages read parts, and parts of the working memory.
@@ -230,11 +245,13 @@ def test_in_doubt_and_stuck_sessions_hide_it_too(supervisor):
     history.doubt(history.calls[-1])
     session = history.rest("waiting", waiting_for="doubt", why=SECRET)
     for rest in ("", "resume/", f"decide/?call={history.calls[-1].pk}"):
-        assert SECRET not in supervisor.get(f"/sessions/{session.pk}/{rest}").content.decode()
+        hides(supervisor.get(f"/sessions/{session.pk}/{rest}"))
     failed = builders.failed(title="Failed")
     Session.objects.filter(pk=failed.pk).update(error=SECRET)
-    for address in ("/inbox/", f"/sessions/{failed.pk}/"):
-        assert SECRET not in supervisor.get(address).content.decode()
+    stuck = builders.lost(title=f"Lost {SECRET}")
+    here = [f"/sessions/{each.pk}/" for each in (failed, stuck)]
+    for address in ("/inbox/?kind=failed", "/inbox/?kind=stuck", *here):
+        hides(supervisor.get(address))
 
 
 @pytest.mark.slow
@@ -328,6 +345,7 @@ def test_what_a_session_does_not_have_is_not_found_and_no_look_is_recorded(super
     session = confidential()
     assert reveal(supervisor, session, value).status_code == 404
     assert not Event.objects.filter(kind="revealed").exists()
+    assert reveal(supervisor, session, "session:title").status_code == 200
 
 
 @pytest.mark.slow
@@ -335,12 +353,10 @@ def test_no_value_of_another_session_is_revealed(supervisor):
     session, other = confidential(), builders.done()
     checkpoint = Checkpoint.objects.filter(branch__session=session).latest("position")
     unread = InboxMessage.objects.get(session=session)
-    for value in (
-        f"state:{checkpoint.pk}-1",
-        f"unread:{unread.pk}",
-        f"arguments:{checkpoint.position + 900}",
-    ):
+    call = ToolCall.objects.filter(branch__session=session).latest("position")
+    for value in (f"state:{checkpoint.pk}-1", f"unread:{unread.pk}", f"arguments:{call.position}"):
         assert reveal(supervisor, other, value).status_code == 404
+        assert reveal(supervisor, session, value).status_code == 200
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from django.test import Client
 from sessions_app.finding import queues
 from sessions_app.models import Checkpoint, Session
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +39,7 @@ def test_a_running_session_is_released(supervisor):
 def test_an_operator_is_not_offered_to_release(client):
     client.force_login(builders.user("operator"))
     session = builders.running()
-    assert "/release/" not in client.get(f"/sessions/{session.pk}/").content.decode()
+    assert "/release/" not in text_at(client, f"/sessions/{session.pk}/")
 
 
 @pytest.mark.slow

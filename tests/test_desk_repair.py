@@ -24,6 +24,7 @@ from sessions_app.models import (
     ToolCall,
 )
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 MEMORY = {
@@ -82,7 +83,7 @@ def keep(session: Session, key: str, value: Any) -> None:
 
 
 def hints(client: Client, session: Session) -> dict[str, str]:
-    text = client.get(f"/sessions/{session.pk}/").content.decode()
+    text = text_at(client, f"/sessions/{session.pk}/")
     found = re.findall(r'<p class="hint [a-z]+" data-rule="([a-z ]+)">\s*([^<]+)', text)
     return {rule: said.strip() for rule, said in found}
 
@@ -189,7 +190,7 @@ def test_two_checkpoints_of_the_current_history_offer_no_undo(supervisor):
 def test_a_message_that_no_step_has_read_yet_is_corrected_without_rewinding(supervisor):
     session = builders.done()
     said = builders.branch_of(session).messages.filter(role="assistant").latest("position")
-    form = supervisor.get(f"/sessions/{session.pk}/message-text/?position={said.position}").content.decode()
+    form = text_at(supervisor, f"/sessions/{session.pk}/message-text/?position={said.position}")
     assert "Save, rewind and resume" not in form
 
 

@@ -159,6 +159,7 @@ def test_finding_needs_a_login_a_role_and_a_session(client):
     client.force_login(builders.user(None))
     assert client.get(address).status_code == 403
     client.force_login(builders.user("viewer"))
+    assert client.get(address).status_code == 200
     assert client.post(address).status_code == 405
     assert client.get(f"/sessions/{uuid4()}/find/?q=roof").status_code == 404
 

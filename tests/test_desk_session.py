@@ -200,6 +200,7 @@ def test_pages_obey_the_content_security_policy(desk):
     """No inline script, style or handler, and no script from elsewhere."""
     for state in ("waiting_for_approval", "in_doubt", "rewound"):
         answer = desk.get(f"/sessions/{builders.STATES[state]().pk}/")
+        assert answer.status_code == 200
         text = answer.content.decode()
         assert "unsafe" not in answer["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]*\ssrc=)", text)

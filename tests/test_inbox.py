@@ -17,7 +17,7 @@ from sessions_app.finding import causes, counting, inbox, inbox_counts
 from sessions_app.finding.inbox_condition import Condition
 from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
-from tests.pages import poll_of, without_ids
+from tests.pages import poll_of, text_at, without_ids
 
 pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}
@@ -37,7 +37,7 @@ def text_of(desk: Client, address: str = "/inbox/") -> str:
 
 def titles(desk: Client, query: str = "") -> list[str]:
     """What the lines of the inbox link to, in their order."""
-    page = desk.get(f"/inbox/?{query}").content.decode()
+    page = text_at(desk, f"/inbox/?{query}")
     cards = re.findall(r'<article class="card item.*?</article>', page, re.DOTALL)
     named = [re.search(r">(?:<[^>]*>)*\s*(S\d\w*)\b", card) for card in cards]
     return [match[1] for match in named if match]

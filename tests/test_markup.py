@@ -108,5 +108,8 @@ def test_it_is_text_on_every_page_of_the_admin(client: Client, sessions: dict[st
 @pytest.mark.parametrize("state", builders.STATES)
 def test_it_is_text_in_every_state(client: Client, sessions: dict[str, Session], state: str) -> None:
     client.force_login(builders.user("supervisor"))
+    seen = 0
     for address, answer in pages(client, [page for page in PAGES if "session_id" in page], [sessions[state]]):
         check(answer, address)
+        seen += "alert(1)" in answer.content.decode()
+    assert seen > 20

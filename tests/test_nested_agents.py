@@ -21,6 +21,7 @@ from agentstate.journals import MemoryJournal
 from sessions_app.models import RegisteredAgent
 from tests import builders
 from tests.driving import Desk
+from tests.pages import text_at
 from tests.sample_agents import effect, effects, fast, scripted
 
 pytestmark = pytest.mark.usefixtures("no_effects", "own_registry")
@@ -188,5 +189,5 @@ def test_the_card_of_a_call_in_doubt_names_the_tools_of_the_agent_inside(client:
 
 
 def text_of(client: Client, address: str) -> str:
-    page = client.get(address).content.decode()
+    page = text_at(client, address)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())

@@ -24,7 +24,7 @@ from tests import builders, driving
 from tests.builders import SYSTEM
 from tests.corpora import secrets
 from tests.driving import Desk
-from tests.pages import without_ids
+from tests.pages import text_at, without_ids
 from tests.slow_models import SlowAwaitedModel, SlowModel, talking
 from tests.test_desk_live import ask, watched
 from tools.services import wait_for
@@ -56,7 +56,7 @@ def holds(session: Session, text: str) -> Callable[[], bool]:
 
 
 def page_of(client: Client, session: Session, tab: str = "") -> str:
-    return client.get(f"/sessions/{session.pk}/{tab}").content.decode()
+    return text_at(client, f"/sessions/{session.pk}/{tab}")
 
 
 def writing(session: Session, text: str, **fields: Any) -> None:

@@ -11,6 +11,7 @@ from sessions_app.desk.pages import compare
 from sessions_app.history import export
 from sessions_app.models import Checkpoint, Message, Session
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +19,7 @@ AGE = r"[\w ]+"
 
 
 def words(client: Client, address: str) -> str:
-    page = client.get(address).content.decode()
+    page = text_at(client, address)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
