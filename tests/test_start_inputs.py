@@ -90,7 +90,7 @@ def test_the_values_that_were_typed_are_the_inputs_of_the_session(operator: Clie
         ({"state": '{"urgent": "yes"}'}, "The value of urgent is wrong: it must be true or false."),
         (
             {"state": '{"urgnt": true, "tools": []}'},
-            "The agent has no state key or variable of a prompt tools, urgnt. It has: amount, document, ids, …",
+            "takes no value for tools, urgnt. Its state keys and the variables of its prompts are: amount, ids, …",
         ),
         (
             {"state": '{"document": {"content": "x"}}'},
@@ -114,7 +114,10 @@ def test_a_value_that_is_missing_or_of_another_type_is_refused_and_the_rest_is_k
 )
 def test_no_argument_of_a_run_is_set_by_the_values_of_the_state(operator: Client, name: str) -> None:
     builders.agent("bare", inputs={"prompt": False, "values": []})
-    with pytest.raises(Invalid, match=f"has no state key or variable of a prompt {name}. It has: none."):
+    with pytest.raises(
+        Invalid,
+        match=f"takes no value for {name}. Its state keys .* are: none.",
+    ):
         actions.start(actor=builders.SYSTEM, agent="bare", message="hi", state={name: 1})
     assert not Session.objects.exists()
 

@@ -147,11 +147,12 @@ def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:
     """
     if "values" not in agent.inputs:
         return
-    known = sorted(declared["name"] for declared in agent.inputs["values"])
-    if unknown := sorted(set(values) - set(known)):
+    declared_names = {declared["name"] for declared in agent.inputs["values"]}
+    if unknown := sorted(values.keys() - declared_names):
+        taken = sorted(each["name"] for each in agent.inputs["values"] if each["schema"] is not None)
         raise Invalid(
-            f"The agent has no state key or variable of a prompt {', '.join(unknown)}. "
-            f"It has: {', '.join(known) or 'none'}."
+            f"The agent takes no value for {', '.join(unknown)}. "
+            f"Its state keys and the variables of its prompts are: {', '.join(taken) or 'none'}."
         )
     for declared in agent.inputs["values"]:
         name, schema = declared["name"], declared["schema"]
