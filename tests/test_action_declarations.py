@@ -1,4 +1,4 @@
-"""Where each action is offered and what its parts say, written down by hand beside the declarations."""
+"""Where each action is offered, written down by hand beside the declarations, and what these must not promise."""
 
 import dataclasses
 from typing import Any
@@ -9,35 +9,12 @@ from sessions_app import checks
 from sessions_app.action_list import ACTIONS, FORK
 from tests.refusals import OFFERED
 
-# key: title and button of the dialog, and what the person is told when it is done.
-SAID: dict[str, tuple[str, str, str]] = {
-    "resume": ("Resume", "Resume", "Resumed."),
-    "pause": ("Pause", "Pause", "Paused."),
-    "rewind": ("Rewind", "Rewind", "Rewound. What came after stays readable, and you can undo it."),
-    "undo": ("Undo the rewind", "Undo the rewind", "Undone: the session is where it was."),
-    "fork": ("Fork", "Fork", "This is the fork: it is independent of its source from here."),
-    "cancel": ("End session", "End session", "Ended."),
-    "withdraw": (
-        "Require approval again",
-        "Require approval",
-        "Approval is required again from the next step.",
-    ),
-    "assign": ("Assign", "Assign", "Assigned."),
-    "release": ("Release from its worker", "Release", "Released. Another worker may take it."),
-}
-
 
 def test_each_action_is_offered_in_its_places_and_in_no_others() -> None:
     assert {
         key: (action.label, bool(action.command), action.admin, action.bulk, str(action.event))
         for key, action in ACTIONS.items()
     } == OFFERED
-
-
-@pytest.mark.parametrize("key", SAID)
-def test_the_dialog_of_an_action_says_what_it_does_and_that_it_is_done(key: str) -> None:
-    action = ACTIONS[key]
-    assert (action.title, action.button, action.done) == SAID[key]
 
 
 def test_only_undo_is_left_out_where_it_is_impossible() -> None:
