@@ -27,6 +27,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
+from sessions_app.invisible import escaped_in_json
 from sessions_app.management import breakpoints, decisions, memory_entries, synth, tail
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
@@ -165,7 +166,7 @@ class Command(BaseCommand):
     def show(self, options: Options) -> None:
         payload = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
         if options["as_json"]:
-            self.stdout.write(json.dumps(payload, indent=2, ensure_ascii=False))
+            self.stdout.write(_json(payload, indent=2))
         else:
             self._show(payload)
 
@@ -175,7 +176,7 @@ class Command(BaseCommand):
         try:
             for operation, record in entries:
                 if options["as_json"]:
-                    self.stdout.write(json.dumps({"op": operation, **record}, ensure_ascii=False))
+                    self.stdout.write(_json({"op": operation, **record}))
                 else:
                     self.stdout.write(tail.line((operation, record), _one_line))
                 self.stdout.flush()
@@ -249,16 +250,16 @@ class Command(BaseCommand):
         waiting = f" for {payload['waiting_for']}" if payload["waiting_for"] else ""
         why = f": {payload['why']}" if payload["why"] else ""
         lines = [
-            payload["title"],
+            _one_line(payload["title"]),
             f"{payload['agent']}  {payload['id']}  branch {payload['branch']}  version {payload['version']}",
-            f"{payload['status']}{waiting}, {payload['phase']}{why}",
+            _one_line(f"{payload['status']}{waiting}, {payload['phase']}{why}"),
         ]
         lines += [f"breakpoint {breakpoints.line(row, _one_line)}" for row in payload["breakpoints"] or []]
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
         lines += [f"unread: {text}" for text in payload["inbox"]]
         for line in lines:
-            self.stdout.write(line)
+            self.stdout.write(_printable(line).replace("\n", "\n    "))
         for name, columns in {
             "messages": ["position", "role", "text"],
             "tool_calls": ["call_id", "tool", "status", "attempts", "arguments", "result", "error"],
@@ -321,5 +322,15 @@ def _one_line(value: object) -> str:
     if value is None:
         return ""
     text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
-    # Without what a terminal would obey.
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
+    return _printable(" ".join(text.split()))
+
+
+def _printable(text: str) -> str:
+    """The text with its lines, and without what a terminal would obey or would set in another order."""
+    lines = text.replace("\r\n", "\n").expandtabs(4)
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in lines)
+
+
+def _json(data: object, indent: int | None = None) -> str:
+    """For programs and terminals: what is invisible is written as an escape, so it says the same."""
+    return escaped_in_json(json.dumps(data, indent=indent, ensure_ascii=False))
