@@ -232,7 +232,6 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "agentstate.urls"
 WSGI_APPLICATION = "agentstate.wsgi.application"
-ASGI_APPLICATION = "agentstate.asgi.application"
 
 TEMPLATES = [
     {

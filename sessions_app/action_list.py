@@ -95,9 +95,9 @@ class Action:
         """Which role this person lacks for it, as a sentence; "" if they have the permission."""
         return actor.lacks(self.permission, self.doing)
 
-    def why_not(self, session: Session, actor: Actor, *, now: datetime | None = None) -> str:
+    def why_not(self, session: Session, actor: Actor) -> str:
         """Why this person cannot do it now, "" if they can."""
-        return self.lacking(actor) or self.impossible(session, now=now)
+        return self.lacking(actor) or self.impossible(session)
 
 
 RESUME = Action(

@@ -15,6 +15,8 @@ from sessions_app.models import Phase, Session, Status, StopRequest, WaitingFor
 # How the argument of that name is shown to people; None for one that is shown as it is.
 Show = Callable[[str, Any], str | None]
 
+# Characters of each value in a list of changed arguments.
+_OF_CHANGE = 60
 # Paragraphs are wrapped at so many characters.
 _WRAPPED_AT = (60, 130)
 _STARTS_ANEW = re.compile(r"\s|[-*•#>|{\[<]|\d+[.)]\s")
@@ -111,7 +113,6 @@ def changes(
     names: Iterable[str],
     before: dict[str, Any],
     after: dict[str, Any],
-    limit: int = 60,
     show: Show = plainly,
 ) -> str:
     """How arguments were changed: ``amount €100.00 -> €120.00, note none -> late, iban •••• -> another value``.
@@ -119,8 +120,7 @@ def changes(
     :param names: Those that were changed; where values are hidden, they cannot be told from what is shown.
     """
     return ", ".join(
-        f"{name} {_change(_brief(before, name, limit, show), _brief(after, name, limit, show))}"
-        for name in names
+        f"{name} {_change(_brief(before, name, show), _brief(after, name, show))}" for name in names
     )
 
 
@@ -128,13 +128,13 @@ def _change(before: str, after: str) -> str:
     return f"{before} -> {after if after != before else 'another value'}"
 
 
-def _brief(values: dict[str, Any], name: str, limit: int, show: Show) -> str:
+def _brief(values: dict[str, Any], name: str, show: Show) -> str:
     if name not in values:
         return "none"
     value = values[name]
     if (shown := show(name, value)) is not None:
-        return shorten(shown, limit)
-    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
+        return shorten(shown, _OF_CHANGE)
+    return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _OF_CHANGE)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -8,7 +8,6 @@ from sessions_app.actions.base import (
     commit_beside,
     in_one_transaction,
     lock,
-    optional_text,
     require,
     required_text,
 )
@@ -24,12 +23,11 @@ def note(*, actor: Actor, session_id: UUID | str, text: str) -> Session:
 
 
 @in_one_transaction
-def reveal(*, actor: Actor, session_id: UUID | str, what: str, reason: str = "") -> Session:
+def reveal(*, actor: Actor, session_id: UUID | str, what: str) -> Session:
     """Record that a person has asked to see hidden values; show them once this returns. Drawn pages stay valid.
 
     :param what: Where the values are, for readers of the audit trail: ``call 17``, ``state at checkpoint 4``.
     """
     require(actor, StaffPermission.REVEAL)
     what = required_text("What to reveal", what, 200)
-    reason = optional_text("The reason", reason)
-    return commit_beside(lock(session_id), EventKind.REVEALED, actor, reason, {"what": what})
+    return commit_beside(lock(session_id), EventKind.REVEALED, actor, data={"what": what})

@@ -39,6 +39,8 @@ from sessions_app.wording import changes
 AROUND = 80
 # Of sessions with at most so many positions together, each message and call may be read, whatever the words are.
 WALKED = 10_000
+# Hits of each session in a list of them.
+IN_LIST = 2
 # A branch, and the last position of it that is searched; None for all of them. To the database, that is `_NO_END`.
 Segment = tuple[int, int | None]
 _NO_END = 2**63 - 1
@@ -88,9 +90,9 @@ def in_session(session: Session, text: str, *, mask: Mask, whole: bool, limit: i
 
 
 def first_in_each(
-    sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool, each: int = 2
+    sessions: Sequence[Session], text: str, *, mask: Mask, whole: bool
 ) -> dict[UUID, list[Hit]]:
-    """The newest hits in each of the sessions, by the sessions' keys. At most five queries."""
+    """The newest `IN_LIST` hits in each of the sessions, by the sessions' keys. At most five queries."""
     phrases = phrases_of(text)
     if not phrases or not sessions:
         return {}
@@ -103,7 +105,7 @@ def first_in_each(
         lineage = branches[session.branch_id].lineage if session.branch_id in branches else ()
         segments |= {(pk, last) for pk, last in lineage if pk not in numbers[session.pk]}
     may_walk = sum(session.position for session in sessions) <= WALKED
-    rows = _newest_in(list(segments), Words(phrases, whole), each, may_walk=may_walk)
+    rows = _newest_in(list(segments), Words(phrases, whole), IN_LIST, may_walk=may_walk)
     notes = note_places(row for row in rows if isinstance(row, Message))
     by_branch: dict[int, list[Message | ToolCall]] = defaultdict(list)
     for found in rows:
@@ -123,7 +125,7 @@ def first_in_each(
         ]
         found_here.sort(key=lambda row: row.position, reverse=True)
         hits = (_hit(row, branch, own_numbers, phrases, mask, notes) for row in found_here)
-        by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), each))
+        by_session[session.pk] = list(islice((hit for hit in hits if hit is not None), IN_LIST))
     return by_session
 
 

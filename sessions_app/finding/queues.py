@@ -282,10 +282,10 @@ class Neighbours:
     more: bool
 
 
-def neighbours(session: Session, key: str, *, now: datetime, where: Q | None = None) -> Neighbours:
+def neighbours(session: Session, key: str, *, now: datetime) -> Neighbours:
     """The sessions before and after this one in a queue, and how many there are. Two queries of `COUNTED` ids each."""
     ascending = BY_KEY[key].oldest_first
-    rows = select(key, now, where).exclude(pk=session.pk).values_list("pk", flat=True)
+    rows = select(key, now, None).exclude(pk=session.pk).values_list("pk", flat=True)
     cursor = (session.updated_at, session.pk)
     after, before = (
         list(rows.filter(_beyond(*cursor, ascending=up)).order_by(*_order(up))[: COUNTED + 1])

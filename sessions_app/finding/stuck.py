@@ -5,8 +5,6 @@ Nothing is stored: this is computed from the rows each time, so a session that m
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import reduce
-from operator import or_
 from typing import Any
 
 from django.db.models import F, Q
@@ -27,13 +25,10 @@ def _as_it_is(time: datetime) -> datetime:
     return time
 
 
-def not_moving(now: datetime) -> Q:
-    """Queued and running sessions that do not move: the worker is lost, no worker has taken it, or it hangs."""
-    return reduce(or_, not_moving_conditions(now))
-
-
 def not_moving_conditions(now: datetime, *, compared: Callable[[datetime], Any] = _as_it_is) -> list[Q]:
-    """The conditions of `not_moving`, of each of which the sessions are found by an index.
+    """Queued and running sessions that do not move: the worker is lost, it hangs, or no worker has taken the session.
+
+    The sessions of each condition are found by an index.
 
     :param compared: Makes of each time what the columns are compared with.
     """

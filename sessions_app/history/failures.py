@@ -50,10 +50,10 @@ def cause_key(agent: str, tool: str, text: str, *, changed: bool = False) -> UUI
     return UUID(bytes=sha256("\n".join(parts).encode()).digest()[:16])
 
 
-def failure_of(session: Session, tool: str | None = None) -> UUID | None:
+def failure_of(session: Session) -> UUID | None:
     """The key of the cause for which the session has failed, or waits for another attempt; None if it has not.
 
-    :param tool: The tool whose failure ended the turn. If it is not given, one query finds it.
+    One query if it has failed.
     """
     match session.status:
         case Status.WAITING if session.waiting_for in (WaitingFor.RETRIES, WaitingFor.CHANGED):
@@ -61,9 +61,7 @@ def failure_of(session: Session, tool: str | None = None) -> UUID | None:
                 session.agent, "", session.why, changed=session.waiting_for == WaitingFor.CHANGED
             )
         case Status.IDLE if session.phase == Phase.ERROR:
-            return cause_key(
-                session.agent, tool_that_failed(session) if tool is None else tool, session.error
-            )
+            return cause_key(session.agent, tool_that_failed(session), session.error)
     return None
 
 

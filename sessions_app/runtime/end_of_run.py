@@ -56,13 +56,11 @@ def end_run(
     fence: Fence,
     now: datetime,
     *,
-    progress: Progress | None = None,
     next_turn: Progress | None = None,
 ) -> Status:
     """Write the session's next status. A pause or a cancel that a person has requested meanwhile takes precedence.
 
     :param session: As loaded by the run, with its branch; only its keys and its agent are read.
-    :param progress: The run's progress, unless the same transaction writes it elsewhere.
     :param next_turn: The progress of the next turn, if unread messages begin one: the session is queued for it.
     :returns: The session's next status.
     """
@@ -104,8 +102,8 @@ def end_run(
         values["attempt"] = 0
     if status != Status.QUEUED:
         values["version"] = F("version") + 1
-    if (written := next_turn or progress) is not None:
-        values |= progress_fields(written)
+    if next_turn is not None:
+        values |= progress_fields(next_turn)
     event = overruling.event if overruling else end.event
     if event:
         values["position"] = F("position") + 1

@@ -33,7 +33,10 @@ def drawn(part: str, **values: Hashable) -> SafeString:
 
 
 class Parts:
-    """The parts that were asked for last, up to so many characters and parts. May be used from any thread."""
+    """The parts that were asked for last, up to so many characters and parts. May be used from any thread.
+
+    ``misses`` counts those that had to be drawn, for tests: what is kept looks like what is drawn.
+    """
 
     def __init__(self, most_characters: int, most_parts: int) -> None:
         self.most_characters, self.most_parts = most_characters, most_parts

@@ -542,7 +542,7 @@ def beside() -> None:
         reason="You know her",
     )
     actions.note(actor=actor(), session_id=session.pk, text="She calls again on Monday.\nAsk for the number.")
-    actions.reveal(actor=actor("supervisor"), session_id=session.pk, what="the timeline", reason="An audit")
+    actions.reveal(actor=actor("supervisor"), session_id=session.pk, what="the timeline")
     former = User.objects.create_user("former")
     give_role(former, "operator")
     session = actions.start(

@@ -12,6 +12,7 @@ from sessions_app.finding import stuck
 from sessions_app.models import BulkAction, BulkItem, Session
 
 PAGE = 100
+MOST_LISTED = 50
 Outcome = BulkItem.Outcome
 
 
@@ -52,9 +53,9 @@ class Started:
     progress: Progress
 
 
-def bulk_actions(mask: Mask, limit: int = 50) -> list[Started]:
+def bulk_actions(mask: Mask) -> list[Started]:
     """The newest bulk actions. Two queries."""
-    rows = mask.rows(BulkAction.objects.select_related("assignee")[:limit])
+    rows = mask.rows(BulkAction.objects.select_related("assignee")[:MOST_LISTED])
     progress_of = _progress_of(rows)
     return [Started(row, ACTIONS[row.kind], progress_of[row.pk]) for row in rows]
 
@@ -83,10 +84,10 @@ class DoneSession:
     label: str
 
 
-def done(context: PageContext, bulk: BulkAction, limit: int = PAGE) -> list[DoneSession]:
+def done(context: PageContext, bulk: BulkAction) -> list[DoneSession]:
     """The first sessions that it has changed. One query."""
     rows = bulk.items.filter(outcome=Outcome.DONE).select_related("session")
-    items = context.mask.rows(rows.order_by("pk")[:limit])
+    items = context.mask.rows(rows.order_by("pk")[:PAGE])
     return [DoneSession(item.session, *stuck.status_label(item.session, context.now)) for item in items]
 
 

@@ -13,6 +13,7 @@ from sessions_app.models.compiled import compiled
 
 # A session that has been due for so long should have been taken.
 LATE = timedelta(seconds=15)
+MOST_WORKERS = 200
 MOST_SESSIONS = 1000
 # What `str` of a session reads.
 _NAMED_BY = ("title", "agent")
@@ -52,9 +53,9 @@ class WorkerRow:
     sessions: list[Session]
 
 
-def workers(context: PageContext, *, limit: int = 200) -> list[WorkerRow]:
+def workers(context: PageContext) -> list[WorkerRow]:
     """The workers of the last week, the latest heartbeats first. Two queries."""
-    rows = list(Worker.objects.filter(beat_at__gte=context.now - LISTED).order_by("-beat_at")[:limit])
+    rows = list(Worker.objects.filter(beat_at__gte=context.now - LISTED).order_by("-beat_at")[:MOST_WORKERS])
     leased: dict[str, list[Session]] = {}
     names = [row.name for row in rows]
     running = Session.objects.filter(status=Status.RUNNING, worker__in=names).order_by("-updated_at")

@@ -118,16 +118,14 @@ def before_of_page_around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def read_discarded(
-    context: SessionContext, branch: Branch, begins_at: int, *, limit: int = PAGE
-) -> list[Item]:
-    """The first ``limit`` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries."""
+def read_discarded(context: SessionContext, branch: Branch, begins_at: int) -> list[Item]:
+    """The first `PAGE` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries."""
     ends = list(
         Checkpoint.objects.filter(branch=branch, position__gt=begins_at, kind__in=STEP_KINDS)
         .order_by("position")
-        .values_list("position", flat=True)[:limit]
+        .values_list("position", flat=True)[:PAGE]
     )
-    upto = ends[-1] - 1 if len(ends) == limit else None
+    upto = ends[-1] - 1 if len(ends) == PAGE else None
     rows = _Rows.read(context, branch, after=max(0, begins_at - 1), upto=upto)
     items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
     return [item for item in items if not isinstance(item, StepItem) or item.begun]
