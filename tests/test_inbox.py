@@ -32,7 +32,8 @@ def desk(client: Client) -> Client:
 def text_of(desk: Client, address: str = "/inbox/") -> str:
     answer = desk.get(address)
     assert answer.status_code == 200
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
+    text = re.sub(r"</?bdi>", "", answer.content.decode())
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 
 
 def titles(desk: Client, query: str = "") -> list[str]:
