@@ -8,17 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentstate.durable.breakpoints import Breakpoint, Comparison, Condition, same_value, why_no_such_argument
+from agentstate.durable.json_types import TYPE_WORDS
 
 Json = Any
-_WORDS = {
-    "string": "text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
 
 
 def why_never_met(breakpoint: Breakpoint, schema: Mapping[str, Json]) -> str:
@@ -35,8 +27,8 @@ def why_never_met(breakpoint: Breakpoint, schema: Mapping[str, Json]) -> str:
     about = f"The argument {condition.argument!r} of the tool {breakpoint.tool} is"
     if _is_of_type(condition.value, _types(of_argument)) and condition.comparison is Comparison.EQUAL:
         return f"{about} one of {json.dumps(of_argument['enum'], ensure_ascii=False)}, and no other value."
-    types = " or ".join(_WORDS.get(name, name) for name in sorted(_types(of_argument) or ()))
-    value = _WORDS[_type_of(condition.value)]
+    types = " or ".join(TYPE_WORDS.get(name, name) for name in sorted(_types(of_argument) or ()))
+    value = TYPE_WORDS[_type_of(condition.value)]
     return f"{about} {types}: no call meets a condition by which it {condition.comparison.text} {value}."
 
 

@@ -11,16 +11,9 @@ from typing import Any
 import jsonschema
 from referencing.exceptions import Unresolvable
 
+from agentstate.durable.json_types import TYPE_WORDS
+
 Json = Any
-_TYPES = {
-    "string": "text",
-    "number": "a number",
-    "integer": "a whole number",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
 _RULES = {
     "maxLength": "is longer than {} characters",
     "minLength": "is shorter than {} characters",
@@ -116,4 +109,4 @@ def _is_of_type(option: Any) -> bool:
 
 
 def _types(names: Iterable[str]) -> str:
-    return " or ".join(dict.fromkeys(_TYPES.get(name, name) for name in names))
+    return " or ".join(dict.fromkeys(TYPE_WORDS.get(name, name) for name in names))

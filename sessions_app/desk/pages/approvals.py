@@ -12,7 +12,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages import earlier_effects, excerpts
 from sessions_app.desk.pages.arguments import PREFIX, Asked, Field, fields
 from sessions_app.desk.pages.context import PageContext
-from sessions_app.desk.pages.earlier_effects import Earlier, Request
+from sessions_app.desk.pages.earlier_effects import Earlier, EffectList, Request
 from sessions_app.desk.pages.evidence import Evidence
 from sessions_app.desk.pages.evidence import of_calls as evidence_of
 from sessions_app.desk.pages.formats import Currency, currency
@@ -122,13 +122,12 @@ class Card:
 
         See `sessions_app.history.effects.follows_an_effect`.
         """
-        earlier = [*self.earlier.same, *self.earlier.discarded.effects]
-        more_calls = self.earlier.discarded.more
-        number = len(earlier) + more_calls + (self.repeats is not None)
-        certain = more_calls + sum(effect.reported_back for effect in earlier)
-        certain += self.repeats is not None and self.repeats.is_certain
+        same, discarded = EffectList(self.earlier.same), self.earlier.discarded
+        earlier = [*same.effects, *discarded.effects]
         if self.repeats is None and not self.approval.earlier and not earlier:
             return ""
+        number = same.total + discarded.total + (self.repeats is not None)
+        certain = same.certain + discarded.certain + (self.repeats is not None and self.repeats.is_certain)
         what = self.repeats_summary or next((effect.summary.in_words for effect in earlier), self.call.tool)
         more = f" (and {count(number - 1, 'more call')})" if number > 1 else ""
         known = took_effect(number, certain=certain, already=True)
