@@ -3,7 +3,6 @@
 A repair never changes a row in place: the action makes a branch, which can be undone.
 """
 
-import json
 from typing import Any, ClassVar
 
 from django import forms
@@ -96,9 +95,7 @@ class StateForm(ReasonForm):
             self.fields["value"].help_text = (
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
             )
-        self.initial.setdefault(
-            "value", value if field_class is LongText else json.dumps(value, ensure_ascii=False, indent=2)
-        )
+        self.initial.setdefault("value", value if field_class is LongText else wording.pretty(value))
         self.order_fields(["version", "key", "value", "reason"])
 
     def clean(self) -> dict[str, Any]:
