@@ -7,7 +7,6 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.admin.base import UncountedPaginator
@@ -16,12 +15,6 @@ from tests import builders
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/sessions_app/session/"
-
-
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
 
 
 @pytest.fixture

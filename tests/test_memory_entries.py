@@ -241,12 +241,6 @@ def _refund(session: Session) -> ToolCall:
     return ToolCall.objects.filter(branch__session=session).latest("position")
 
 
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
-
-
 @pytest.mark.slow
 def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_learned(
     supervisor: Client, django_assert_num_queries: DjangoAssertNumQueries
