@@ -25,6 +25,8 @@ def states() -> dict[str, Session]:
 def test_operators_have_no_business_there(client):
     client.force_login(builders.user("operator"))
     assert client.get(LIST).status_code == 302
+    client.force_login(builders.user("supervisor"))
+    assert client.get(LIST).status_code == 200
 
 
 @pytest.mark.slow
