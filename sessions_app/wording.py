@@ -137,6 +137,11 @@ def _brief(values: dict[str, Any], name: str, show: Show) -> str:
     return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _OF_CHANGE)
 
 
+def pretty(value: Any) -> str:
+    """The value as JSON for people to read."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
 def shorten(text: str, limit: int) -> str:
     """At most ``limit`` characters, the last of them ``…`` where something was cut off."""
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"

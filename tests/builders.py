@@ -72,6 +72,11 @@ def actor(role: str | None = "operator") -> Actor:
     return Actor.of(user(role))
 
 
+def fresh(session: Session) -> Session:
+    """The session as it is stored now, with its branch."""
+    return Session.objects.select_related("branch").get(pk=session.pk)
+
+
 def tool(name: str, *, properties: dict[str, Any] | None = None, **policy: Any) -> dict[str, Any]:
     """A tool as workers publish it; all its arguments are required."""
     properties = properties or {}

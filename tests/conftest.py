@@ -27,6 +27,7 @@ from tools import services
 from tools.processes import PROJECT
 
 if TYPE_CHECKING:
+    from django.test import Client
     from playwright.sync_api import Browser
 
     from tests.driving import Desk
@@ -202,6 +203,38 @@ def desk(db: None) -> Iterator["Desk"]:
 
     with driving.desk() as desk:
         yield desk
+
+
+@pytest.fixture
+def operator(db: None, client: "Client") -> "Client":
+    """The web client of the operator anna."""
+    from tests import builders
+
+    client.force_login(builders.user("operator", "anna"))
+    return client
+
+
+@pytest.fixture
+def supervisor(db: None, client: "Client") -> "Client":
+    """The web client of the supervisor sue."""
+    from tests import builders
+
+    client.force_login(builders.user("supervisor", "sue"))
+    return client
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions for which an action asks for a wake-up, in order."""
+    asked: list[str] = []
+    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
+    return asked
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message is sent to a worker."""
+    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
 
 
 @pytest.fixture(scope="session")

@@ -22,20 +22,9 @@ from sessions_app.models import (
     WaitingFor,
 )
 from tests import builders
+from tests.builders import fresh
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions for which a wake-up was asked, in order."""
-    asked: list[str] = []
-    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
-    return asked
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def two_in_doubt() -> tuple[Session, list[ToolCall]]:

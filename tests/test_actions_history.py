@@ -24,23 +24,11 @@ from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, InboxMessage, Message, Phase, Session, Status, ToolCall
 from sessions_app.runtime import leases
 from tests import builders
-from tests.builders import SYSTEM, branch_of
+from tests.builders import SYSTEM, branch_of, fresh
 
 pytestmark = pytest.mark.django_db
 
 Build = Callable[..., Session]
-
-
-@pytest.fixture(autouse=True)
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions for which a wake-up was asked, in order."""
-    asked: list[str] = []
-    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
-    return asked
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def texts(session: Session) -> list[str]:

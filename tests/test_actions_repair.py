@@ -32,7 +32,7 @@ from sessions_app.models import (
     WaitingFor,
 )
 from tests import builders
-from tests.builders import SYSTEM, History, branch_of
+from tests.builders import SYSTEM, History, branch_of, fresh
 from tests.databases import everything
 
 pytestmark = pytest.mark.django_db
@@ -83,10 +83,6 @@ def refunding(status: str = "paused", **fields: Any) -> tuple[Session, ToolCall]
     )
     history.finish(history.calls[0], "active")
     return history.rest(status, **fields), history.calls[1]
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def present(session: Session) -> tuple[Branch, Checkpoint]:

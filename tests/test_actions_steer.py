@@ -10,22 +10,11 @@ from sessions_app import actions
 from sessions_app.access.errors import Invalid
 from sessions_app.models import InboxMessage, Phase, Session, Status
 from tests import builders
+from tests.builders import fresh
 
 pytestmark = pytest.mark.django_db
 
 Build = Callable[..., Session]
-
-
-@pytest.fixture
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions for which a wake-up was asked, in order."""
-    asked: list[str] = []
-    monkeypatch.setattr("sessions_app.actions.base.wake", lambda pk: asked.append(str(pk)))
-    return asked
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def last_event(session: Session) -> tuple[str, dict[str, object]]:

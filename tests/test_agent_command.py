@@ -17,7 +17,7 @@ from sessions_app.history.export import session_json
 from sessions_app.management.commands import agent as command
 from sessions_app.models import Approval, CallStatus, Checkpoint, RegisteredAgent, Session, Status, ToolCall
 from tests import builders
-from tests.builders import branch_of
+from tests.builders import branch_of, fresh
 from tools.processes import MANAGE, PROJECT, environment
 
 pytestmark = pytest.mark.django_db
@@ -33,10 +33,6 @@ def run(*args: object) -> str:
 def shown(session: Session) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(run("show", session.pk, "--json"))
     return told
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def checkpoints(session: Session) -> list[Checkpoint]:

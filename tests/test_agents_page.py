@@ -44,12 +44,6 @@ CHANGED: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def record(definition: str, parts: dict[str, Any]) -> None:
     AgentDefinition.objects.create(agent="claims", definition=definition, parts=parts)
 

@@ -21,12 +21,6 @@ ENGINE = (
 )
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def change_agent() -> None:
     RegisteredAgent.objects.update(definition=NEW)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.test import Client
 
 from sessions_app import actions
 from sessions_app.access.errors import Moved, Refused
@@ -22,12 +21,6 @@ NEW = "e" * 64
 PROBLEM = "SyntaxError: invalid syntax (claims.py, line 3)"
 CANNOT = f"Its agent cannot be built: {PROBLEM}."
 MOVED = "The agent has changed since this page was drawn. Look at it again, then decide."
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
 
 
 def change_agent() -> None:

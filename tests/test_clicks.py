@@ -56,9 +56,8 @@ class Story:
 
 
 @pytest.fixture
-def story(browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+def story(browser: Browser, live_server: Any, nothing_runs: None) -> Iterator[Story]:
     """A supervisor's browser. No worker runs: the sessions stay as the story leaves them."""
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
     builders.user("supervisor", "sue")
     yield Story(log_in(context, "sue"))

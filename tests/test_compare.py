@@ -11,6 +11,7 @@ from sessions_app.desk.pages.compare import MOST
 from sessions_app.history import restore
 from sessions_app.models import Branch, Checkpoint, Message, Session, StateValue
 from tests import builders
+from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
 NOTHING_HIDDEN = Mask.none()
@@ -261,15 +262,19 @@ def test_it_costs_the_same_however_long_the_histories_are(rewritten, django_asse
         assert len(comparison.lines) <= 5
 
 
-def test_more_than_can_be_shown_is_cut_and_marked_as_cut():
+def test_more_than_can_be_shown_is_cut_and_marked_as_cut(client):
     left, right = builders.asked(), builders.asked()
     rows = [Message(branch=right.branch, position=100 + n, role="user", text=f"{n}") for n in range(MOST + 5)]
     Message.objects.bulk_create(rows)
     right.session.position = 1000
-    comparison = compare(last(left.session), right.checkpoint("step"))
+    first, second = last(left.session), right.checkpoint("step")
+    comparison = compare(first, second)
     assert comparison.cut
     assert len(comparison.lines) == MOST
-    assert not compare(last(left.session), last(left.session)).cut
+    assert not compare(first, first).cut
+    client.force_login(builders.user("viewer"))
+    page = text_at(client, f"/compare/?a={first.pk}&b={second.pk}")
+    assert f"Only the first {MOST} differing messages are shown." in page
 
 
 def test_only_the_differences_are_shown_where_that_is_asked_for(client):

@@ -7,7 +7,6 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.admin.base import UncountedPaginator
@@ -19,12 +18,6 @@ LIST = "/admin/sessions_app/session/"
 
 
 @pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
-
-
-@pytest.fixture
 def states() -> dict[str, Session]:
     return {name: build(title=name) for name, build in builders.STATES.items()}
 
@@ -32,6 +25,8 @@ def states() -> dict[str, Session]:
 def test_operators_have_no_business_there(client):
     client.force_login(builders.user("operator"))
     assert client.get(LIST).status_code == 302
+    client.force_login(builders.user("supervisor"))
+    assert client.get(LIST).status_code == 200
 
 
 @pytest.mark.slow

@@ -32,12 +32,6 @@ def desk(db: None) -> Iterator[driving.Desk]:
         yield desk
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def refunds() -> list[str]:
     return sorted(effect for effect in effects if effect.startswith("refund"))
 

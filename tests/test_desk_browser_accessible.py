@@ -45,9 +45,8 @@ ONLY_COLOURS = {"runOnly": ["color-contrast"]}
 
 
 @pytest.fixture
-def page(browser: Browser, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+def page(browser: Browser, live_server: Any, nothing_runs: None) -> Iterator[Page]:
     """A supervisor's page, on which nothing may be blocked or fail."""
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
     builders.user("supervisor", "sue")
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
     page = log_in(context, "sue")

@@ -10,13 +10,12 @@ from sessions_app.models import BulkAction, SavedView, Session, StateValue, Tool
 from tests import builders
 from tests.test_desk_browser import every_screen
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("nothing_runs"),
+]
 both = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
 
 
 def log_in(context: BrowserContext, role: str = "operator") -> Page:

@@ -14,12 +14,12 @@ from tests.test_desk_browser import context, log_in, page  # noqa: F401
 
 SECONDS = 60
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("nothing_runs"),
+]
 
 
 def poll(watched: Page) -> None:

@@ -13,12 +13,12 @@ from sessions_app.models import Approval, BulkAction, Session, ToolCall, Worker
 from tests import builders
 from tests.test_desk_browser import log_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("nothing_runs"),
+]
 
 
 @pytest.fixture

@@ -9,18 +9,7 @@ from sessions_app.actions import bulk
 from sessions_app.models import BulkAction, BulkItem, Event, SavedView, Session
 from tests import builders
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentstate.celery.app.send_task", lambda *args: None)
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nothing_runs")]
 
 
 def plain(answer) -> str:

@@ -36,12 +36,6 @@ POSSIBLE: dict[str, tuple[str, str]] = {
 NEEDS_REASON = {"pause", "resume", "cancel", "rewind", "undo", "fork", "decide"}
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def address(session: Session, action: str) -> str:
     return f"/sessions/{session.pk}/{action}/"
 

@@ -17,12 +17,6 @@ from tests.pages import text_at
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def two_in_doubt(status: str = "waiting") -> tuple[Session, list[ToolCall]]:
     history = builders.looked_up()
     history.reply(calls=[("send_letter", {"text": "A"}), ("issue_refund", {"claim": "C", "amount": 1})])

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from django.test import Client
 
 from sessions_app import actions
 from sessions_app.history import restore
@@ -11,12 +10,6 @@ from sessions_app.models import Checkpoint, Message, Session
 from tests import builders
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
 
 
 @pytest.mark.slow

@@ -24,9 +24,8 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def desk(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
+def desk(operator: Client) -> Client:
+    return operator
 
 
 def listed(desk: Client, query: str = "") -> list[str]:

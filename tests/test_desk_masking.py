@@ -39,12 +39,6 @@ def _hidden(settings) -> None:
     settings.AGENTSTATE_MASK_KEYS = ["pin"]
 
 
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
-
-
 def confidential() -> Session:
     """A session with the secret wherever one can be; it waits for an approval, and has a discarded branch."""
     history = builders.History(title=f"About {SECRET}", customer=f"Ada {SECRET}", tags=["glass"])

@@ -1,7 +1,6 @@
 """Notes and releases on the desk, the comparison of a fork with its source, and the place of a session in its queue."""
 
 import pytest
-from django.test import Client
 
 from sessions_app.finding import queues
 from sessions_app.models import Checkpoint, Session
@@ -9,12 +8,6 @@ from tests import builders
 from tests.pages import text_at
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
 
 
 @pytest.mark.slow

@@ -35,12 +35,6 @@ MEMORY = {
 }
 
 
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
-
-
 def remembering() -> Session:
     """A paused session whose agent keeps a working memory and one more state key."""
     history = builders.looked_up()

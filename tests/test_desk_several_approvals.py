@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from sessions_app.desk.pages.approvals import shown_fingerprint
@@ -12,12 +11,6 @@ from tests import builders
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "/approvals/batch/"
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
 
 
 @pytest.fixture

@@ -73,12 +73,16 @@ def tokens(answer: Any) -> set[str]:
 
 @pytest.mark.slow
 def test_no_cache_keeps_a_page(samples, staff):
+    there = {"/sessions/": 0, "/admin/": 0}
     for address in (*of_the_desk(samples), *of_the_admin(), "/login/", "/no/such/page/"):
         for client, method in ((staff, "GET"), (Client(), "GET"), (Client(), "POST")):
             answer = client.generic(method, address)
             assert answer.status_code < 500, address
             assert {"private", "no-store"} <= tokens(answer), f"{method} {address}: {answer['Cache-Control']}"
             assert "public" not in tokens(answer)
+            for part in there:
+                there[part] += answer.status_code == 200 and address.startswith(part)
+    assert min(there.values()) > 20, there
     assert staff.get("/")["Cache-Control"] == "private, no-store"
 
 
@@ -92,6 +96,7 @@ def test_static_files_may_be_cached(client):
 
 @pytest.mark.slow
 def test_head_is_answered_like_get_and_without_a_body(samples, staff):
+    there = 0
     for address in (*of_the_desk(samples), "/login/"):
         for client in (Client(), staff):
             get, head = client.get(address), client.head(address)
@@ -99,6 +104,8 @@ def test_head_is_answered_like_get_and_without_a_body(samples, staff):
             assert head.content == b""
             same = ("Content-Type", "Location", "Allow", "Cache-Control")
             assert [head.get(field) for field in same] == [get.get(field) for field in same], address
+            there += get.status_code == 200 and address.startswith("/sessions/")
+    assert there > 20
 
 
 @pytest.mark.slow

@@ -24,9 +24,8 @@ HTMX = {"HX-Request": "true"}
 
 
 @pytest.fixture
-def desk(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
+def desk(operator: Client) -> Client:
+    return operator
 
 
 def text_of(desk: Client, address: str = "/inbox/") -> str:

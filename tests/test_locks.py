@@ -23,6 +23,7 @@ from sessions_app.models import Approval, Checkpoint, Event, Message, Registered
 from sessions_app.runtime import leases, recovery, step_rows
 from sessions_app.runtime.connection import RunConnection
 from tests import builders, sample_agents
+from tests.builders import fresh
 from tests.databases import locked_elsewhere
 from tests.driving import desk as driving
 from tools.services import wait_for
@@ -56,10 +57,6 @@ def client() -> Client:
     client = Client()
     client.force_login(builders.user("supervisor"))
     return client
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def sentence(holder: str) -> str:

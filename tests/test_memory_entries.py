@@ -11,6 +11,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ToolCall as Call
 from pytest_django import DjangoAssertNumQueries
 
+from agentstate.durable.long_term import MOST_ENTRIES
 from agentstate.durable.long_term_tools import long_term_tools
 from sessions_app import actions
 from sessions_app.access.errors import Forbidden, Invalid, Moved, NotFound
@@ -240,12 +241,6 @@ def _refund(session: Session) -> ToolCall:
     return ToolCall.objects.filter(branch__session=session).latest("position")
 
 
-@pytest.fixture
-def supervisor(client: Client) -> Client:
-    client.force_login(builders.user("supervisor", "sue"))
-    return client
-
-
 @pytest.mark.slow
 def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_learned(
     supervisor: Client, django_assert_num_queries: DjangoAssertNumQueries
@@ -271,6 +266,8 @@ def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_le
     found = supervisor.get(address, {"q": "MAILS"}).content.decode()
     assert MAIL in found
     assert "She moved to Ulm" not in found
+    none = supervisor.get(address, {"q": "nowhere"}).content.decode()
+    assert f"Only the newest {MOST_ENTRIES:,} entries are searched." in none
 
 
 @pytest.mark.slow

@@ -23,12 +23,6 @@ from tests.adapters import OrmAdapter
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def text_of(response: Any) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
 

@@ -45,12 +45,6 @@ def desk(db: None) -> Iterator[Desk]:
         yield desk
 
 
-@pytest.fixture
-def anna(client: Client, db: None) -> Client:
-    client.force_login(builders.user("operator", "anna"))
-    return client
-
-
 def holds(session: Session, text: str) -> Callable[[], bool]:
     return lambda: partial_replies.read(session.pk).text == text
 
@@ -68,7 +62,7 @@ def writing(session: Session, text: str, **fields: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [SlowModel, SlowAwaitedModel])
 def test_an_open_page_shows_the_reply_while_it_is_written_and_then_the_one_that_is_stored(
-    desk: Desk, anna: Client, model: type
+    desk: Desk, operator: Client, model: type
 ) -> None:
     seen: list[tuple[int, bool, bool]] = []
 
@@ -76,16 +70,16 @@ def test_an_open_page_shows_the_reply_while_it_is_written_and_then_the_one_that_
         text = "".join(slow.chunks[:number])
         wait_for(holds(session, text), f"the text {text!r}")
         if model is SlowModel:  # in the thread that has the database of this test
-            timeline, conversation = page_of(anna, session), page_of(anna, session, "conversation/")
+            timeline, conversation = page_of(operator, session), page_of(operator, session, "conversation/")
             seen.append((number, text in timeline, text in conversation))
 
     slow = model(["Your windscreen ", "is covered."], between)
     desk.agent(lambda: talking(slow), stream=True)
     session = desk.start("Is it covered?")
-    page_of(anna, session)
+    page_of(operator, session)
     desk.run(session)
     assert seen == ([(1, True, True), (2, True, True)] if model is SlowModel else [])
-    text = page_of(anna, session)
+    text = page_of(operator, session)
     assert "Your windscreen is covered." in text
     assert "Reply being written" not in text
     wait_for(lambda: not partial_replies.version_of(session.pk), "the end of what was written")
@@ -132,7 +126,7 @@ def test_many_chunks_are_written_at_most_four_times_a_second(monkeypatch: pytest
     assert partial_replies.version_of(claim.session_id) == ""
 
 
-def test_a_buffer_that_fails_fails_no_step(desk: Desk, anna: Client, caplog: Any) -> None:
+def test_a_buffer_that_fails_fails_no_step(desk: Desk, operator: Client, caplog: Any) -> None:
     class Broken(buffer.MemoryBuffer):
         def marked(self, *keys: str) -> list[list[str]]:
             raise RuntimeError("broken")
@@ -156,64 +150,64 @@ def test_where_conversations_are_kept_off_redis_replies_are_too(settings: Any) -
 
 @pytest.mark.parametrize("tab", ["", "conversation/"])
 def test_a_poll_brings_only_the_reply_and_then_204(
-    anna: Client, tab: str, django_assert_num_queries: Any
+    operator: Client, tab: str, django_assert_num_queries: Any
 ) -> None:
     session = builders.looked_up().rest("running")
-    text = page_of(anna, session, tab)
+    text = page_of(operator, session, tab)
     element = re.search(r'id="(?:sentinel|talk)"\s+hx-get="([^"]+)"[^>]*hx-include="#reply-version"', text)
     assert element is not None
     address = element[1].replace("&amp;", "&")
     with django_assert_num_queries(1):
-        assert ask(anna, f"{address}&reply=").status_code == 204
+        assert ask(operator, f"{address}&reply=").status_code == 204
     writing(session, "Your windscreen is")
     with django_assert_num_queries(4):
-        answer = ask(anna, f"{address}&reply=")
+        answer = ask(operator, f"{address}&reply=")
     assert (answer["HX-Retarget"], answer["HX-Reswap"]) == ("#reply", "outerHTML")
     part = answer.content.decode()
     assert "Your windscreen is" in part
     assert 'value="1.2.1"' in part
     assert "sentinel" not in part
     with django_assert_num_queries(1):
-        assert ask(anna, f"{address}&reply=1.2.1").status_code == 204
+        assert ask(operator, f"{address}&reply=1.2.1").status_code == 204
 
 
 @pytest.mark.slow
-def test_what_is_committed_takes_the_place_of_what_was_being_written(anna: Client) -> None:
+def test_what_is_committed_takes_the_place_of_what_was_being_written(operator: Client) -> None:
     history = builders.looked_up()
     session = history.rest("running")
     writing(session, "Your windscreen is")
-    address = watched(anna, session)
+    address = watched(operator, session)
     history.reply("Your windscreen is covered.")
     history.add(model_calls=1)
-    text = ask(anna, f"{address}&reply=1.2.1").content.decode()
+    text = ask(operator, f"{address}&reply=1.2.1").content.decode()
     assert "Your windscreen is covered." in text
     assert "Reply being written" not in text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"epoch": 99}, {"model_calls": 99}])
-def test_what_another_run_or_call_has_left_is_not_shown(anna: Client, other: dict[str, int]) -> None:
+def test_what_another_run_or_call_has_left_is_not_shown(operator: Client, other: dict[str, int]) -> None:
     session = builders.looked_up().rest("running")
     writing(session, "Left behind", **other)
-    assert "Left behind" not in page_of(anna, session)
+    assert "Left behind" not in page_of(operator, session)
 
 
 @pytest.mark.slow
-def test_the_text_of_a_lost_run_disappears_when_the_session_is_queued_again(anna: Client) -> None:
+def test_the_text_of_a_lost_run_disappears_when_the_session_is_queued_again(operator: Client) -> None:
     session = builders.lost()
     writing(session, "Left behind")
-    assert "Left behind" in page_of(anna, session)
+    assert "Left behind" in page_of(operator, session)
     actions.release(actor=SYSTEM, session_id=session.pk, reason="It hangs")
-    assert "Left behind" not in page_of(anna, session)
+    assert "Left behind" not in page_of(operator, session)
 
 
 @pytest.mark.slow
-def test_who_has_lost_the_permission_is_not_shown_the_reply(anna: Client) -> None:
+def test_who_has_lost_the_permission_is_not_shown_the_reply(operator: Client) -> None:
     session = builders.looked_up().rest("running")
-    address = watched(anna, session)
+    address = watched(operator, session)
     writing(session, "Your windscreen is")
     User.objects.get(username="anna").groups.clear()
-    answer = ask(anna, f"{address}&reply=")
+    answer = ask(operator, f"{address}&reply=")
     assert answer.status_code == 403
     assert "Your windscreen is" not in answer.content.decode()
 
@@ -263,11 +257,11 @@ def test_where_nothing_is_masked_every_character_is_shown() -> None:
     assert shown_part("It is cov", Mask.none()) == ("It is cov", 0)
 
 
-def test_a_page_says_how_much_it_holds_back(anna: Client, settings: Any) -> None:
+def test_a_page_says_how_much_it_holds_back(operator: Client, settings: Any) -> None:
     settings.AGENTSTATE_MASK_PATTERNS = [r"\d{4}( \d{4}){3}"]
     session = builders.looked_up().rest("running")
     writing(session, f"It is covered. Your card {CARD[:9]}")
-    text = page_of(anna, session)
+    text = page_of(operator, session)
     assert "It is covered." in text
     assert "4111" not in without_ids(text)
     assert re.search(r"19 more characters written,\s+shown at the end of a sentence", text)

@@ -23,7 +23,7 @@ from sessions_app.models import (
 )
 from sessions_app.runtime.worker import drive
 from tests import sample_agents
-from tests.builders import SYSTEM, branch_of
+from tests.builders import SYSTEM, branch_of, fresh
 
 # A run opens and commits transactions of its own, also in threads.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,10 +62,6 @@ def run(session: Session) -> Session:
         pass
     assert became not in ("busy", "lost")
     return fresh(session)
-
-
-def fresh(session: Session) -> Session:
-    return Session.objects.select_related("branch").get(pk=session.pk)
 
 
 def rewound(session: Session, **how: Any) -> Session:

@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from sessions_app.access.masking import Mask
 from sessions_app.models import (
+    STOPPED,
     Approval,
     Branch,
     CallStatus,
     Checkpoint,
-    Phase,
     Session,
     Status,
     StopRequest,
@@ -113,7 +113,7 @@ def resume(facts: Facts) -> str:
             return "It is already queued and starts as soon as a worker is free."
         case Status.CANCELLED:
             return CANCELLED
-        case _ if session.phase == Phase.ERROR:
+        case _ if session.is_failed:
             return agent_cannot_run(session)
         case _:
             return "It has finished. Send it a message to continue."
@@ -125,7 +125,7 @@ def cancel(facts: Facts) -> str:
         return "It was already cancelled."
     if session.stop_request == StopRequest.CANCEL:
         return "It is already being cancelled."
-    if session.status == Status.IDLE and session.phase != Phase.ERROR:
+    if session.status == Status.IDLE and not session.is_failed:
         return "It has finished; there is nothing to end."
     return POSSIBLE
 
@@ -219,13 +219,9 @@ def already_decided(approval: Approval) -> str:
 
 def _while_stopped(session: Session) -> str:
     """Calls are decided while nothing can run them."""
-    match session.status:
-        case Status.WAITING | Status.PAUSED:
-            return POSSIBLE
-        case Status.CANCELLED:
-            return CANCELLED
-        case _:
-            return "It is not waiting for a decision."
+    if session.status in STOPPED:
+        return POSSIBLE
+    return CANCELLED if session.status == Status.CANCELLED else "It is not waiting for a decision."
 
 
 def _already_stopping(session: Session) -> str:

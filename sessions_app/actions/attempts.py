@@ -13,7 +13,8 @@ from django.db.models import Q
 
 from agentstate.names import STEP_KINDS
 from sessions_app.history import restore
-from sessions_app.models import CallStatus, Checkpoint, Event, EventKind, Phase, Session, ToolCall
+from sessions_app.history.failures import newest_failures
+from sessions_app.models import CallStatus, Checkpoint, Phase, Session, ToolCall
 
 
 def call_to_try_again(session: Session) -> ToolCall | None:
@@ -44,8 +45,7 @@ def _failure(session: Session) -> dict[str, Any]:
     """What is on record of the failure that ended the turn; empty for a session that has not failed."""
     if session.phase != Phase.ERROR:
         return {}
-    failure = Event.objects.filter(session=session, kind=EventKind.FAILED).order_by("-position").first()
-    return failure.data if failure is not None else {}
+    return newest_failures([session.pk]).get(session.pk, {})
 
 
 def plan_new_attempt(session: Session, now: datetime) -> ToolCall | None:

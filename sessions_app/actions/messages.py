@@ -121,7 +121,7 @@ def start(
             text=text,
             body=body,
             author=_author(actor, body),
-            from_customer=body is None or body["role"] == Message.Role.USER,
+            from_customer=_is_of_user(body),
         )
         for text, body in unread
     ]
@@ -130,13 +130,17 @@ def start(
 
 def _last_of_users(messages: Sequence[tuple[str, dict[str, Any] | None]]) -> str:
     """The text of the user's last message; "" if there is none."""
-    of_user = (text for text, body in reversed(messages) if body is None or body["role"] == Message.Role.USER)
-    return next(of_user, "")
+    return next((text for text, body in reversed(messages) if _is_of_user(body)), "")
 
 
 def _author(actor: Actor, body: dict[str, Any] | None) -> User | None:
     """Of an earlier history, the user's messages alone are what the person sends."""
-    return actor.user if body is None or body["role"] == "user" else None
+    return actor.user if _is_of_user(body) else None
+
+
+def _is_of_user(body: dict[str, Any] | None) -> bool:
+    """Whether the message is the user's, as one without a body is."""
+    return body is None or body["role"] == Message.Role.USER
 
 
 def _check_values(agent: RegisteredAgent, values: dict[str, Any]) -> None:

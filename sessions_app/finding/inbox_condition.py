@@ -11,17 +11,16 @@ from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.keys import are, are_each
 from sessions_app.finding.newest import opaque
-from sessions_app.models import Phase, Session, Status
+from sessions_app.models import STOPPED, Phase, Session, Status
 
-_STOPPED = (Status.WAITING, Status.PAUSED)
 _MOVING = (Status.RUNNING, Status.QUEUED)
 _WITH_CAUSE = (Status.WAITING, Status.IDLE)
 # The states in which a session may have a line. The last one: it has failed, or cannot go on, for a known cause.
-IS_STOPPED = Q(status__in=_STOPPED)
+IS_STOPPED = Q(status__in=STOPPED)
 IS_MOVING = Q(status__in=_MOVING)
 HAS_CAUSE = Q(failure__isnull=False) & (Q(status=Status.WAITING) | Q(status=Status.IDLE, phase=Phase.ERROR))
 # Each session in one of these states, as the index `session_customer_open` has it (migration 0031).
-_MAY_HAVE_LINE = opaque(Q(status__in=(*_STOPPED, *_MOVING)) | Q(failure__isnull=False))
+_MAY_HAVE_LINE = opaque(Q(status__in=(*STOPPED, *_MOVING)) | Q(failure__isnull=False))
 # So many keys of sessions that may have a line are looked up faster than what is found in another table, or by a part
 # of a text.
 MOST_KEYS = 3_000
@@ -193,7 +192,7 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
     are_of_others = status == Status.PAUSED or phase not in ("", Phase.EXECUTING)
     are_many_moving = not phase or _are_one_in(10, where & moving, IS_MOVING)
     return Condition(
-        of(_STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
+        of(STOPPED, IS_STOPPED, stopped, Matches.SOME if are_of_others else Matches.MANY),
         of(_MOVING, is_moving, moving, Matches.MANY if are_many_moving else Matches.SOME),
         of(_WITH_CAUSE, has_cause, failed, Matches.MANY if has_cause is HAS_CAUSE else Matches.SOME),
     )

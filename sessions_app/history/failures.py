@@ -6,11 +6,16 @@ sessions are found together. A session whose agent has changed has a cause, too.
 """
 
 import re
+from collections.abc import Collection, Mapping
 from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
+from django.db.models import OuterRef, QuerySet, Subquery
+
 from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.models import Event, EventKind, Phase, Session, Status, WaitingFor
+from sessions_app.models import Event, EventKind, Session, Status, WaitingFor
+from sessions_app.models.compiled import compiled
 
 # ``BadRequestError: ...``, also within a sentence such as "The model failed 5 times, at last with Timeout: ...".
 _EXCEPTION = re.compile(r"(?:^|with |: )((?:[A-Za-z_]\w*\.)*[A-Z]\w*): ")
@@ -60,13 +65,32 @@ def failure_of(session: Session) -> UUID | None:
             return cause_key(
                 session.agent, "", session.why, changed=session.waiting_for == WaitingFor.CHANGED
             )
-        case Status.IDLE if session.phase == Phase.ERROR:
+        case _ if session.is_failed:
             return cause_key(session.agent, tool_that_failed(session), session.error)
     return None
 
 
 def tool_that_failed(session: Session) -> str:
     """The tool whose failure ended the turn of a failed session, "" if none did. One query."""
-    failures = Event.objects.filter(session=session.pk, kind=EventKind.FAILED).order_by("-position")
-    data = failures.values_list("data", flat=True).first()
-    return str(data.get("tool") or "") if isinstance(data, dict) else ""
+    return tool_of(newest_failures([session.pk]).get(session.pk, {}))
+
+
+def tool_of(failure: Mapping[str, Any]) -> str:
+    """The tool whose failure `newest_failures` names, "" for none."""
+    return str(failure.get("tool") or "")
+
+
+def newest_failures(sessions: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+    """What is on record of the last failure that ended a turn of each session, by their keys; empty where none did.
+
+    One query, if there are any sessions.
+    """
+    rows = _newest_failures(tuple(set(sessions))) if sessions else []
+    return {session: data if isinstance(data, dict) else {} for session, data in rows}
+
+
+@compiled
+def _newest_failures(sessions: tuple[UUID, ...]) -> QuerySet[Session, tuple[Any, ...]]:
+    failures = Event.objects.filter(session=OuterRef("pk"), kind=EventKind.FAILED).order_by("-position")
+    rows = Session.objects.filter(pk__in=sessions).order_by()
+    return rows.values_list("pk", Subquery(failures.values("data")[:1]), named=False)

@@ -16,22 +16,17 @@ from sessions_app.models.memory import MemoryEntry
 from sessions_app.models.message import InboxMessage, Message, unread_messages
 from sessions_app.models.modelcall import ModelCall
 from sessions_app.models.semantic import ReusableReply
-from sessions_app.models.session import (
-    Phase,
-    Session,
-    Status,
-    StopRequest,
-    WaitingFor,
-    resting_fields,
-)
+from sessions_app.models.session import Session, resting_fields
 from sessions_app.models.shown_name import ShownName
 from sessions_app.models.similar import SessionDigest, SessionWord, SimilarSession
+from sessions_app.models.states import STOPPED, Phase, Status, StopRequest, WaitingFor
 from sessions_app.models.tag import SessionTag
 from sessions_app.models.toolcall import CallStatus, ToolCall
 from sessions_app.models.toolresult import ToolResult
 from sessions_app.models.worker import Worker
 
 __all__ = [
+    "STOPPED",
     "AgentDefinition",
     "Allowance",
     "Approval",

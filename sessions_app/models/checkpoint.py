@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from agentstate.names import CheckpointKind
 from sessions_app.models.rows import BranchRow, BranchRowQuerySet
-from sessions_app.models.session import Phase
+from sessions_app.models.states import Phase
 from sessions_app.models.totals import TotalsField
 
 

@@ -17,12 +17,11 @@ from django.db import models
 from django.db.models import Case, ExpressionWrapper, F, Q, When
 from django.utils import timezone
 
-from agentstate.domain.phases import TRANSITIONS, AgentPhase
-from agentstate.durable.run_end import requested_end
-from agentstate.names import Need, SessionStatus
+from agentstate.domain.phases import TRANSITIONS
 from sessions_app.models.agent import RegisteredAgent, registered_agents
 from sessions_app.models.changes import WritesChanges
-from sessions_app.models.enums import EventKind, StaffPermission
+from sessions_app.models.enums import StaffPermission
+from sessions_app.models.states import Phase, Status, StopRequest, WaitingFor
 
 if TYPE_CHECKING:
     from sessions_app.models.branch import Branch
@@ -39,54 +38,6 @@ def uuid7() -> uuid.UUID:
         | secrets.randbits(62)
     )
     return uuid.UUID(int=value)
-
-
-class Phase(models.TextChoices):
-    """What the agent is doing: the state machine of ``agentstate.domain.phases``."""
-
-    IDLE = AgentPhase.IDLE.value, "idle"
-    PLANNING = AgentPhase.PLANNING.value, "planning"
-    EXECUTING = AgentPhase.EXECUTING.value, "executing"
-    REFLECTING = AgentPhase.REFLECTING.value, "reflecting"
-    DONE = AgentPhase.DONE.value, "done"
-    ERROR = AgentPhase.ERROR.value, "error"
-
-
-class Status(models.TextChoices):
-    """What the system is doing with the session."""
-
-    IDLE = SessionStatus.IDLE.value, "idle"
-    QUEUED = SessionStatus.QUEUED.value, "queued"
-    RUNNING = SessionStatus.RUNNING.value, "running"
-    WAITING = SessionStatus.WAITING.value, "waiting"
-    PAUSED = SessionStatus.PAUSED.value, "paused"
-    CANCELLED = SessionStatus.CANCELLED.value, "cancelled"
-
-
-class WaitingFor(models.TextChoices):
-    """What a waiting session needs from a person."""
-
-    APPROVAL = Need.APPROVAL.value, "approval"
-    DOUBT = Need.DOUBT.value, "a decision on a call in doubt"
-    RETRIES = Need.RETRIES.value, "review: all retries failed"
-    CHANGED = Need.CHANGED.value, "review: the agent is missing or has changed"
-
-
-class StopRequest(models.TextChoices):
-    """What a person has requested of a running session; its worker obeys at its next commit."""
-
-    PAUSE = "pause", "pause"
-    CANCEL = "cancel", "cancel"
-
-    @property
-    def status(self) -> Status:
-        """The status that the session gets."""
-        return Status(requested_end(self.value).status)
-
-    @property
-    def event(self) -> EventKind:
-        """The event that says that the session has stopped."""
-        return EventKind(requested_end(self.value).event)
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -322,6 +273,11 @@ class Session(WritesChanges):
         """Make pages that were drawn before out of date: an action sent from one of them is refused as `Moved`."""
         self.version += 1
         self.updated_at = now
+
+    @property
+    def is_failed(self) -> bool:
+        """What the database stores as ``has_failed``, also for a row whose changes are not saved yet."""
+        return self.status == Status.IDLE and self.phase == Phase.ERROR
 
     @property
     def at_breakpoint(self) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from django.utils import timezone
 from sessions_app.history.failures import cause_key
 from sessions_app.mirror.live import session_changed
 from sessions_app.models import (
+    STOPPED,
     Approval,
     Event,
     EventKind,
@@ -62,7 +63,7 @@ def sweep(now: datetime | None = None) -> list[UUID]:
         decision="",
         expires_at__lte=now,
         session__branch=F("call__branch"),
-        session__status__in=(Status.WAITING, Status.PAUSED),
+        session__status__in=STOPPED,
     )
     _in_batches(expired.order_by().values_list("session", flat=True).distinct(), _expire, now)
     recover(Session.objects.lost(now), now)
@@ -132,7 +133,7 @@ def _released(session: Session, now: datetime) -> Change:
 
 def _expire(keys: Sequence[UUID], now: datetime) -> list[Change]:
     """Reject the calls whose approval requests have expired; a session continues when no request is open any more."""
-    sessions = _locked(Session.objects.filter(status__in=(Status.WAITING, Status.PAUSED)), keys)
+    sessions = _locked(Session.objects.filter(status__in=STOPPED), keys)
     branches = [session.branch_id for session in sessions]
     open_requests: dict[int | None, list[Approval]] = defaultdict(list)
     for approval in Approval.objects.filter(call__branch__in=branches, decision="").select_related("call"):

@@ -63,7 +63,7 @@ def shorten(value: Any, limit: int) -> str:
 
 @register.filter
 def pretty(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return wording.pretty(value)
 
 
 @register.filter

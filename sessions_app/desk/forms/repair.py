@@ -3,7 +3,6 @@
 A repair never changes a row in place: the action makes a branch, which can be undone.
 """
 
-import json
 from typing import Any, ClassVar
 
 from django import forms
@@ -105,10 +104,7 @@ class StateForm(ReasonForm):
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
             )
         self.initial.setdefault(
-            "value",
-            value
-            if field_class is WholeText
-            else escaped_in_json(json.dumps(value, ensure_ascii=False, indent=2)),
+            "value", value if field_class is WholeText else escaped_in_json(wording.pretty(value))
         )
         self.order_fields(["version", "key", "value", "reason"])
 

@@ -40,7 +40,7 @@ from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
 from sessions_app.desk.pages.summary import summary
-from sessions_app.models import CallStatus, Checkpoint, Phase, Session, Status, ToolCall
+from sessions_app.models import STOPPED, CallStatus, Checkpoint, Session, ToolCall
 
 # The fields of one outcome.
 _OUTCOME = ("decision", "text", "message")
@@ -55,10 +55,10 @@ class ResumeForm(ContinuingForm, ReasonForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.doubts: list[ToolCall] = []
-        if self.session.status == Status.IDLE and self.session.phase == Phase.ERROR:
+        if self.session.is_failed:
             self.heading = TRY_AGAIN
             self.button = self.button if self.session.new_definition else TRY_AGAIN
-        if self.session.status in (Status.WAITING, Status.PAUSED):
+        if self.session.status in STOPPED:
             calls = ToolCall.objects.filter(branch=self.session.branch, status=CallStatus.DOUBT)
             calls = calls.select_related("approval").defer("result", "state").order_by("position")
             self.doubts = self.context.mask.rows(calls)

@@ -11,7 +11,7 @@ from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
 from sessions_app.action_list import FORK, RELEASE, REPLACE_MESSAGE, RESUME, REWIND, Action
 from sessions_app.history.failures import exception_type, http_status
-from sessions_app.models import Phase, Session, StaffPermission, Status, WaitingFor
+from sessions_app.models import Session, StaffPermission, Status, WaitingFor
 from sessions_app.wording import shorten
 
 TRY_AGAIN = "Try again"
@@ -75,7 +75,7 @@ def advice(session: Session, tool: str = "") -> Advice | None:
             return Advice(AGENT_CANNOT_RUN, f"{problem} It can be resumed once that is corrected.")
         text = "See what changed, then resume with the agent as it is now, or rewind."
         return Advice(AGENT_CHANGED, text, RESUME, RESUME.label)
-    if not gave_up and not (session.status == Status.IDLE and session.phase == Phase.ERROR):
+    if not gave_up and not session.is_failed:
         return None
     error = session.why if gave_up else session.error
     status, what = http_status(error), what_failed(error, tool)

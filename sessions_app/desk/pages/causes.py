@@ -7,7 +7,7 @@ from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.advice import AGENT_CHANGED, Advice, advice, what_failed
 from sessions_app.desk.pages.session_agents import agent_title, load_agents
 from sessions_app.history.failures import tool_that_failed
-from sessions_app.models import BulkAction, Event, EventKind, Phase, Session, Status
+from sessions_app.models import BulkAction, Event, EventKind, Session
 
 _FAILURES = (EventKind.FAILED, EventKind.GAVE_UP, EventKind.CHANGED)
 GONE = "a cause that no session has any more"
@@ -58,5 +58,4 @@ def _name_before(bulk: BulkAction, mask: Mask) -> str:
 
 def advice_for(session: Session) -> Advice | None:
     """What helps against the failure of a masked session. At most one query."""
-    has_failed = session.status == Status.IDLE and session.phase == Phase.ERROR
-    return advice(session, tool_that_failed(session) if has_failed else "")
+    return advice(session, tool_that_failed(session) if session.is_failed else "")

@@ -1,6 +1,5 @@
 """Texts and stored values as far as a card has room for them, with the whole to be opened. No queries."""
 
-import json
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from typing import Any
 
 from sessions_app.desk.pages.formats import formatted, plain
 from sessions_app.desk.pages.values import readable
-from sessions_app.wording import shorten
+from sessions_app.wording import pretty, shorten
 
 LONGEST_WHOLE = 8_000
 LONG = 60
@@ -133,7 +132,7 @@ def _text(key: str, value: Any, style: Style) -> str:
     if isinstance(value, dict | list):
         items = value.values() if isinstance(value, dict) else value
         if any(isinstance(item, dict | list) for item in items):
-            return json.dumps(value, ensure_ascii=False, indent=2)
+            return pretty(value)
         if isinstance(value, list):
             return ", ".join(_text(key, item, style) for item in value)
         return ", ".join(f"{style.title(name)} {_text(name, item, style)}" for name, item in value.items())

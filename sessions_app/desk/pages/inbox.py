@@ -34,7 +34,8 @@ from sessions_app.finding.inbox_rows import (
     KINDS,
     STUCK,
 )
-from sessions_app.models import Event, EventKind, Session, WaitingFor
+from sessions_app.history.failures import newest_failures, tool_of
+from sessions_app.models import Session, WaitingFor
 from sessions_app.models.compiled import compiled
 from sessions_app.wording import time_left
 
@@ -250,12 +251,13 @@ def _items(
     by_cause = [(kind, key) for kind in BY_CAUSE for key in keys(kind)]
     newest = [found.causes[key].newest for _, key in by_cause]
     sessions = _sessions(context, [*(key for _, key in by_cause), *newest, *keys(STUCK)])
-    tools = _failed_tools(keys(FAILED))
+    failures = newest_failures(keys(FAILED))
     for kind, key in by_cause:
         cause = found.causes[key]
         if key in sessions and cause.newest in sessions:
             last = sessions[cause.newest].updated_at
-            items[kind, key] = _failed(context, sessions[key], cause, last, tools.get(key, ""))
+            tool = tool_of(failures.get(key, {}))
+            items[kind, key] = _failed(context, sessions[key], cause, last, tool)
     for key in keys(STUCK):
         if key in sessions:
             items[STUCK, key] = _stuck(context, sessions[key])
@@ -274,19 +276,6 @@ def _sessions(context: PageContext, keys: Sequence[Any]) -> dict[Any, Session]:
 @compiled
 def _sessions_with(keys: tuple[UUID, ...]) -> QuerySet[Session]:
     return Session.objects.filter(pk__in=keys).select_related("branch", "assignee")
-
-
-def _failed_tools(keys: Sequence[Any]) -> dict[Any, str]:
-    """The tools whose failures ended the turns of the sessions. One query, if there are any."""
-    if not keys:
-        return {}
-    return {session: str(tool or "") for session, tool in _tools_of_failures(tuple(set(keys)))}
-
-
-@compiled
-def _tools_of_failures(sessions: tuple[UUID, ...]) -> QuerySet[Event, tuple[Any, ...]]:
-    failures = Event.objects.filter(session__in=sessions, kind=EventKind.FAILED).order_by("position")
-    return failures.values_list("session", "data__tool", named=False)
 
 
 def _failed(context: PageContext, session: Session, cause: Cause, last: datetime, tool: str) -> Failed:

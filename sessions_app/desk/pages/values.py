@@ -16,7 +16,7 @@ from sessions_app.access.errors import Invalid
 from sessions_app.access.masking import HIDDEN
 from sessions_app.access.typed import read_json
 from sessions_app.desk.pages.formats import plain
-from sessions_app.wording import count
+from sessions_app.wording import count, pretty
 
 # A text, or a value that is none and of which a part is hidden.
 _BARE_HIDDEN = re.compile(rf'"(?:[^"\\]|\\.)*+"|[^\s\[\]{{}}:,"]*{HIDDEN}[^\s\[\]{{}}:,"]*')
@@ -58,7 +58,7 @@ class ReadableValue:
 
     @cached_property
     def text(self) -> str:
-        return self.data if isinstance(self.data, str) else _as_json(self.data)
+        return self.data if isinstance(self.data, str) else pretty(self.data)
 
     @cached_property
     def fields_set(self) -> str:
@@ -66,7 +66,7 @@ class ReadableValue:
         numbers; "" where that leaves nothing out.
         """
         leaves_nothing_out = self.plain or self.shorter is None or self.shorter == self.data
-        return "" if leaves_nothing_out else _as_json(self.shorter)
+        return "" if leaves_nothing_out else pretty(self.shorter)
 
     @property
     def line(self) -> str:
@@ -128,10 +128,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _as_string(token: re.Match[str]) -> str:
     return token.group() if token.group().startswith('"') else json.dumps(token.group(), ensure_ascii=False)
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _with_fields_set(value: Any) -> Any:

@@ -33,6 +33,7 @@ def compare_page(request: Request) -> HttpResponse:
     only_differences = request.GET.get("show") == "differences"
     values = {
         "comparison": comparison.differences() if only_differences else comparison,
+        "most": compare.MOST,
         "only_differences": only_differences,
         "offers_undo": _offers_undo(left, right, context.actor),
     }

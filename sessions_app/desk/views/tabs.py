@@ -1,12 +1,12 @@
 """The other tabs of a session: conversation, state, checkpoints, audit, JSON, search; and the page of a single call."""
 
-import json
 from uuid import UUID
 
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_POST
 
+from agentstate.durable.long_term import MOST_ENTRIES
 from agentstate.durable.state.tags import stand_ins
 from sessions_app import actions
 from sessions_app.access.availability import shows
@@ -43,6 +43,7 @@ from sessions_app.finding import hits
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
 from sessions_app.models import StaffPermission, ToolCall, unread_messages
+from sessions_app.wording import pretty
 
 MOST_HITS = 50
 
@@ -114,6 +115,7 @@ def memories_tab(request: Request, session_id: UUID) -> HttpResponse:
         "tab": "memories",
         "page": page,
         "sought": sought,
+        "most_searched": MOST_ENTRIES,
         "similar": similar.similar_sessions(context),
     }
     return render_page(request, "session/memories.html", session_frame(request, context) | values)
@@ -160,7 +162,7 @@ def json_tab(request: Request, session_id: UUID) -> HttpResponse:
         session_frame(request, context)
         | {
             "tab": "json",
-            "text": json.dumps(data, indent=2, ensure_ascii=False),
+            "text": pretty(data),
             "earlier": data["earlier"],
         },
     )

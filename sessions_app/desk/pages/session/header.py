@@ -15,6 +15,7 @@ from sessions_app.desk.pages.session.stopped import why_paused
 from sessions_app.desk.pages.summary import formats_of, published_tool, summary
 from sessions_app.finding import stuck
 from sessions_app.models import (
+    STOPPED,
     CallStatus,
     Phase,
     RegisteredAgent,
@@ -138,7 +139,7 @@ def _buttons(
             if session.status == Status.PAUSED or doubts > 1:
                 buttons.append(_decide_and_resume(context, doubts))
             continue
-        label = TRY_AGAIN if action is RESUME and _has_failed(session) else action.label
+        label = TRY_AGAIN if action is RESUME and session.is_failed else action.label
         buttons.append(Button(action, label, why_not.of(action)))
     primary = _primary(context, open_calls, failure_advice)
     if primary is None:
@@ -154,7 +155,7 @@ def _buttons(
 
 def _in_doubt(session: Session, open_calls: list[ToolCall]) -> int:
     """How many calls in doubt are decided before the session can be resumed."""
-    stopped = session.status in (Status.WAITING, Status.PAUSED)
+    stopped = session.status in STOPPED
     return sum(call.status == CallStatus.DOUBT for call in open_calls) if stopped else 0
 
 
@@ -169,7 +170,7 @@ def _primary(
 ) -> Button | None:
     """The button for what a person most likely does next."""
     session, now, why_not = context.session, context.now, context.why_not
-    if open_calls and session.status in (Status.WAITING, Status.PAUSED):
+    if open_calls and session.status in STOPPED:
         if open_calls[0].status == CallStatus.DOUBT:
             label = "See the call" if why_not.of(DECIDE) else "Decide the call"
         else:
@@ -188,7 +189,7 @@ def _primary(
             )
         case Status.PAUSED | Status.WAITING:
             return Button(RESUME, RESUME.label, primary=True)
-        case Status.IDLE if session.phase == Phase.ERROR:
+        case _ if session.is_failed:
             return Button(RESUME, TRY_AGAIN, primary=True)
         case Status.IDLE if session.phase == Phase.DONE:
             if why_not.of(MESSAGE):
@@ -209,15 +210,11 @@ def _primary(
     return None
 
 
-def _has_failed(session: Session) -> bool:
-    return session.status == Status.IDLE and session.phase == Phase.ERROR
-
-
 def _banner(
     context: SessionContext, open_calls: list[ToolCall], failure_advice: Advice | None
 ) -> Banner | None:
     session, now = context.session, context.now
-    if open_calls and session.status in (Status.WAITING, Status.PAUSED):
+    if open_calls and session.status in STOPPED:
         return _about_call(context, open_calls)
     match session.status:
         case Status.WAITING if session.waiting_for == WaitingFor.RETRIES:
@@ -278,8 +275,8 @@ def _with_agent(banner: Banner | None, session: Session, open_calls: Sequence[To
         text = "since this session last ran. It continues with the new definition once it is resumed."
         return Banner("doubt", AGENT_CHANGED, text, shows_changes=True)
     # A call that waits says it where it is decided, and the advice says it of a session that has failed.
-    if open_calls or session.status not in (Status.WAITING, Status.PAUSED, Status.QUEUED):
-        return replace(banner, shows_changes=_has_failed(session))
+    if open_calls or session.status not in (*STOPPED, Status.QUEUED):
+        return replace(banner, shows_changes=session.is_failed)
     text = "since this session last ran. It continues with the new definition."
     return replace(banner, also=(AGENT_CHANGED, text), shows_changes=True)
 
