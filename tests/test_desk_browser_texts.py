@@ -70,3 +70,26 @@ def test_the_label_of_a_button_is_read_as_one_line_of_whole_words(page: Page, wi
         box = button.bounding_box()
         assert box is not None
         assert 30 < box["height"] < 64
+
+
+@every_width
+def test_the_button_that_reveals_a_result_stands_below_it_on_one_line(
+    page: Page, width: int, settings
+) -> None:
+    settings.AGENTSTATE_MASK_KEYS = ["iban"]
+    builders.user("supervisor", "sue")
+    page.context.clear_cookies()
+    log_in(page.context, "sue")
+    history = builders.refunding()
+    history.finish(history.calls[-1], {"iban": "DE89370400440532013000"})
+    history.checkpoint("step")
+    session = history.rest("paused")
+    page.goto(f"/sessions/{session.pk}/")
+    reveal = page.locator(".call > .reveal")
+    expect(reveal).to_be_visible()
+    assert reveal.evaluate(BROKEN_WORDS) == []
+    box, result = reveal.bounding_box(), page.locator(".call:has(> .reveal) > .note").first.bounding_box()
+    assert box is not None
+    assert result is not None
+    assert abs(box["x"] - result["x"]) < 2
+    assert box["y"] > result["y"]
