@@ -53,8 +53,7 @@ def _secret_key(file: Path) -> str:
 
 def _names(name: str, default: Sequence[str] = ()) -> list[str]:
     """Entries separated by commas; empty ones are left out."""
-    entries: list[str] = env.list(name, list(default), subcast=str.strip)
-    return [entry for entry in entries if entry]
+    return [entry for entry in env.list(name, list(default), subcast=str.strip) if entry]
 
 
 def _seconds(name: str, default: float) -> float:
@@ -220,6 +219,7 @@ MIDDLEWARE = [
     "sessions_app.desk.middleware.refuse_large_bodies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "sessions_app.desk.visible.show_invisible_characters",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -1,11 +1,11 @@
-"""How texts stand on a page: in whole words, on each width."""
+"""How texts stand on a page: in whole words, in their order, and with what is not seen by name, on each width."""
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from sessions_app.models import RegisteredAgent, Session
+from sessions_app.models import Approval, RegisteredAgent, Session
 from tests import builders
 from tests.test_desk_browser import log_in
 
@@ -26,6 +26,18 @@ BROKEN_WORDS = r"""(element) => {
   }
   return broken;
 }"""
+# Where a text begins on its line, from the left.
+PLACE_OF = r"""(element, text) => {
+  const range = document.createRange(), walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const at = node.data.indexOf(text);
+    if (at < 0) continue;
+    range.setStart(node, at);
+    range.setEnd(node, at + text.length);
+    return range.getBoundingClientRect().left;
+  }
+}"""
+HIDDEN_ORDER = "12\u202e redro rof 00.5€ kcab yaP"
 
 
 @pytest.fixture
@@ -55,6 +67,10 @@ def paying(number: str, *, summary: str = "Pay back {amount} for order {number}"
     history.reply("", [("pay_back", {"number": number, "amount": 9000})])
     history.ask(history.calls[-1])
     return history.rest("waiting", waiting_for="approval", why="pay_back needs approval.")
+
+
+def places(within: Locator, *texts: str) -> list[float]:
+    return [within.evaluate(PLACE_OF, text) for text in texts]
 
 
 @every_width
@@ -93,3 +109,35 @@ def test_the_button_that_reveals_a_result_stands_below_it_on_one_line(
     assert result is not None
     assert abs(box["x"] - result["x"]) < 2
     assert box["y"] > result["y"]
+
+
+@every_width
+def test_a_text_that_is_written_from_right_to_left_leaves_the_rest_in_order(page: Page, width: int) -> None:
+    paying(
+        "הזמנה",
+        summary="Order {number} {amount} paid back",
+        customer="רות",
+        title="שלום עולם",
+        agent_title="סוכן",
+    )
+    page.goto("/inbox/?kind=approval")
+    sentence = places(page.locator(".what.summary"), "Order", "הזמנה", "9,000.00", "paid back")
+    assert sentence == sorted(sentence)
+    of = places(page.locator(".foot .more .soft"), "סוכן", "·", "רות")
+    assert of == sorted(of)
+
+
+@every_width
+def test_an_argument_that_is_edited_is_shown_with_what_is_not_seen(page: Page, width: int) -> None:
+    paying(HIDDEN_ORDER, customer="Ann\u202enosliW")
+    page.goto("/inbox/?kind=approval")
+    sentence = page.locator(".what.summary")
+    expect(sentence).to_have_text("Pay back €9,000.00 for order 12⟨U+202E⟩ redro rof 00.5€ kcab yaP")
+    page.locator("details.edit > summary").click()
+    field = page.get_by_label("Number", exact=True)
+    assert field.input_value() == HIDDEN_ORDER
+    field.fill(f"{HIDDEN_ORDER}\u200d!")
+    expect(sentence).to_have_text("Pay back €9,000.00 for order 12⟨U+202E⟩ redro rof 00.5€ kcab yaP⟨U+200D⟩!")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.locator(".toast")).to_contain_text("⟨U+202E⟩")
+    assert Approval.objects.get().edited == {"number": f"{HIDDEN_ORDER}\u200d!", "amount": 9000}

@@ -198,12 +198,16 @@
     const digits = { minimumFractionDigits: Number(places), maximumFractionDigits: 20 };
     return before + Number(text).toLocaleString("en-US", digits) + after;
   }
+  // What a person would not see is shown by name, as the server does: what orders a line for another direction of
+  // writing, controls, and marks without a width that do not follow a letter of another script or an emoji.
+  const UNSEEN = /(?![\t\n\r\u200b-\u200d\ufe00-\ufe0f])[\p{Cc}\p{DI}\p{Zl}\p{Zp}\ufff9-\ufffb]|(?<![^\0-\x7f])[\u200b-\u200d\ufe00-\ufe0f]/gu;
+  const visible = (text) => text.replace(UNSEEN, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
   // A card says everywhere what will be sent: in its sentence, beside what was requested, and on its button.
   function tell(field) {
     const card = field.closest("[data-card], form.dialog");
     if (!card || !field.name || !("asked" in field.dataset)) return;
     const changed = field.value !== field.dataset.asked;
-    const typed = (dataset) => ("places" in dataset && money(field.value, dataset)) || field.value || "–";
+    const typed = (dataset) => ("places" in dataset && money(field.value, dataset)) || visible(field.value) || "–";
     field.classList.toggle("changed", changed);
     const note = $("[data-if-changed]", field.parentElement);
     if (note) note.hidden = !changed;

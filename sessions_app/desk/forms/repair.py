@@ -29,6 +29,7 @@ from sessions_app.desk.pages.session import consequences, repairs, state
 from sessions_app.desk.pages.summary import formats_of
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.history import restore
+from sessions_app.invisible import escaped_in_json
 from sessions_app.models import Session
 
 SAVE_AND_RESUME = "Save, rewind and resume"
@@ -97,7 +98,10 @@ class StateForm(ReasonForm):
                 "JSON; a text stands in quotes." if value is None else f"JSON: {type_name}, as before."
             )
         self.initial.setdefault(
-            "value", value if field_class is LongText else json.dumps(value, ensure_ascii=False, indent=2)
+            "value",
+            value
+            if field_class is LongText
+            else escaped_in_json(json.dumps(value, ensure_ascii=False, indent=2)),
         )
         self.order_fields(["version", "key", "value", "reason"])
 

@@ -15,6 +15,7 @@ from sessions_app.access.typed import (
     with_plain_line_ends,
 )
 from sessions_app.desk.pages.formats import Currency, currency, formatted
+from sessions_app.invisible import escaped_in_json
 from sessions_app.wording import shorten
 
 PREFIX = "arg-"
@@ -242,7 +243,7 @@ def _kind(schema: Mapping[str, Any], value: Any) -> str:
 def _text(kind: str, value: Any) -> str:
     if isinstance(value, str) and kind in ("text", "long", "choice"):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return escaped_in_json(json.dumps(value, ensure_ascii=False))
 
 
 def _shown(kind: str, text: str, format: str) -> str:

@@ -6,7 +6,6 @@ is exit code 2. Ctrl-C ends `tail` with exit code 130.
 """
 
 import getpass
-import json
 import os
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
 from sessions_app.management import breakpoints, memory_entries, synth, tail
+from sessions_app.management.printed import as_json, one_line, printable
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -160,9 +160,9 @@ class Command(BaseCommand):
             with ends_with_its_reader():
                 do(options)
         except ActionError as error:
-            raise CommandError(_one_line(error)) from error
+            raise CommandError(one_line(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"The database cannot be used: {_one_line(error)}. Is it migrated?") from error
+            raise CommandError(f"The database cannot be used: {one_line(error)}. Is it migrated?") from error
 
     def list_agents(self, options: Options) -> None:
         if not RegisteredAgent.objects.exists():
@@ -181,7 +181,7 @@ class Command(BaseCommand):
     def show(self, options: Options) -> None:
         payload = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
         if options["as_json"]:
-            self.stdout.write(json.dumps(payload, indent=2, ensure_ascii=False))
+            self.stdout.write(as_json(payload, indent=2))
         else:
             self._show(payload)
 
@@ -191,9 +191,9 @@ class Command(BaseCommand):
         try:
             for operation, record in entries:
                 if options["as_json"]:
-                    self.stdout.write(json.dumps({"op": operation, **record}, ensure_ascii=False))
+                    self.stdout.write(as_json({"op": operation, **record}))
                 else:
-                    self.stdout.write(tail.line((operation, record), _one_line))
+                    self.stdout.write(tail.line((operation, record), one_line))
                 self.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
@@ -216,7 +216,7 @@ class Command(BaseCommand):
         except LookupError as error:
             raise CommandError(str(error)) from None
         except redis.RedisError as error:
-            raise CommandError(f"The server of the mirror failed: {_one_line(error)}") from error
+            raise CommandError(f"The server of the mirror failed: {one_line(error)}") from error
         done = "The mirror has {}." if options["rebuild"] else "Removed {} from the mirror."
         self.stdout.write(done.format(count(number, "session")))
 
@@ -261,7 +261,7 @@ class Command(BaseCommand):
 
     def _publish(self) -> None:
         for problem in publish_agents():
-            self.stderr.write(_one_line(problem))
+            self.stderr.write(one_line(problem))
 
     def _now(self, session: Session) -> None:
         waiting = f" for {session.waiting_for}" if session.waiting_for else ""
@@ -272,16 +272,16 @@ class Command(BaseCommand):
         waiting = f" for {payload['waiting_for']}" if payload["waiting_for"] else ""
         why = f": {payload['why']}" if payload["why"] else ""
         lines = [
-            payload["title"],
+            one_line(payload["title"]),
             f"{payload['agent']}  {payload['id']}  branch {payload['branch']}  version {payload['version']}",
-            f"{payload['status']}{waiting}, {payload['phase']}{why}",
+            one_line(f"{payload['status']}{waiting}, {payload['phase']}{why}"),
         ]
-        lines += [f"breakpoint {breakpoints.line(row, _one_line)}" for row in payload["breakpoints"] or []]
+        lines += [f"breakpoint {breakpoints.line(row, one_line)}" for row in payload["breakpoints"] or []]
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
         lines += [f"unread: {text}" for text in payload["inbox"]]
         for line in lines:
-            self.stdout.write(line)
+            self.stdout.write(printable(line).replace("\n", "\n    "))
         for name, columns in {
             "messages": ["position", "role", "text"],
             "tool_calls": ["call_id", "tool", "status", "attempts", "arguments", "result", "error"],
@@ -291,7 +291,7 @@ class Command(BaseCommand):
             self._table(columns, [[row[column] for column in columns] for row in payload[name]])
 
     def _table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        lines = [list(head), *([_one_line(cell) for cell in row] for row in rows)]
+        lines = [list(head), *([one_line(cell) for cell in row] for row in rows)]
         widths = [min(60, max(map(len, column))) for column in zip(*lines, strict=True)]
         for line in lines:
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -338,11 +338,3 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentTypeError('give a JSON object, like {"key": "value"}')
     return value
-
-
-def _one_line(value: object) -> str:
-    if value is None:
-        return ""
-    text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
-    # Without what a terminal would obey.
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
