@@ -16,6 +16,9 @@ OUTPUTS_TAG: Final = "outputs"
 STAND_IN_TAG: Final = "stand_in"
 """The tag of plain data, or of a text, stored in the place of a value whose type cannot be; ``of`` is its name."""
 
+CHANGED_TEXT: Final = "str"
+"""Among the types of which a tool returned what cannot be stored: texts do, but for a character, which was replaced."""
+
 PROMPT_PLACES: Final = "prompt_places"
 """The key among a checkpoint's counters that says where the agent's own prompt stands in the conversation."""
 

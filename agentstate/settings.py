@@ -54,8 +54,7 @@ def _secret_key(file: Path) -> str:
 
 def _names(name: str, default: Sequence[str] = ()) -> list[str]:
     """Entries separated by commas; empty ones are left out."""
-    entries: list[str] = env.list(name, list(default), subcast=str.strip)
-    return [entry for entry in entries if entry]
+    return [entry for entry in env.list(name, list(default), subcast=str.strip) if entry]
 
 
 def _seconds(name: str, default: float, *, or_none: bool = False) -> float:

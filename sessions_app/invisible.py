@@ -41,7 +41,11 @@ _USUAL = bytes([*b"\t\n\r", *range(0x20, 0x7F)])
 def may_be_in(body: bytes) -> bool:
     """Whether an invisible character may be in a text of UTF-8. Of 70 KB this takes 40 µs."""
     rest = body.translate(None, _USUAL)
-    return bool(rest) and _SUSPECT.search(rest.decode(errors="replace")) is not None
+    return bool(rest) and may_be_within(rest.decode(errors="replace"))
+
+
+def may_be_within(text: str) -> bool:
+    return _SUSPECT.search(text) is not None
 
 
 def names_in(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import html
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -161,6 +162,34 @@ def test_a_result_that_could_not_be_stored_as_it_is_is_named_on_the_agents_page(
     seen = LossyResult.objects.get()
     assert (seen.agent, seen.tool, seen.kind) == ("claims", "odd", "tests.test_agents_page.Odd")
     assert "odd tests.test_agents_page.Odd" in text_of(operator.get("/agents/claims/"))
+
+
+def with_nul(q: str) -> Any:
+    return {"sizes": {1, 2}, "price": Decimal("1.50"), "note": "a\x00b"}
+
+
+@pytest.mark.parametrize(
+    "function, on_the_call, on_the_agent",
+    [
+        (with_nul, "A character that cannot be stored was replaced", "it a character in a text"),
+        (odd, "its type, or the type of something in it, cannot be stored", "it tests.test_agents_page.Odd"),
+    ],
+)
+def test_what_of_a_result_could_not_be_stored_is_said_of_the_call_and_of_the_agent(
+    operator: Client, function: Any, on_the_call: str, on_the_agent: str
+) -> None:
+    from haystack.dataclasses import ToolCall as Call
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    tool = Tool(name="it", description="It.", parameters=schema, function=function)
+    agent = Agent(chat_generator=sample_agents.scripted([Call("it", {"q": "a"})], "Done."), tools=[tool])
+    adapter = OrmAdapter(agent="claims")
+    run(make_durable(agent), adapter.open(say="Hello"))
+    call = ToolCall.objects.get()
+    page = text_of(operator.get(f"/sessions/{call.branch.session_id}/calls/{call.pk}/"))
+    assert on_the_call in page
+    assert ("cannot be stored was replaced" in page) is ("its text or its plain data" not in page)
+    assert on_the_agent in text_of(operator.get("/agents/claims/"))
 
 
 @pytest.mark.slow

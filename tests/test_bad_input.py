@@ -434,9 +434,7 @@ def test_a_tool_may_put_into_the_state_what_cannot_be_stored_and_the_call_the_st
             "call", args=[session.pk, puts_call.pk]
         ): "tests.test_bad_input.Thing: a type that cannot be stored",
         reverse("state", args=[session.pk]): "Replaces tests.test_bad_input.Thing, which cannot be stored",
-        reverse(
-            "session", args=[session.pk]
-        ): "what it wrote to the State, was of a type that cannot be stored",
+        reverse("session", args=[session.pk]): "what it wrote to the State, cannot be stored as it was",
     }.items():
         page = client.get(address)
         assert words in " ".join(page.content.decode().split())

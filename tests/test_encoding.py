@@ -31,6 +31,7 @@ from agentstate.durable.state.encoding import (
     lost_type,
 )
 from agentstate.durable.state.keys import stable
+from agentstate.names import CHANGED_TEXT
 
 Json = Any
 
@@ -349,6 +350,15 @@ def test_a_result_of_another_type_is_stored_as_text_and_flagged(value: Any, expe
     data, lossy = encode_lossy(value)
     assert lossy
     assert decode(through_a_database(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["a\x00b", {"note": ["a\ud800"]}, {"a\x00b": 1}], ids=["text", "inside", "key"]
+)
+def test_a_replaced_character_is_flagged_as_no_more_than_that(value: Any) -> None:
+    _, lossy = encode_result(value)
+    assert lossy
+    assert lost_type(value) == CHANGED_TEXT
 
 
 def cyclic() -> list[Any]:

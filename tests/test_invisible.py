@@ -82,7 +82,7 @@ def test_an_invisible_character_is_shown_by_name(text: str, shown: str) -> None:
     [
         "Line\r\n\tnext",
         "“Grüße” · 120,00\u00a0€ …",
-        "\U0001f468\U0001f3fd\u200d\U0001f9b0 \U0001f469\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3",  # noqa: E501
+        "\U0001f468\U0001f3fd\u200d\U0001f9b0 \U0001f469\u200d\U0001f467 \u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3",
         "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
         "\u05e9\u05dc\u05d5\u05dd 1042",
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
@@ -110,7 +110,8 @@ def test_a_page_without_one_is_left_alone() -> None:
 
 def test_only_what_is_read_is_changed_in_a_page() -> None:
     page = (
-        '<!-- it\'s --><title>a\u202eb</title><meta content=\'{"a": 1}\'><a href="?q=\u202e" title="a\u202eb">a\u202eb</a>'  # noqa: E501
+        "<!-- it's --><title>a\u202eb</title><meta content='{\"a\": 1}'>"
+        '<a href="?q=\u202e" title="a\u202eb">a\u202eb</a>'
         '<input type="hidden" name="k\u202e" value="a\u202eb"><textarea name="t">\na\u202eb</textarea>'
         '<option value="a\u202eb">a\u202eb</option><b data-copy="a\u202eb" aria-label="a\u202eb">c</b>'
     )
@@ -151,7 +152,9 @@ def fields_of(page: str, form: str) -> dict[str, str]:
 
 def test_an_approval_reads_as_what_would_run(client: Client, waiting: Session) -> None:
     client.force_login(builders.user("operator"))
-    page = read(client.get("/inbox/?kind=approval").content.decode())
+    answer = client.get("/inbox/?kind=approval")
+    assert int(answer["Content-Length"]) == len(answer.content)
+    page = read(answer.content.decode())
     assert "12⟨U+202E⟩ redro rof 00.5€ kcab yaP" in page
     assert "Ann⟨U+202E⟩nosliW" in page
     assert "\u202e" not in page

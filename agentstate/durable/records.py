@@ -251,8 +251,8 @@ class CallEnd:
     """How a call ended, and what a replay needs of it.
 
     `lossy` says that the result, or what the call wrote to the State, could not be stored exactly; `lost_type` of
-    which type the result was, or something in it; the `state` itself names its types. `cached` says that the result
-    came from the tool cache.
+    which type the result was, or something in it (see `state.encoding.lost_type`); the `state` itself names its types.
+    `cached` says that the result came from the tool cache.
     """
 
     status: CallState

@@ -14,8 +14,8 @@ from sessions_app.desk.middleware import Handler
 
 # Values are escaped, so they hold no angle bracket and no quotation mark that would end an attribute.
 _TOKEN = re.compile(
-    r"""<!--.*?-->|(?P<area><textarea\b[^>]*>)(?P<typed>[^<]*)</textarea>"""
-    r"""|(?P<tag><(?:[^"'>]++|"[^"]*+"|'[^']*+')*+>)|(?P<text>[^<]+)""",
+    r"""<!--.*?-->|(?P<area><textarea\b[^<>]*>)(?P<typed>[^<]*)</textarea>"""
+    r"""|(?P<tag><(?:[^"'<>]++|"[^"<]*+"|'[^'<]*+')*+>)|(?P<text>[^<]+)""",
     re.DOTALL,
 )
 _READ = re.compile(
@@ -44,6 +44,8 @@ def in_markup(page: str) -> str:
 
 
 def _shown(token: re.Match[str]) -> str:
+    if not invisible.may_be_within(token[0]):
+        return token[0]
     if token["text"]:
         return invisible.shown(token["text"])
     if token["tag"]:

@@ -94,7 +94,10 @@ def encode_result(value: Any) -> tuple[Json, bool]:
 
 
 def lost_type(value: Any) -> str:
-    """The name of the first type in a result that cannot be stored as it is; "" if there is none."""
+    """The name of the first type in a result that cannot be stored as it is; "" if there is none.
+
+    `CHANGED_TEXT` for a text, or a key, of which a character was replaced.
+    """
     encoder = _Encoder(texts=True, marks=False, ordered=True)
     encoder.encode(value, "the result")
     return encoder.lost_type.removeprefix("builtins.")
@@ -253,6 +256,8 @@ class _Encoder:
                 clean_text(key): item if _is_stored_as_it_is(item) else self.encode(item, f"{path}[{key!r}]")
                 for key, item in value.items()
             }
+            if data.keys() != value.keys():
+                self._lose("")  # a text in which a character was replaced
             if self.ordered and list(data) != sorted(data, key=_as_postgres_orders):
                 return {TYPE_TAG: "ordered", "keys": list(data), "value": data}
             return data

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import OuterRef
 
+from agentstate.names import CHANGED_TEXT
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.definition_changes import DefinitionChanges, between
 from sessions_app.finding.counting import Count, CountUpTo
@@ -51,6 +52,15 @@ def agents(mask: Mask) -> list[AgentRow]:
 def lossy_results(key: str) -> list[LossyResult]:
     """The types of which the agent's tools returned what could not be stored as it is, last seen first. One query."""
     return list(LossyResult.objects.filter(agent=key).order_by("-seen_at", "pk")[:MOST_LOSSY])
+
+
+def has_changed_text(agent: str, tool: str, shown: str) -> bool:
+    """Whether a result that was not stored exactly is a text, or holds one, with a character replaced. One query.
+
+    :param shown: The result as it is shown. Without a replacement it was of a type of which the tool returned others.
+    """
+    kinds = set(LossyResult.objects.filter(agent=agent, tool=tool).values_list("kind", flat=True))
+    return CHANGED_TEXT in kinds and ("\ufffd" in shown or len(kinds) == 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET
 
+from agentstate.names import CHANGED_TEXT
 from sessions_app.desk.context import Request, page_context, render_page, staff_page, wants_part
 from sessions_app.desk.pages import agents, workers
 from sessions_app.desk.pages.session import diagram
@@ -32,6 +33,7 @@ def agent_page(request: Request, key: str) -> HttpResponse:
         "summed": summed,
         "breakpoints": breakpoints_of_agent(agent),
         "lossy": agents.lossy_results(key),
+        "changed_text": CHANGED_TEXT,
         "definitions": agents.definitions(key, mask),
         "diagram": diagram.of_totals(summed.totals, label="All sessions together"),
     }

@@ -20,7 +20,7 @@ from sessions_app.desk.context import (
     wants_part,
     without_empty_fields,
 )
-from sessions_app.desk.pages import found, replacements, values
+from sessions_app.desk.pages import agents, found, replacements, values
 from sessions_app.desk.pages.definition_changes import changes_of
 from sessions_app.desk.pages.session import (
     audit,
@@ -211,6 +211,9 @@ def call_page(request: Request, session_id: UUID, call_id: int) -> HttpResponse:
             "call": item,
             "arguments": values.readable_arguments(item.ran),
             "state_types": stand_ins(item.row.state),
+            "has_changed_text": row.lossy
+            and item.shown is not None
+            and agents.has_changed_text(context.session.agent, row.tool, item.shown.text),
             "requested": values.readable_arguments(item.row.arguments) if item.edited else None,
         },
     )

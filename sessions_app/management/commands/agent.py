@@ -6,7 +6,6 @@ is exit code 2. Ctrl-C ends `tail` with exit code 130.
 """
 
 import getpass
-import json
 import os
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +26,8 @@ from sessions_app.access.roles import Actor
 from sessions_app.access.typed import read_json
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
-from sessions_app.invisible import escaped_in_json
 from sessions_app.management import breakpoints, decisions, memory_entries, synth, tail
+from sessions_app.management.printed import as_json, one_line, printable
 from sessions_app.models import RegisteredAgent, Session
 from sessions_app.runtime.agents import publish_agents
 from sessions_app.wording import count
@@ -145,9 +144,9 @@ class Command(BaseCommand):
             with ends_with_its_reader():
                 do(options)
         except ActionError as error:
-            raise CommandError(_one_line(error)) from error
+            raise CommandError(one_line(error)) from error
         except DatabaseError as error:
-            raise CommandError(f"The database cannot be used: {_one_line(error)}. Is it migrated?") from error
+            raise CommandError(f"The database cannot be used: {one_line(error)}. Is it migrated?") from error
 
     def list_agents(self, options: Options) -> None:
         if not RegisteredAgent.objects.exists():
@@ -166,7 +165,7 @@ class Command(BaseCommand):
     def show(self, options: Options) -> None:
         payload = session_json(_session(options["session_id"]), mask=Mask.none(), keys=SHOWN)
         if options["as_json"]:
-            self.stdout.write(_json(payload, indent=2))
+            self.stdout.write(as_json(payload, indent=2))
         else:
             self._show(payload)
 
@@ -176,9 +175,9 @@ class Command(BaseCommand):
         try:
             for operation, record in entries:
                 if options["as_json"]:
-                    self.stdout.write(_json({"op": operation, **record}))
+                    self.stdout.write(as_json({"op": operation, **record}))
                 else:
-                    self.stdout.write(tail.line((operation, record), _one_line))
+                    self.stdout.write(tail.line((operation, record), one_line))
                 self.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
@@ -201,7 +200,7 @@ class Command(BaseCommand):
         except LookupError as error:
             raise CommandError(str(error)) from None
         except redis.RedisError as error:
-            raise CommandError(f"The server of the mirror failed: {_one_line(error)}") from error
+            raise CommandError(f"The server of the mirror failed: {one_line(error)}") from error
         done = "The mirror has {}." if options["rebuild"] else "Removed {} from the mirror."
         self.stdout.write(done.format(count(number, "session")))
 
@@ -239,7 +238,7 @@ class Command(BaseCommand):
 
     def _publish(self) -> None:
         for problem in publish_agents():
-            self.stderr.write(_one_line(problem))
+            self.stderr.write(one_line(problem))
 
     def _now(self, session: Session) -> None:
         waiting = f" for {session.waiting_for}" if session.waiting_for else ""
@@ -250,16 +249,16 @@ class Command(BaseCommand):
         waiting = f" for {payload['waiting_for']}" if payload["waiting_for"] else ""
         why = f": {payload['why']}" if payload["why"] else ""
         lines = [
-            _one_line(payload["title"]),
+            one_line(payload["title"]),
             f"{payload['agent']}  {payload['id']}  branch {payload['branch']}  version {payload['version']}",
-            _one_line(f"{payload['status']}{waiting}, {payload['phase']}{why}"),
+            one_line(f"{payload['status']}{waiting}, {payload['phase']}{why}"),
         ]
-        lines += [f"breakpoint {breakpoints.line(row, _one_line)}" for row in payload["breakpoints"] or []]
+        lines += [f"breakpoint {breakpoints.line(row, one_line)}" for row in payload["breakpoints"] or []]
         lines += [f"error: {payload['error']}"] if payload["error"] else []
         lines += [f"final answer: {payload['final_answer']}"] if payload["final_answer"] else []
         lines += [f"unread: {text}" for text in payload["inbox"]]
         for line in lines:
-            self.stdout.write(_printable(line).replace("\n", "\n    "))
+            self.stdout.write(printable(line).replace("\n", "\n    "))
         for name, columns in {
             "messages": ["position", "role", "text"],
             "tool_calls": ["call_id", "tool", "status", "attempts", "arguments", "result", "error"],
@@ -269,7 +268,7 @@ class Command(BaseCommand):
             self._table(columns, [[row[column] for column in columns] for row in payload[name]])
 
     def _table(self, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        lines = [list(head), *([_one_line(cell) for cell in row] for row in rows)]
+        lines = [list(head), *([one_line(cell) for cell in row] for row in rows)]
         widths = [min(60, max(map(len, column))) for column in zip(*lines, strict=True)]
         for line in lines:
             padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -316,21 +315,3 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentTypeError('give a JSON object, like {"key": "value"}')
     return value
-
-
-def _one_line(value: object) -> str:
-    if value is None:
-        return ""
-    text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
-    return _printable(" ".join(text.split()))
-
-
-def _printable(text: str) -> str:
-    """The text with its lines, and without what a terminal would obey or would set in another order."""
-    lines = text.replace("\r\n", "\n").expandtabs(4)
-    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in lines)
-
-
-def _json(data: object, indent: int | None = None) -> str:
-    """For programs and terminals: what is invisible is written as an escape, so it says the same."""
-    return escaped_in_json(json.dumps(data, indent=indent, ensure_ascii=False))

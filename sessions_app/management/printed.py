@@ -1,0 +1,24 @@
+"""Texts and values as the commands print them: without what a terminal would obey, or would set in another order."""
+
+import json
+
+from sessions_app.invisible import escaped_in_json
+
+
+def one_line(value: object) -> str:
+    """A text or an error on one line, anything else as JSON."""
+    if value is None:
+        return ""
+    text = str(value) if isinstance(value, str | Exception) else json.dumps(value, ensure_ascii=False)
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """The text with its lines; U+FFFD for each character that is not printed."""
+    lines = text.replace("\r\n", "\n").expandtabs(4)
+    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in lines)
+
+
+def as_json(data: object, indent: int | None = None) -> str:
+    """For programs and terminals: what is invisible is written as an escape, so it says the same."""
+    return escaped_in_json(json.dumps(data, indent=indent, ensure_ascii=False))
