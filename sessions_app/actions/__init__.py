@@ -7,7 +7,8 @@ An action on a session takes the `actor` and the `session_id`, and returns the s
 session, and `fork` returns the new one. Its audit event is in its transaction. A worker is woken after the commit if
 the action made the session due; to pause or assign it, or to add a note, wakes nobody. A `reason` is required or
 optional, as the action says; a note has only its text. All but `start`, `note` and `reveal` take an `expected_version`,
-the version of the session that the person saw.
+the version of the session that the person saw. `start`, `send_message` and `note` take a `request_id`: a
+request that comes twice is carried out once.
 
 Views and bulk actions are no actions on a session, and write no audit event: `save_view`, `delete_view`, `bulk_start`,
 `bulk_stop`. `bulk_start` wakes a worker, which does the action to each session, with the event of that.

@@ -132,8 +132,7 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
     session = _locked.first(pk)
     if session is None:
         raise NotFound(f"There is no session {session_id}.")
-    if expected_version is not None and session.version != expected_version:
-        raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
+    compare(session, expected_version)
     if session.branch is None and session.branch_id is not None:
         # Who waited for the lock while the session was put on a new branch: PostgreSQL reads only the row that was
         # locked anew, and the new branch is not in what it saw before.
@@ -146,6 +145,12 @@ def lock(session_id: UUID | str, expected_version: int | None = None) -> Session
 def _locked(session_id: UUID) -> QuerySet[Session]:
     # The branch cannot be locked along: PostgreSQL refuses that for a nullable join.
     return Session.objects.select_for_update(of=("self",)).select_related("branch").filter(pk=session_id)
+
+
+def compare(session: Session, expected_version: int | None) -> None:
+    """:raises Moved: if the session is not at the version that the person saw."""
+    if expected_version is not None and session.version != expected_version:
+        raise Moved("The session has changed since this page was drawn. Look at it again, then decide.")
 
 
 def check(session: Session, action: Action, **rows: Any) -> None:

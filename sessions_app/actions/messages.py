@@ -19,6 +19,7 @@ from sessions_app.actions.base import (
     begin_turn_if_over,
     check,
     commit,
+    compare,
     enter_planning,
     in_one_transaction,
     json_object,
@@ -28,6 +29,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
+from sessions_app.actions.repeats import handled
 from sessions_app.models import (
     Branch,
     EventKind,
@@ -55,6 +57,7 @@ def start(
     generation_kwargs: dict[str, Any] | None = None,
     tools: Sequence[str] | None = None,
     reason: str = "",
+    request_id: UUID | None = None,
 ) -> Session:
     """Start a session of `agent` with a first message, and wake a worker for it.
 
@@ -66,6 +69,7 @@ def start(
     :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
         key like others.
     :param tools: The names of those of the agent's tools that it may use; None for all, an empty list for none.
+    :param request_id: A new one for each request. If it comes again, the session that it started is returned.
     :raises Invalid: for an unknown agent, naming the known ones, for values that cannot be stored, and for those that
         the agent needs and that are missing or of another type, as far as its worker has published them.
     :raises Refused: for an agent that cannot be built.
@@ -111,6 +115,8 @@ def start(
         created_at=now,
         phase_since=now,
     )
+    if (started := handled(request_id, session, EventKind.STARTED)) is not None:
+        return started
     enter_planning(session, now)
     queue(session, now)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
@@ -195,11 +201,13 @@ def send_message(
     from_customer: bool = False,
     reason: str = "",
     expected_version: int | None = None,
+    request_id: UUID | None = None,
 ) -> Session:
     """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended.
 
     :param from_customer: It is what the customer says; the actor only types it in.
     :param messages: Instead of the text, each as ``ChatMessage.to_dict()``: several, or with pictures or files.
+    :param request_id: A new one for each request. If it comes again, nothing more is sent.
     :raises Invalid: for a message that is not the user's: what the agent and its tools said is the session's history.
     """
     require(actor, MESSAGE.permission)
@@ -209,7 +217,10 @@ def send_message(
     if any(body is not None and body["role"] != Message.Role.USER for _, body in unread):
         raise Invalid("Only the user's messages can be sent: the history is what the session has on record.")
     reason = optional_text("The reason", reason)
-    session = lock(session_id, expected_version)
+    session = lock(session_id)
+    if handled(request_id, session, MESSAGE.event):
+        return session
+    compare(session, expected_version)
     check(session, MESSAGE)
     rows = [
         InboxMessage.objects.create(

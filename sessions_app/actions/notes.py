@@ -11,15 +11,22 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
+from sessions_app.actions.repeats import handled
 from sessions_app.models import EventKind, Session, StaffPermission
 
 
 @in_one_transaction
-def note(*, actor: Actor, session_id: UUID | str, text: str) -> Session:
-    """Add a note for colleagues. The agent does not read it, and drawn pages stay valid."""
+def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | None = None) -> Session:
+    """Add a note for colleagues. The agent does not read it, and drawn pages stay valid.
+
+    :param request_id: A new one for each request. If it comes again, no second note is added.
+    """
     require(actor, NOTE.permission)
     text = required_text("The note", text, 2000)
-    return commit_beside(lock(session_id), NOTE.event, actor, text)
+    session = lock(session_id)
+    if handled(request_id, session, NOTE.event):
+        return session
+    return commit_beside(session, NOTE.event, actor, text)
 
 
 @in_one_transaction

@@ -1,4 +1,4 @@
-"""What people store on the desk besides the sessions: allowances, saved views and bulk actions."""
+"""What people leave behind besides the sessions: allowances, requests carried out, saved views and bulk actions."""
 
 from uuid import UUID
 
@@ -30,6 +30,18 @@ class Allowance(models.Model):
 def allowances_of(session_id: UUID) -> models.QuerySet[Allowance]:
     """The standing approvals of the session, by the names of their tools."""
     return Allowance.objects.filter(session=session_id).order_by("tool")
+
+
+class HandledRequest(models.Model):
+    """A request that was carried out, by the id that its sender gave it: when it comes again, nothing is done."""
+
+    id = models.UUIDField(primary_key=True)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handled_requests")
+    kind = models.CharField(max_length=30, help_text="The kind of the audit event of what was done.")
+    handled_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
 
 
 class SavedView(models.Model):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
 from django import template
 from django.conf import settings
@@ -25,6 +26,12 @@ def duration(seconds: float | None) -> str:
 def desk_command(name: str) -> str:
     """How a command of the desk is typed in this installation."""
     return f"{MANAGE} {name}"
+
+
+@register.simple_tag
+def new_form_id() -> UUID:
+    """For a form that is drawn without its Django form, see `sessions_app.desk.forms.repeats`."""
+    return uuid4()
 
 
 @register.simple_tag

@@ -36,6 +36,7 @@ from sessions_app.desk.forms.outcomes import (
     problem_of_outcome,
     result_field,
 )
+from sessions_app.desk.forms.repeats import FORM_ID, FormId, request_id
 from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
@@ -133,6 +134,7 @@ class UndoForm(ReasonForm):
 class NoteForm(ActionForm):
     # A note is as useful if the session has moved on: the version is not asked for.
     version = Key(required=False)
+    form_id = FormId()
     text = forms.CharField(
         label="Note",
         max_length=2000,
@@ -141,8 +143,8 @@ class NoteForm(ActionForm):
     )
 
     def perform(self, **arguments: Any) -> Session:
-        arguments.pop("expected_version")
-        return actions.note(**arguments)
+        del arguments["expected_version"], arguments[FORM_ID]
+        return actions.note(**arguments, request_id=request_id(self))
 
 
 class CheckpointForm(ReasonForm):
@@ -256,12 +258,13 @@ class ForkForm(CheckpointForm):
 class MessageForm(ActionForm):
     # A message is as good if the session has moved on: the version is not asked for.
     version = Key(required=False)
+    form_id = FormId()
     text = LongText(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
     from_customer = forms.BooleanField(required=False, label="These are the customer's words")
 
     def perform(self, **arguments: Any) -> Session:
-        arguments.pop("expected_version")
-        return actions.send_message(**arguments)
+        del arguments["expected_version"], arguments[FORM_ID]
+        return actions.send_message(**arguments, request_id=request_id(self))
 
 
 class AssignForm(ActionForm):

@@ -10,6 +10,7 @@ from sessions_app import actions
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.forms.fields import JsonObject, LongText
+from sessions_app.desk.forms.repeats import FORM_ID, FormId, request_id
 from sessions_app.desk.pages import arguments
 from sessions_app.models import RegisteredAgent, Session
 
@@ -22,6 +23,7 @@ class StartForm(forms.Form):
     :param typed: What was typed before, where the form is only drawn again for another agent.
     """
 
+    form_id = FormId()
     agent = forms.ChoiceField()
     message = LongText(
         widget=forms.Textarea(attrs={"rows": 4}), help_text="What the customer asks, in their words."
@@ -78,8 +80,9 @@ class StartForm(forms.Form):
 
     def run(self, actor: Actor) -> Session:
         data = dict(self.cleaned_data)
+        del data[FORM_ID]
         tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
-        return actions.start(actor=actor, tags=tags, **data)
+        return actions.start(actor=actor, tags=tags, **data, request_id=request_id(self))
 
 
 def _label(value: Mapping[str, Any]) -> str:

@@ -72,6 +72,8 @@ class Command(BaseCommand):
             "--state", type=_json_object, metavar="JSON", help="values for the agent's state keys"
         )
 
+        _add_request_id(start, "prints the id of the session that it started")
+
         show = verb("show", self.show, "Show what a session is doing, and its current history.")
         _add_session(show)
         show.add_argument("--json", action="store_true", dest="as_json", help="everything, for programs")
@@ -102,6 +104,7 @@ class Command(BaseCommand):
         message = verb(MESSAGE.key, self.message, "Send a message to the agent.")
         _add_session(message)
         message.add_argument("text")
+        _add_request_id(message, "sends nothing more")
 
         for action, function in actions.BY_REASON.items():
             if action.command:
@@ -158,7 +161,8 @@ class Command(BaseCommand):
         if not RegisteredAgent.objects.filter(key=options["agent"]).exists():
             self._publish()
         start_options = {
-            name: options[name] for name in ("agent", "message", "title", "customer", "tags", "state")
+            name: options[name]
+            for name in ("agent", "message", "title", "customer", "tags", "state", "request_id")
         }
         self.stdout.write(str(actions.start(actor=_actor(), **start_options).pk))
 
@@ -221,7 +225,12 @@ class Command(BaseCommand):
 
     def message(self, options: Options) -> None:
         self._now(
-            actions.send_message(actor=_actor(), session_id=options["session_id"], text=options["text"])
+            actions.send_message(
+                actor=_actor(),
+                session_id=options["session_id"],
+                text=options["text"],
+                request_id=options["request_id"],
+            )
         )
 
     def fork(self, options: Options) -> None:
@@ -282,6 +291,12 @@ def _add_session(parser: CommandParser) -> None:
 def _add_checkpoint(parser: CommandParser) -> None:
     parser.add_argument(
         "checkpoint_id", metavar="CHECKPOINT", type=int, help="the checkpoint's id, see `agent show`"
+    )
+
+
+def _add_request_id(parser: CommandParser, then: str) -> None:
+    parser.add_argument(
+        "--request-id", type=UUID, metavar="UUID", help=f"a command that comes again with the same one {then}"
     )
 
 
