@@ -484,11 +484,11 @@ def test_other_words_may_stand_in_the_middle_of_what_the_model_sees() -> None:
         session_id=source.pk,
         checkpoint_id=step.pk,
         replace=asked.position,
-        message="Just look POL-7 up",
+        message="  Just look POL-7 up\n",
         reason="Shorter",
     )
     assert [role for role, _ in _seen(fork)] == ["system", "user", "assistant", "tool"]
-    assert _seen(fork)[1] == ("user", "Just look POL-7 up")
+    assert _seen(fork)[1] == ("user", "  Just look POL-7 up\n")
 
 
 @pytest.mark.parametrize(

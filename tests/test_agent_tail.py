@@ -73,6 +73,8 @@ def test_it_begins_with_as_many_entries_as_asked_for() -> None:
     assert len(printed(session, "--json")) == 10
     assert [json.loads(line)["kind"] for line in printed(session, "--json", "--lines", "1")] == ["finished"]
     assert printed(session, "--lines", "0") == [f"{session.pk} is idle"]
+    with pytest.raises(CommandError, match="give a whole number, 0 or more"):
+        printed(session, "--lines=-5")
 
 
 @pytest.fixture(params=["stream", "database"])

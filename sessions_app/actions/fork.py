@@ -54,16 +54,18 @@ def fork(
     It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it is idle.
 
     :param message: The next message; or, with `replace`, the one that takes the place of an earlier message.
-    :param replace: The position of the user's message that `message` replaces.
+    :param replace: The position of the user's message that `message` replaces, with the blanks around it.
     :returns: The new session.
     :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
         user's message at `replace`.
     """
     require(actor, FORK.permission)
     reason = required_text("The reason", reason)
-    message = optional_text("The message", message)
+    next_message = optional_text("The message", message)
     title = optional_text("The title", title, 200)
-    if replace is not None and not message:
+    if replace is None:
+        message = next_message
+    elif not next_message:
         raise Invalid("Write the new message.")
     source = lock(session_id, expected_version)
     found = find_checkpoint(source, checkpoint_id)

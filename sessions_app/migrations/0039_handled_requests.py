@@ -19,4 +19,14 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='handled_requests', to='sessions_app.session')),
             ],
         ),
+        migrations.AlterField(
+            model_name="session",
+            name="line",
+            field=models.UUIDField(
+                blank=True,
+                editable=False,
+                help_text="The oldest of the sessions that forks connect, directly or through others; empty without a fork.",
+                null=True,
+            ),
+        ),
     ]

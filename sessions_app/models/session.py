@@ -160,7 +160,7 @@ class Session(WritesChanges):
         null=True,
         blank=True,
         editable=False,
-        help_text="The first session of its line of forks; empty while it has no fork and is none.",
+        help_text="The oldest of the sessions that forks connect, directly or through others; empty without a fork.",
     )
 
     inputs = models.JSONField(

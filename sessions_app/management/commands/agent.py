@@ -23,7 +23,7 @@ from sessions_app import actions
 from sessions_app.access.errors import ActionError, Invalid
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.access.typed import read_json
+from sessions_app.access.typed import read_json, whole_number
 from sessions_app.action_list import DECIDE, FORK, MESSAGE, REWIND
 from sessions_app.history.export import session_json
 from sessions_app.management import breakpoints, decisions, memory_entries, synth, tail
@@ -84,7 +84,7 @@ class Command(BaseCommand):
             "--json", action="store_true", dest="as_json", help="one JSON object on each line"
         )
         follow.add_argument(
-            "--lines", type=int, default=10, metavar="N", help="begin with the last N entries"
+            "--lines", type=_count, default=10, metavar="N", help="begin with the last N entries"
         )
         follow.add_argument("--until-rest", action="store_true", help="end when the session is at rest")
 
@@ -175,7 +175,7 @@ class Command(BaseCommand):
 
     def tail(self, options: Options) -> None:
         session = _session(options["session_id"])
-        entries = tail.follow(session.pk, last=max(0, options["lines"]), until_rest=options["until_rest"])
+        entries = tail.follow(session.pk, last=options["lines"], until_rest=options["until_rest"])
         try:
             for operation, record in entries:
                 if options["as_json"]:
@@ -320,6 +320,13 @@ def _actor() -> Actor:
         name = str(os.getuid())
     # On Unix a name may have bytes that are no text.
     return Actor.command_line(name.encode(errors="replace").decode())
+
+
+def _count(text: str) -> int:
+    number = whole_number(text)
+    if number is None:
+        raise ArgumentTypeError("give a whole number, 0 or more")
+    return number
 
 
 def _json_object(text: str) -> dict[str, Any]:
