@@ -159,6 +159,13 @@ def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _no_estimate_is_kept_from_another_test() -> None:
+    from sessions_app.finding.counting import estimate
+
+    estimate.cache_clear()
+
+
+@pytest.fixture(autouse=True)
 def _the_search_index_is_flushed_too(
     request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[None]:

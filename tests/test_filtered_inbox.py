@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -12,8 +13,9 @@ from django.db.models import Q
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
-from sessions_app.finding import causes, filters, inbox, inbox_condition, inbox_counts, queues
+from sessions_app.finding import causes, counting, filters, inbox, inbox_condition, inbox_counts, queues
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.finding.inbox_condition import Condition, Matches
@@ -416,6 +418,22 @@ def test_how_many_rows_there_are_is_estimated_without_reading_them() -> None:
     assert are_about(Session.objects.filter(agent="claims")) == 30
     assert are_about(Session.objects.filter(agent="nobody")) <= 1
     assert are_about(Session.objects.filter(pk__in=[])) == 0
+
+
+def test_an_estimate_is_asked_for_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    minute = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
+    seconds = 0.0
+    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=lambda: seconds))
+    is_exact = connection.vendor == "sqlite"
+    for second, of_minute in ((1.0, 0), (59.0, 1), (61.0, 0)):
+        seconds = second
+        since = minute + timedelta(seconds=10 * of_minute)
+        with django_assert_num_queries(1 if is_exact or not of_minute else 0):
+            are_about(Session.objects.filter(updated_at__gte=since))
+    with django_assert_num_queries(1):
+        are_about(Session.objects.filter(updated_at__gte=minute + timedelta(minutes=1)))
 
 
 def test_sessions_of_a_person_are_found_by_their_name_and_of_nobody_by_a_name_that_nobody_has(
