@@ -1,9 +1,11 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
 from datetime import UTC, date, datetime, timedelta
+from urllib.parse import urlencode
 from uuid import UUID
 
 import pytest
+from django.http import QueryDict
 from django.template import Context, Template
 from django.test import Client
 from django.urls import set_script_prefix
@@ -12,6 +14,7 @@ from django.utils.safestring import mark_safe
 
 from sessions_app.desk.pages.session.calls import CallFacts
 from sessions_app.desk.pages.session.diagram import of_totals
+from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import Session
 from sessions_app.templatetags import drawn as tag
 from tests import builders
@@ -130,6 +133,31 @@ def test_a_picture_draws_every_edge_and_marks_those_that_were_taken():
 
 
 @pytest.mark.django_db
+def test_a_field_looks_as_django_draws_it_and_is_drawn_once_for_the_same_choices_and_value():
+    user = builders.user("operator", "ann")
+    builders.agent("claims", title="Claims")
+
+    def fields(**typed: str) -> list[str]:
+        filled = SessionFilter(QueryDict(urlencode(typed)), user=user)
+        drawn = [str(tag.drawn_field(field)) for field in filled.visible_fields()]
+        assert drawn == [str(field) for field in filled.visible_fields()]
+        return drawn
+
+    assert 'value="claims">' in "".join(fields(agent="nobody"))
+    first = tag.parts.misses
+    assert first == 5
+    assert fields(q="damage", tag="vip") != fields(q="storm")
+    assert tag.parts.misses == first + 1  # no agent is chosen
+    assert '<option value="claims" selected>' in "".join(fields(agent="claims"))
+    assert 'aria-invalid="true"' in "".join(fields(since="never"))
+    builders.agent("letters", title="<Letters>")
+    builders.user("operator", "zoe")
+    drawn = "".join(fields())
+    assert "&lt;Letters&gt;" in drawn
+    assert '<option value="zoe">' in drawn
+
+
+@pytest.mark.django_db
 def test_with_the_next_step_only_the_parts_that_changed_are_drawn(client: Client):
     client.force_login(builders.user("operator"))
     history = builders.asked()
@@ -151,10 +179,10 @@ def test_a_list_with_news_draws_only_the_rows_that_have_changed(client: Client):
     sessions = [builders.paused(title=f"Session {number}") for number in range(5)]
     Session.objects.update(updated_at=yesterday, phase_since=yesterday)
     first = client.get("/?queue=paused").content.decode()
-    assert tag.parts.misses == 5
+    assert tag.parts.misses == 5 + 5  # the rows, and the filter's fields with choices
     Session.objects.filter(pk=sessions[2].pk).update(customer="O'Neil & <b>")
     second = client.get("/?queue=paused").content.decode()
-    assert tag.parts.misses == 6
+    assert tag.parts.misses == 5 + 5 + 1
     assert "O&#x27;Neil &amp; &lt;b&gt;" in second
     assert "O&#x27;Neil" not in first
 

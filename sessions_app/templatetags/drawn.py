@@ -6,10 +6,11 @@ inbox shows the same requests for approval until they are decided.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from threading import Lock
 
 from django import template
+from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.urls import get_script_prefix
 from django.utils.safestring import SafeString
@@ -32,6 +33,23 @@ def drawn(part: str, **values: Hashable) -> SafeString:
     return parts.draw(part, values)
 
 
+@register.simple_tag
+def drawn_field(field: BoundField) -> SafeString:
+    """A field of a form. One that offers choices without groups is drawn once for the same choices and value."""
+    choices = getattr(field.field.widget, "choices", None)
+    if choices is None:
+        return SafeString(field)
+    values = {
+        "form": type(field.form),
+        "name": field.html_name,
+        "id": field.auto_id,
+        "value": str(field.value() or ""),
+        "choices": tuple(map(tuple, choices)),
+        "is_wrong": bool(field.errors),
+    }
+    return parts.keep("a field", values, lambda: SafeString(field))
+
+
 class Parts:
     """The parts that were asked for last, up to so many characters and parts. May be used from any thread.
 
@@ -49,6 +67,10 @@ class Parts:
         self.characters = self.misses = 0
 
     def draw(self, part: str, values: dict[str, Hashable]) -> SafeString:
+        return self.keep(part, values, lambda: render_to_string(part, values))
+
+    def keep(self, part: str, values: dict[str, Hashable], draw: Callable[[], SafeString]) -> SafeString:
+        """What was drawn for these values; draws it if it is not kept."""
         # The addresses in a part begin with the prefix under which this request came. Equal values of other types, such
         # as a text that is safe already, are drawn by themselves.
         key = part, get_script_prefix(), *values.items(), *map(type, values.values())
@@ -56,7 +78,7 @@ class Parts:
             if (kept := self._kept.get(key)) is not None:
                 self._kept.move_to_end(key)
                 return kept[0]
-        text = render_to_string(part, values)
+        text = draw()
         size = len(text) + len(str(values))
         with self._lock:
             self.misses += 1
