@@ -16,7 +16,7 @@ from haystack.tools import tool
 
 import agentstate
 from agentstate import ToolPolicy
-from agentstate.durable import tools
+from agentstate.durable import tool_function
 from agentstate.durable.agent import make_durable
 from agentstate.durable.cache import MemoryToolCache, cache_key
 from agentstate.durable.long_term_tools import long_term_tools
@@ -527,10 +527,10 @@ def hanging(release: threading.Event) -> Callable[[], Agent]:
 def test_of_a_tool_that_takes_too_long_the_limit_is_said_in_words(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, seconds: float, limit: str
 ) -> None:
-    def times_out(*_: Any) -> None:
-        raise tools._TimedOut
+    def times_out(*_: Any, **__: Any) -> None:
+        raise tool_function.TimedOut
 
-    monkeypatch.setattr(tools, "_call_with_timeout", times_out)
+    monkeypatch.setattr(tool_function, "call", times_out)
     desk.agent(lambda: sample_agents.one_tool(lambda: "paid"), policies={"it": ToolPolicy(timeout=seconds)})
     assert desk.run(desk.start()).why.startswith(f"it did not answer within {limit}. It may or may not")
 

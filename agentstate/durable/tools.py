@@ -4,22 +4,17 @@
 in the threads of `tool_threads` and in Haystack's tasks. No transaction is open while the tool runs.
 """
 
-import asyncio
-import contextvars
-import os
-import queue
-import sys
 import threading
-import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, NoReturn
 
 from haystack.components.agents.state import State
 from haystack.tools import Tool
 from haystack.tools.errors import ToolInvocationError
 
-from agentstate.durable import effects, run_context, tool_outputs
+from agentstate.durable import effects, run_context, tool_function, tool_outputs
 from agentstate.durable.cache import cache_key
 from agentstate.durable.call_ends import record_end
 from agentstate.durable.idempotency import current_key
@@ -36,10 +31,6 @@ from agentstate.durable.steps import Rule, complete, complete_async
 from agentstate.names import ENDED_CALL_STATES, CallState
 
 _NOT_ARGUMENTS = frozenset({"streaming_callback"})
-
-
-class _TimedOut(BaseException):
-    pass
 
 
 # What runs a call: for so many seconds, or None for as long as it takes. It yields that for the tool itself.
@@ -60,10 +51,9 @@ def attach(tool: Tool) -> None:
 
         def answer(seconds: float | None) -> Any:
             with _inside(record):
-                if seconds is not None:
-                    return _call_with_timeout(seconds, invoke, kwargs, run)
-                with _in_this_process(), _without_its_event_loop():
-                    return invoke(**kwargs)
+                return tool_function.call(
+                    invoke, kwargs, seconds=seconds, thread_done=run.journal.thread_done
+                )
 
         try:
             with run.open_calls.call():
@@ -81,8 +71,8 @@ def attach(tool: Tool) -> None:
             return await invoke_async(**kwargs)
 
         async def answer(seconds: float | None) -> Any:
-            with _inside(record), _in_this_process():
-                return await _await_with_timeout(seconds, invoke_async, kwargs)
+            with _inside(record):
+                return await tool_function.call_async(invoke_async, kwargs, seconds=seconds)
 
         with run.open_calls.call():
             return await complete_async(_noted(run, record, tool, kwargs), answer, run.journal_thread)
@@ -110,47 +100,6 @@ def _inside(record: CallRecord) -> Iterator[None]:
     finally:
         current_key.reset(key_token)
         run_context.current_run.reset(run_token)
-
-
-@contextmanager
-def _in_this_process() -> Iterator[None]:
-    """A process that the tool forks and that returns from it ends there: it does not go on with the run."""
-    process, error = os.getpid(), None
-    try:
-        yield
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        if os.getpid() != process:
-            _end_process(error)
-
-
-@contextmanager
-def _without_its_event_loop() -> Iterator[None]:
-    """An event loop that the tool leaves running in its thread keeps nobody behind it from the database: Django refuses
-    to query one where a loop runs.
-    """
-    loop = asyncio._get_running_loop()
-    try:
-        yield
-    finally:
-        if asyncio._get_running_loop() is not loop:
-            asyncio._set_running_loop(loop)
-
-
-def _end_process(error: BaseException | None) -> NoReturn:
-    """As Python ends one, but without what is to be done at the end of the process that it was forked from."""
-    code: Any = error.code if isinstance(error, SystemExit) else int(error is not None)
-    try:
-        if error is not None and not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-        elif code is not None and not isinstance(code, int):
-            sys.stderr.write(f"{code}\n")
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    finally:
-        os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def match_call(run: RunContext, tool: str, kwargs: dict[str, Any]) -> CallRecord | None:
@@ -207,35 +156,20 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         return decode(hit["result"])
 
     started = run.now()
-    if record.position not in run.started_calls:
-        try:
-            run.signals = run.journal.start_call(
-                record.position, sent=record.sent, at=started, scope=policy.effect_scope
-            )
-        except EffectElsewhere as elsewhere:
-            raise effects.suspended_for(run, record, elsewhere.earlier) from None
-        record = run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
+    record = _begin(run, record, policy, started)
     before = run.keys.encoded(state.data) if state is not None else {}
     run.journal.check_claim()
     try:
         result = yield policy.timeout
     except (ToolInvocationError, SystemExit) as raised:
-        error = raised
-        if isinstance(error, SystemExit):  # as a command line's parser raises; it must not end the worker
-            text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
-            error = ToolInvocationError(text, tool_name=tool.name)
+        error = _as_error_of(tool, raised)
         changes = _state_changes(run, state, before)
         text = clean_text(str(error))
         end = CallEnd(CallState.FAILED, run.now(), error=text, state=changes, lossy=bool(stand_ins(changes)))
         record_end(run, record, tool, end, started)
         raise error from raised.__cause__
-    except _TimedOut:
-        late = f"{tool.name} did not answer within {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
-        if policy.idempotent:
-            record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
-            raise ToolInvocationError(late, tool_name=tool.name) from None
-        why = f"{late} It may or may not have taken effect.{doubt_note(tool)}"
-        raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
+    except tool_function.TimedOut:
+        _end_late(run, record, tool, policy, started)
 
     changes = _state_changes(run, state, before)
     if policy.redacted:
@@ -256,6 +190,46 @@ def _ledgered(run: RunContext, record: CallRecord, tool: Tool, kwargs: dict[str,
         run.cache.set(key, {"result": data}, policy.cache_ttl)
     # The rest of this run must see what a resumed run would see.
     return tool_outputs.deliver(run, tool, data) if lossy else result
+
+
+def _begin(run: RunContext, record: CallRecord, policy: ToolPolicy, started: datetime) -> CallRecord:
+    """The call as it is recorded once it has started; it may have been started together with the model's reply.
+
+    :raises Suspended: if it needs approval because of what another session did.
+    """
+    if record.position in run.started_calls:
+        return record
+    try:
+        run.signals = run.journal.start_call(
+            record.position, sent=record.sent, at=started, scope=policy.effect_scope
+        )
+    except EffectElsewhere as elsewhere:
+        raise effects.suspended_for(run, record, elsewhere.earlier) from None
+    return run.update_call(record, status=CallState.STARTED, attempt=record.attempt + 1)
+
+
+def _as_error_of(tool: Tool, raised: ToolInvocationError | SystemExit) -> ToolInvocationError:
+    """What the tool raised. `SystemExit`, as a command line's parser raises it, must not end the worker."""
+    if isinstance(raised, ToolInvocationError):
+        return raised
+    text = f"Tool `{tool.name}` failed: SystemExit: {raised}"
+    return ToolInvocationError(text, tool_name=tool.name)
+
+
+def _end_late(
+    run: RunContext, record: CallRecord, tool: Tool, policy: ToolPolicy, started: datetime
+) -> NoReturn:
+    """End a call that took too long: it has failed if its tool is idempotent, else it is in doubt.
+
+    :raises ToolInvocationError: if it has failed.
+    :raises Suspended: if it is in doubt.
+    """
+    late = f"{tool.name} did not answer within {policy.timeout:g} second{'' if policy.timeout == 1 else 's'}."
+    if policy.idempotent:
+        record_end(run, record, tool, CallEnd(CallState.FAILED, run.now(), error=late), started)
+        raise ToolInvocationError(late, tool_name=tool.name) from None
+    why = f"{late} It may or may not have taken effect.{doubt_note(tool)}"
+    raise Suspended(InDoubt(why=why, calls=(record.position,))) from None
 
 
 def _key_in_cache(run: RunContext, tool: Tool, policy: ToolPolicy, kwargs: dict[str, Any]) -> str | None:
@@ -286,55 +260,6 @@ def _state_changes(run: RunContext, state: State | None, before: dict[str, Any])
     after = run.keys.encoded(state.data)
     changes = {name: difference(before.get(name), value) for name, value in after.items()}
     return {name: change for name, change in changes.items() if change is not None} or None
-
-
-def _call_with_timeout(
-    seconds: float, inner: Callable[..., Any], kwargs: dict[str, Any], run: RunContext
-) -> Any:
-    """Run the tool in a thread of its own and stop waiting after `seconds`; a thread cannot be stopped itself.
-
-    :raises _TimedOut: if the tool has not ended by then.
-    """
-    outcomes: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            with _in_this_process(), _without_its_event_loop():
-                outcome = inner(**kwargs)
-            outcomes.put((True, outcome))
-        except BaseException as error:
-            outcomes.put((False, error))
-        finally:
-            run.journal.thread_done()
-
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name="agentstate-timed-tool", daemon=True).start()
-    try:
-        returned, outcome = outcomes.get(timeout=seconds)
-    except queue.Empty:
-        raise _TimedOut from None
-    if returned:
-        return outcome
-    raise outcome
-
-
-async def _await_with_timeout(
-    seconds: float | None, inner: Callable[..., Awaitable[Any]], kwargs: dict[str, Any]
-) -> Any:
-    """Await the tool, and cancel it after `seconds`.
-
-    :raises _TimedOut: if that has ended the tool.
-    """
-    if seconds is None:
-        return await inner(**kwargs)
-    limit = asyncio.timeout(seconds)
-    try:
-        async with limit:
-            return await inner(**kwargs)
-    except TimeoutError:
-        if limit.expired():
-            raise _TimedOut from None
-        raise
 
 
 def _is_equal(value: Any, recorded: Any) -> bool:
