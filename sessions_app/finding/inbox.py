@@ -98,56 +98,67 @@ def read_page(
     :param tool: Only calls of this tool, and so only the kinds `OF_TOOLS`.
     :param after: The cursor that the page before gave, in the same order; an invalid one gives the first page.
     """
-    cursor = read_cursor(after)
+    order = _Order(read_cursor(after), oldest_first)
     limit = limit or PAGE
-    entries: list[Entry] = []
-    causes: dict[UUID, Cause] = {}
-    numbers: dict[str, Count] = {}
     kinds = [kind for kind in kinds if not tool or kind in OF_TOOLS]
-    is_whole = condition is None and not tool and cursor is None
+    entries: list[Entry] = []
+    numbers: dict[str, Count] = {}
     for kind in _COLUMNS:
         if kind in kinds:
             counted = counted_up_to(kind, condition)
             # To read as many lines as are counted costs little more than a page of them; to count them costs as much
             # again.
-            most = max(limit, counted) + 1 if cursor is None else limit + 1
-            columns = (
-                _first_of_kind(kind, now, oldest_first=oldest_first, most=most)
-                if is_whole
-                else list(
-                    _columns(
-                        rows_of(kind, now, condition, tool),
-                        kind,
-                        cursor,
-                        oldest_first=oldest_first,
-                        most=most,
-                        keys_first=condition is not None
-                        and of_kind(kind, condition).matches is not Matches.MANY,
-                    )
-                )
-            )
-            entries += [Entry(kind, *values) for values in columns[: limit + 1]]
-            if cursor is None:
-                numbers[kind] = Count.of(len(columns), counted)
-    by_cause = [kind for kind in BY_CAUSE if kind in kinds]
+            most = max(limit, counted) + 1 if order.after is None else limit + 1
+            lines = _lines_of(kind, now, condition, tool, order, most)
+            entries += lines[: limit + 1]
+            if order.after is None:
+                numbers[kind] = Count.of(len(lines), counted)
     most_causes = failures.MOST_CAUSES
     found = failures.read_causes(
-        condition, kinds=by_cause, limit=most_causes + 1, members=counted_up_to(FAILED, condition)
+        condition,
+        kinds=[kind for kind in BY_CAUSE if kind in kinds],
+        limit=most_causes + 1,
+        members=counted_up_to(FAILED, condition),
     )
+    causes: dict[UUID, Cause] = {}
     for kind, causes_of_kind in found.items():
         numbers[kind] = Count.of(len(causes_of_kind))
         by_oldest = {cause.oldest: cause for cause in causes_of_kind[:most_causes]}
-        entries += [
-            entry
-            for entry in _entries_of(kind, by_oldest)
-            if cursor is None or (entry.order > cursor if oldest_first else entry.order < cursor)
-        ]
+        entries += filter(order.has_behind, _entries_of(kind, by_oldest))
         causes |= by_oldest
     entries.sort(key=lambda entry: entry.order, reverse=not oldest_first)
     shown = _shown_lines(entries, limit)
     following = shown[-1].cursor if len(shown) < len(entries) else ""
     more_causes = any(len(causes_of_kind) > most_causes for causes_of_kind in found.values())
     return Entries(shown, causes, following, numbers, more_causes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """``after`` is the cursor of the page before; None on the first page."""
+
+    after: Cursor | None
+    oldest_first: bool
+
+    def has_behind(self, entry: Entry) -> bool:
+        """Whether the entry stands on this page or a later one."""
+        if self.after is None:
+            return True
+        return entry.order > self.after if self.oldest_first else entry.order < self.after
+
+
+def _lines_of(
+    kind: str, now: datetime, condition: Condition | None, tool: str, order: _Order, most: int
+) -> list[Entry]:
+    """The first lines of a kind that is not listed by cause."""
+    if condition is None and not tool and order.after is None:
+        return [Entry(kind, *values) for values in _first_of_kind(kind, now, order.oldest_first, most)]
+    keys_first = condition is not None and of_kind(kind, condition).matches is not Matches.MANY
+    rows = rows_of(kind, now, condition, tool)
+    columns = _columns(
+        rows, kind, order.after, oldest_first=order.oldest_first, most=most, keys_first=keys_first
+    )
+    return [Entry(kind, *values) for values in columns]
 
 
 def _shown_lines(entries: Sequence[Entry], limit: int) -> list[Entry]:
@@ -167,8 +178,8 @@ def counted_up_to(kind: str, condition: Condition | None) -> int:
     return MOST if condition is None or of_kind(kind, condition).matches is Matches.FEW else PAGE
 
 
-def _first_of_kind(kind: str, now: datetime, *, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
-    """The columns of the first lines of all."""
+def _first_of_kind(kind: str, now: datetime, oldest_first: bool, most: int) -> Sequence[tuple[Any, ...]]:
+    """The columns of the first lines of all, by a compiled query."""
     if kind == DOUBT:
         return _first_doubts(oldest_first=oldest_first, most=most)
     first = _first_approvals if kind == APPROVAL else _first_stuck
