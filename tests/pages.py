@@ -4,7 +4,7 @@ import re
 
 from django.test import Client
 
-_TOKENS = re.compile(r'(csrfmiddlewaretoken" value="|[?&;]key=)[^"&]*')
+_TOKENS = re.compile(r'((?:csrfmiddlewaretoken|form_id)" value="|[?&;]key=)[^"&]*')
 _IDS = re.compile(r"[0-9a-f-]{36,}")
 
 
@@ -23,7 +23,7 @@ def poll_of(page: str) -> str:
 
 
 def without_tokens(page: str) -> str:
-    """The page without what differs between two answers to one request: the form token, and the keys of its polls."""
+    """The page without what differs between two answers to one request: its tokens and ids of forms, and the keys of its polls."""
     return _TOKENS.sub("", page)
 
 

@@ -49,7 +49,7 @@ def test_a_message_of_several_lines_with_a_hidden_part_can_be_left_as_it_is(oper
     answer = operator.post(f"/sessions/{session.pk}/fork/", fields | sent)
     assert answer.status_code == 302
     said = Message.objects.get(branch__session=Session.objects.exclude(pk=session.pk).get(), role="user")
-    assert said.text == asked.strip()
+    assert said.text == asked
 
 
 def test_nothing_is_replaced_by_nothing(operator):

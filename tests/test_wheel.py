@@ -156,7 +156,7 @@ def write_examples(folder: Path) -> None:
     files = re.findall(
         r"^```python\n# (\S+\.py)\n(.*?)^```", (PROJECT / "README.md").read_text(), re.M | re.S
     )
-    assert [name for name, _ in files] == ["shop/tools.py", "shop/agents.py", "script.py"]
+    assert [name for name, _ in files] == ["shop/tools.py", "shop/agents.py", "shop/mailbox.py", "script.py"]
     (folder / "shop").mkdir(parents=True)
     for name, code in files:
         (folder / name).write_text(code)
@@ -198,4 +198,9 @@ def test_the_extra_desk_starts_the_desk_outside_a_clone(wheel: Path, tmp_path: P
         assert httpx.get(address + style[1]).raise_for_status().headers["content-type"].startswith("text/css")
         listed = run((*up[:2], "agent", "list"), env, folder)
         assert "shop" in listed.stdout, listed.stderr
+        ask = "from shop.mailbox import ask; print(ask('mail-7', 'ann@example.com', 'Where is my order?'))"
+        first, again = (run((str(python), "-c", ask), env, folder) for _ in range(2))
+        assert first.stdout == again.stdout, first.stderr
+        shown = run((*up[:2], "agent", "show", first.stdout.strip()), env, folder)
+        assert "Where is my order?" in shown.stdout, first.stderr
     assert {path.name for path in folder.iterdir()} >= {".secret_key", "db.sqlite3", "staticfiles"}
