@@ -23,7 +23,7 @@ def poll_of(page: str) -> str:
 
 
 def without_tokens(page: str) -> str:
-    """The page without what differs between two answers to one request: its tokens and ids of forms, and the keys of its polls."""
+    """The page without what differs between two answers to one request: form tokens and ids, and keys of polls."""
     return _TOKENS.sub("", page)
 
 

@@ -77,7 +77,7 @@ UNPLANTED = {
     "demouser.password_digest": MACHINERY,
     "allowance.tool": NAME_IN_CODE,
     "allowance.granted_by": NAME_OF_STAFF,
-    "handledrequest.kind": MACHINERY,
+    "handledrequest.digest": MACHINERY,
     "savedview.query": "a query string: one with a secret is planted below",
     "bulkaction.kind": MACHINERY,
     "bulkaction.query": "a query string: one with a secret is planted below",

@@ -41,7 +41,7 @@ def test_it_prints_each_entry_on_a_readable_line_and_what_the_session_is_doing()
     checkpoints = Checkpoint.objects.visible_on(branch_of(session)).values_list("pk", flat=True)
     assert [line.split("  ", 1)[1] for line in lines[:-1]] == [
         "event       started by tests",
-        "user        Is my windscreen covered?\ufffd[2J",
+        "user        Is my windscreen covered?⟨U+001B⟩[2J",
         f"checkpoint  {checkpoints[0]}, start, step 0, planning",
         "model       scripted demo model 120 + 30 tokens",
         "assistant",

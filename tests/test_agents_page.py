@@ -192,6 +192,23 @@ def test_what_of_a_result_could_not_be_stored_is_said_of_the_call_and_of_the_age
     assert on_the_agent in text_of(operator.get("/agents/claims/"))
 
 
+def test_of_a_tool_with_results_of_both_kinds_each_call_says_its_own(operator: Client) -> None:
+    from haystack.dataclasses import ToolCall as Call
+
+    def either(q: str) -> Any:
+        return with_nul(q) if q == "nul" else odd(q)
+
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    tool = Tool(name="it", description="It.", parameters=schema, function=either)
+    calls = [Call("it", {"q": text}, id=text) for text in ("nul", "odd")]
+    agent = Agent(chat_generator=sample_agents.scripted(calls, "Done."), tools=[tool])
+    run(make_durable(agent), OrmAdapter(agent="claims").open(say="Hello"))
+    for call in ToolCall.objects.all():
+        page = text_of(operator.get(f"/sessions/{call.branch.session_id}/calls/{call.pk}/"))
+        assert ("cannot be stored was replaced" in page) is (call.call_id == "nul")
+        assert ("its text or its plain data" in page) is (call.call_id == "odd")
+
+
 @pytest.mark.slow
 def test_the_agents_page_costs_the_same_whatever_is_on_record(
     operator: Client, django_assert_num_queries: Any

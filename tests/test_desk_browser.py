@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from sessions_app.models import Approval, Checkpoint, ModelCall, Session
+from sessions_app.models import Approval, Checkpoint, Event, ModelCall, Session
 from tests import builders
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -285,3 +285,33 @@ def test_ctrl_enter_sends_a_message_and_a_dialog_but_only_brings_a_decision_to_i
     page.keyboard.press("Control+Enter")
     expect(page.locator("[data-key=a]")).to_be_focused()
     assert Approval.objects.get().decision == ""
+
+
+@pytest.mark.parametrize(
+    "address, field, button, kind",
+    [
+        ("/start/", "Message", "Start", "started"),
+        ("/sessions/{}/", "Message to the agent", "Send", "message"),
+        ("/sessions/{}/conversation/", "Message to the agent", "Send", "message"),
+        ("/sessions/{}/message/", "Message", "Send", "message"),
+        ("/sessions/{}/note/", "Note", "Add note", "noted"),
+    ],
+)
+def test_a_form_that_is_sent_again_after_going_back_is_carried_out_once(page, address, field, button, kind):
+    builders.agent()
+    page.goto(address.format(builders.done().pk))
+    before = Event.objects.filter(kind=kind).count()
+    page.get_by_label(field, exact=True).fill("Is my roof covered?")
+    for _ in range(2):
+        with page.expect_navigation():
+            page.get_by_role("button", name=button, exact=True).click()
+        page.go_back()
+        expect(page.get_by_label(field, exact=True)).to_have_value("Is my roof covered?")
+    assert Event.objects.filter(kind=kind).count() == before + 1
+    for number in (2, 3):
+        page.get_by_label(field, exact=True).fill("")  # who types it again means it
+        page.get_by_label(field, exact=True).fill("Is my garage covered?")
+        with page.expect_navigation():
+            page.get_by_role("button", name=button, exact=True).click()
+        assert Event.objects.filter(kind=kind).count() == before + number
+        page.go_back()

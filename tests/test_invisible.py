@@ -210,9 +210,11 @@ def on_the_command_line(*arguments: object) -> str:
 @pytest.mark.django_db
 def test_no_terminal_is_sent_what_it_would_obey() -> None:
     history = builders.looked_up(title=f"A {TEXT}", customer=CUSTOMER)
-    session = history.end(f"Over.\nerror: {TEXT}")
+    session = history.end(f"Over. \u3164\u034f\x1b\nerror: {TEXT}")
     told = on_the_command_line("show", session.pk)
     assert all(char.isprintable() or char == "\n" for char in told)
+    assert "Over. ⟨U+3164⟩⟨U+034F⟩⟨U+001B⟩" in told
+    assert invisible.shown(told) == told
     # What was said forges no line of its own.
     assert "\nerror:" not in told
     for verb in (["show"], ["tail", "--until-rest"]):

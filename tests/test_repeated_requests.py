@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from threading import Barrier, Thread
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -35,8 +36,8 @@ def kinds(session: Session) -> list[str]:
     return list(session.events.order_by("position").values_list("kind", flat=True))
 
 
-def start(request_id: UUID | None, agent: str = "claims", message: str = TEXT) -> Session:
-    return actions.start(actor=builders.SYSTEM, agent=agent, message=message, request_id=request_id)
+def start(request_id: UUID | None, agent: str = "claims", message: str = TEXT, **more: Any) -> Session:
+    return actions.start(actor=builders.SYSTEM, agent=agent, message=message, request_id=request_id, **more)
 
 
 def send(session: Session, request_id: UUID | None, text: str = TEXT, version: int | None = None) -> Session:
@@ -94,17 +95,61 @@ def test_a_refused_request_may_come_again(session: Session) -> None:
     assert inbox(session) == [TEXT]
 
 
+def note(session: Session, request_id: UUID | str | None, text: str = "Called back") -> Session:
+    return actions.note(actor=builders.SYSTEM, session_id=session.pk, text=text, request_id=request_id)
+
+
 def test_an_id_of_another_request_is_refused_and_changes_nothing(session: Session) -> None:
-    request_id, other = uuid4(), builders.done()
-    send(session, request_id)
-    with pytest.raises(Invalid, match="used for another request"):
-        send(other, request_id)
-    with pytest.raises(Invalid, match="used for another request"):
-        start(request_id)
-    with pytest.raises(Invalid, match="used for another request"):
-        actions.note(actor=builders.SYSTEM, session_id=session.pk, text="Called back", request_id=request_id)
-    assert (inbox(session), inbox(other), Session.objects.count()) == ([TEXT], [], 2)
+    builders.agent()
+    of_message, of_start, of_note, other = uuid4(), uuid4(), uuid4(), builders.done()
+    send(session, of_message)
+    started = start(of_start, tags=["vip"])
+    note(session, of_note)
+    misuses: list[Callable[[], Session]] = [
+        lambda: send(other, of_message),
+        lambda: send(session, of_message, text="And my mirror?"),
+        lambda: start(of_message),
+        lambda: note(session, of_message, TEXT),
+        lambda: start(of_start, message="And my mirror?"),
+        lambda: start(of_start, tags=["vip"], customer="Ann"),
+        lambda: start(of_start, tags=["vip"], state={"claim": 1}),
+        lambda: start(of_start, agent="letters", tags=["vip"]),
+        lambda: note(session, of_note, "Called again"),
+        lambda: note(other, of_note),
+    ]
+    for misuse in misuses:
+        with pytest.raises(Invalid, match="used for another request"):
+            misuse()
+    assert (inbox(session), inbox(other), inbox(started)) == ([TEXT], [], [TEXT])
+    assert Session.objects.count() == 3
+    assert (kinds(session).count(EventKind.NOTED), kinds(other).count(EventKind.NOTED)) == (1, 0)
+
+
+@pytest.mark.parametrize("request_id", ["", "again", "7"])
+def test_an_id_that_is_no_uuid_is_refused(session: Session, request_id: str) -> None:
+    with pytest.raises(Invalid, match="must be a UUID"):
+        note(session, request_id)
     assert EventKind.NOTED not in kinds(session)
+
+
+def test_a_start_that_comes_again_is_answered_also_where_the_agent_cannot_run_by_now() -> None:
+    registered = builders.agent()
+    request_id = uuid4()
+    first = start(request_id)
+    registered.problem = "ImportError"
+    registered.save()
+    assert start(request_id).pk == first.pk
+    registered.delete()
+    assert start(request_id).pk == first.pk
+
+
+def test_the_ids_of_a_session_go_with_it() -> None:
+    builders.agent()
+    request_id = uuid4()
+    started = start(request_id)
+    Session.objects.filter(pk=started.pk).update(branch=None)
+    Session.objects.get(pk=started.pk).delete()
+    assert not HandledRequest.objects.exists()
 
 
 def at_once(do: Callable[[], object]) -> list[object]:
@@ -150,11 +195,13 @@ def test_a_form_that_a_browser_sends_again_is_carried_out_once(
     operator: Client, session: Session, name: str
 ) -> None:
     address = f"/sessions/{session.pk}/{name}/"
-    form_id = form_id_of(text_at(operator, address))
-    sent = {"form_id": form_id, "text": TEXT}
+    drawn = {"form_id": form_id_of(text_at(operator, address)), "version": session.version}
+    sent = {**drawn, "csrfmiddlewaretoken": "one", "text": TEXT}
     first = operator.post(address, sent)
     assert first.status_code == 302
-    assert operator.post(address, sent).headers["Location"] == first.headers["Location"]
+    # A page to which the browser goes back is drawn anew.
+    again = {**sent, "csrfmiddlewaretoken": "another", "version": session.version + 1}
+    assert operator.post(address, again).headers["Location"] == first.headers["Location"]
     kind = EventKind.MESSAGE if name == "message" else EventKind.NOTED
     assert kinds(session).count(kind) == 1
     operator.post(address, {**sent, "text": "Something else"})
@@ -163,11 +210,22 @@ def test_a_form_that_a_browser_sends_again_is_carried_out_once(
     assert kinds(session).count(kind) == 3
 
 
-@pytest.mark.parametrize("tab", ["", "conversation/"])
-def test_each_drawing_of_the_message_form_of_a_page_has_another_id(
-    operator: Client, session: Session, tab: str
-) -> None:
-    address = f"/sessions/{session.pk}/{tab}"
+def test_one_drawing_is_of_one_form_and_one_session(operator: Client, session: Session) -> None:
+    """Forms with an id of another one are carried out all the same: a person is told nothing of ids."""
+    sent = {"form_id": str(uuid4()), "text": TEXT}
+    other = builders.done()
+    for name, of in (("message", session), ("note", session), ("message", other)):
+        assert operator.post(f"/sessions/{of.pk}/{name}/", sent).status_code == 302
+    assert (inbox(session), inbox(other)) == ([TEXT], [TEXT])
+    assert kinds(session).count(EventKind.NOTED) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["{}/", "{}/conversation/", "{}/message/", "{}/note/", "/start/", "/start/?agent=claims"]
+)
+def test_each_drawing_of_a_form_has_another_id(operator: Client, session: Session, address: str) -> None:
+    builders.agent()
+    address = address.format(f"/sessions/{session.pk}")
     ids = {form_id_of(text_at(operator, address)) for _ in range(2)}
     assert len({UUID(form_id) for form_id in ids}) == 2
 
@@ -175,9 +233,11 @@ def test_each_drawing_of_the_message_form_of_a_page_has_another_id(
 def test_a_start_that_a_browser_sends_again_starts_one_session(operator: Client) -> None:
     builders.agent()
     form_id = form_id_of(text_at(operator, "/start/"))
+    chosen = operator.post("/start/?choose", {"form_id": form_id, "agent": "claims"}).content.decode()
+    assert form_id_of(chosen) == form_id
     refused = operator.post("/start/", {"form_id": form_id, "agent": "claims", "message": ""})
     assert refused.status_code == 400
-    assert form_id in refused.content.decode()
+    assert form_id_of(refused.content.decode()) == form_id
     sent = {"form_id": form_id, "agent": "claims", "message": TEXT}
     first = operator.post("/start/", sent)
     assert operator.post("/start/", sent).headers["Location"] == first.headers["Location"]
@@ -186,12 +246,13 @@ def test_a_start_that_a_browser_sends_again_starts_one_session(operator: Client)
     assert Session.objects.count() == 2
 
 
-def test_a_form_with_a_broken_id_says_so_and_keeps_what_was_typed(operator: Client, session: Session) -> None:
-    page = operator.post(f"/sessions/{session.pk}/message/", {"form_id": "x", "text": TEXT})
-    assert page.status_code == 400
-    assert "The form is incomplete. Open it again." in page.content.decode()
-    assert TEXT in page.content.decode()
-    assert inbox(session) == []
+@pytest.mark.parametrize("form_id", ["x", "", "\u0661"])
+def test_a_form_with_a_damaged_id_is_carried_out(operator: Client, session: Session, form_id: str) -> None:
+    assert (
+        operator.post(f"/sessions/{session.pk}/message/", {"form_id": form_id, "text": TEXT}).status_code
+        == 302
+    )
+    assert inbox(session) == [TEXT]
 
 
 def test_a_command_that_comes_again_with_its_request_id_is_carried_out_once(

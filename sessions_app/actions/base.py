@@ -2,7 +2,8 @@
 
 An action asks in this order: may this actor do it (`Forbidden`), is the request complete (`Invalid`), is there such a
 session (`NotFound`), can it be locked now (`Locked`), is it still the one that the person saw (`Moved`), and does its
-state allow it (`Refused`). After any of these errors nothing has changed. From `lock` on, the session's row is locked
+state allow it (`Refused`). A request that was carried out before is answered before what may have changed since is
+asked, see `repeats`. After any of these errors nothing has changed. From `lock` on, the session's row is locked
 until the transaction ends.
 """
 

@@ -29,7 +29,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.actions.repeats import handled
+from sessions_app.actions.repeats import take_up
 from sessions_app.models import (
     Branch,
     EventKind,
@@ -41,6 +41,7 @@ from sessions_app.models import (
     StaffPermission,
     Status,
 )
+from sessions_app.models.session import uuid7
 
 
 @in_one_transaction
@@ -57,7 +58,7 @@ def start(
     generation_kwargs: dict[str, Any] | None = None,
     tools: Sequence[str] | None = None,
     reason: str = "",
-    request_id: UUID | None = None,
+    request_id: UUID | str | None = None,
 ) -> Session:
     """Start a session of `agent` with a first message, and wake a worker for it.
 
@@ -69,12 +70,27 @@ def start(
     :param state: Values for the agent's state keys and its prompts' variables, as plain JSON: a key `$type` in one is a
         key like others.
     :param tools: The names of those of the agent's tools that it may use; None for all, an empty list for none.
-    :param request_id: A new one for each request. If it comes again, the session that it started is returned.
+    :param request_id: A UUID, a new one for each request. If it comes again, the session that it started is returned.
     :raises Invalid: for an unknown agent, naming the known ones, for values that cannot be stored, and for those that
         the agent needs and that are missing or of another type, as far as its worker has published them.
     :raises Refused: for an agent that cannot be built.
     """
     require(actor, StaffPermission.START)
+    tags, session_id = list(tags), uuid7()
+    started = take_up(
+        request_id,
+        session_id,
+        EventKind.STARTED,
+        agent=agent,
+        messages=[message, *messages],
+        title=title,
+        customer=customer,
+        tags=tags,
+        inputs=[state, generation_kwargs, tools],
+        reason=reason,
+    )
+    if started is not None:
+        return started
     if message and messages:
         raise Invalid("Give one message, or several, not both.")
     message = optional_text("The message", message)
@@ -108,6 +124,7 @@ def start(
 
     now = timezone.now()
     session = Session(
+        id=session_id,
         agent=agent,
         title=optional_text("The title", title, 200) or in_one_line(_last_of_users(unread), 80),
         customer=optional_text("The customer", customer, 200),
@@ -115,8 +132,6 @@ def start(
         created_at=now,
         phase_since=now,
     )
-    if (started := handled(request_id, session, EventKind.STARTED)) is not None:
-        return started
     enter_planning(session, now)
     queue(session, now)
     session.branch = Branch.objects.create(session=session, number=1, created_by=actor.user, reason=reason)
@@ -201,13 +216,13 @@ def send_message(
     from_customer: bool = False,
     reason: str = "",
     expected_version: int | None = None,
-    request_id: UUID | None = None,
+    request_id: UUID | str | None = None,
 ) -> Session:
     """Send the agent a message: it reads it at its next step, or as the next turn of a session that has ended.
 
     :param from_customer: It is what the customer says; the actor only types it in.
     :param messages: Instead of the text, each as ``ChatMessage.to_dict()``: several, or with pictures or files.
-    :param request_id: A new one for each request. If it comes again, nothing more is sent.
+    :param request_id: A UUID, a new one for each request. If it comes again, nothing more is sent.
     :raises Invalid: for a message that is not the user's: what the agent and its tools said is the session's history.
     """
     require(actor, MESSAGE.permission)
@@ -218,7 +233,8 @@ def send_message(
         raise Invalid("Only the user's messages can be sent: the history is what the session has on record.")
     reason = optional_text("The reason", reason)
     session = lock(session_id)
-    if handled(request_id, session, MESSAGE.event):
+    said = {"text": text, "messages": messages, "from_customer": from_customer, "reason": reason}
+    if take_up(request_id, session.pk, MESSAGE.event, **said) is not None:
         return session
     compare(session, expected_version)
     check(session, MESSAGE)

@@ -11,20 +11,20 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.actions.repeats import handled
+from sessions_app.actions.repeats import take_up
 from sessions_app.models import EventKind, Session, StaffPermission
 
 
 @in_one_transaction
-def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | None = None) -> Session:
+def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | str | None = None) -> Session:
     """Add a note for colleagues. The agent does not read it, and drawn pages stay valid.
 
-    :param request_id: A new one for each request. If it comes again, no second note is added.
+    :param request_id: A UUID, a new one for each request. If it comes again, no second note is added.
     """
     require(actor, NOTE.permission)
     text = required_text("The note", text, 2000)
     session = lock(session_id)
-    if handled(request_id, session, NOTE.event):
+    if take_up(request_id, session.pk, NOTE.event, text=text) is not None:
         return session
     return commit_beside(session, NOTE.event, actor, text)
 

@@ -1,31 +1,42 @@
-"""Requests that come twice: a form that the browser sends again, or a program that tries again after a time-out.
+"""Requests that come twice: a form that is sent again, or a program that tries again after a time-out.
 
-Whoever sends a request gives it an id, as in https://google.aip.dev/155. What is refused leaves its id free.
+Whoever sends a request gives it an id, as in https://google.aip.dev/155. A request that is refused leaves its id free.
+An id is kept as long as its session.
 """
 
+import json
+from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
 from sessions_app.access.errors import Invalid
 from sessions_app.models import EventKind, HandledRequest, Session
 
 
-def handled(request_id: UUID | None, session: Session, kind: EventKind) -> Session | None:
-    """The session for which this request was carried out before; None the first time, and without an id.
+def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **asked: Any) -> Session | None:
+    """Record with the caller's transaction that the request is carried out, unless it was before.
 
-    The id is recorded with the caller's transaction. One that another transaction is recording is waited for.
+    A request with the same id that is being carried out by another transaction is waited for.
 
-    :param session: The session that the request is about: the locked one, or one that is about to be started.
-    :raises Invalid: if the id is that of another request.
+    :param session_id: Of the session that the request is about, or that it is about to start.
+    :param asked: All that is asked for. Of two requests with one id it must be the same.
+    :returns: The session for which the request was carried out before; None the first time, and without an id.
+    :raises Invalid: for what is no UUID, and if the id is that of another request.
     """
     if request_id is None:
         return None
+    try:
+        key = UUID(str(request_id))
+    except ValueError:
+        raise Invalid(f"The request id must be a UUID, not {request_id!r}.") from None
+    if kind != EventKind.STARTED:
+        asked["session"] = session_id
+    digest = sha256(json.dumps([kind, asked], sort_keys=True, default=str).encode()).hexdigest()
     request, is_new = HandledRequest.objects.get_or_create(
-        pk=request_id, defaults={"session_id": session.pk, "kind": kind}
+        pk=key, defaults={"session_id": session_id, "digest": digest}
     )
     if is_new:
         return None
-    if request.kind != kind or (kind != EventKind.STARTED and request.session_id != session.pk):
-        raise Invalid(
-            f"The request id {request_id} was used for another request. Give each request a new one."
-        )
+    if request.digest != digest:
+        raise Invalid(f"The request id {key} was used for another request. Give each request a new one.")
     return request.session

@@ -1,8 +1,11 @@
-"""Texts and values as the commands print them: without what a terminal would obey, or would set in another order."""
+"""Texts and values as the commands print them: without what a terminal would obey, or would set in another order.
+
+What is invisible is shown by name, as on the pages.
+"""
 
 import json
 
-from sessions_app.invisible import escaped_in_json
+from sessions_app.invisible import escaped_in_json, shown
 
 
 def one_line(value: object) -> str:
@@ -14,8 +17,8 @@ def one_line(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with its lines; U+FFFD for each character that is not printed."""
-    lines = text.replace("\r\n", "\n").expandtabs(4)
+    """The text with its lines; U+FFFD for each other character that is not printed."""
+    lines = shown(text.replace("\r\n", "\n").expandtabs(4))
     return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in lines)
 
 

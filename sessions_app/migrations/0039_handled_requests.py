@@ -1,22 +1,29 @@
 import django.db.models.deletion
-import django.utils.timezone
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
-    dependencies = [
-        ('sessions_app', '0038_phase_of_ended'),
-    ]
+    dependencies = [("sessions_app", "0038_phase_of_ended")]
 
     operations = [
         migrations.CreateModel(
-            name='HandledRequest',
+            name="HandledRequest",
             fields=[
-                ('id', models.UUIDField(primary_key=True, serialize=False)),
-                ('kind', models.CharField(help_text='The kind of the audit event of what was done.', max_length=30)),
-                ('handled_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='handled_requests', to='sessions_app.session')),
+                ("id", models.UUIDField(primary_key=True, serialize=False)),
+                (
+                    "digest",
+                    models.CharField(
+                        help_text="Of all that was asked: it tells a repetition from misuse.", max_length=64
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="sessions_app.session",
+                    ),
+                ),
             ],
         ),
         migrations.AlterField(

@@ -36,12 +36,13 @@ class HandledRequest(models.Model):
     """A request that was carried out, by the id that its sender gave it: when it comes again, nothing is done."""
 
     id = models.UUIDField(primary_key=True)
-    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handled_requests")
-    kind = models.CharField(max_length=30, help_text="The kind of the audit event of what was done.")
-    handled_at = models.DateTimeField(default=timezone.now)
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="+")
+    digest = models.CharField(
+        max_length=64, help_text="Of all that was asked: it tells a repetition from misuse."
+    )
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.pk}"
+        return str(self.pk)
 
 
 class SavedView(models.Model):

@@ -48,6 +48,19 @@
     if (event.detail.elt.matches("#sentinel, #talk, #reply")) grown();
   });
 
+  // Who goes back finds what was typed, in a form that is drawn anew with another id. While nothing is changed there, it
+  // has the id with which it was sent, by which the server sees that it is sent again.
+  const formId = () => $("main input[name=form_id]");
+  document.addEventListener("submit", (event) => {
+    const id = formId();
+    if (id && id.form === event.target) history.replaceState({ ...history.state, formId: id.value }, "");
+  });
+  if (formId() && history.state && history.state.formId) {
+    const id = formId(), drawn = id.value;
+    id.value = history.state.formId;
+    id.form.addEventListener("input", () => { id.value = drawn; }, { once: true });
+  }
+
   document.addEventListener("click", (event) => {
     if (event.target === dialog || event.target.closest("#dialog [data-close]")) {
       event.preventDefault();

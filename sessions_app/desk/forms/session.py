@@ -144,7 +144,7 @@ class NoteForm(ActionForm):
 
     def perform(self, **arguments: Any) -> Session:
         del arguments["expected_version"], arguments[FORM_ID]
-        return actions.note(**arguments, request_id=request_id(self))
+        return actions.note(**arguments, request_id=request_id(self, NOTE.key, self.session.pk))
 
 
 class CheckpointForm(ReasonForm):
@@ -264,7 +264,7 @@ class MessageForm(ActionForm):
 
     def perform(self, **arguments: Any) -> Session:
         del arguments["expected_version"], arguments[FORM_ID]
-        return actions.send_message(**arguments, request_id=request_id(self))
+        return actions.send_message(**arguments, request_id=request_id(self, MESSAGE.key, self.session.pk))
 
 
 class AssignForm(ActionForm):

@@ -82,7 +82,7 @@ class StartForm(forms.Form):
         data = dict(self.cleaned_data)
         del data[FORM_ID]
         tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
-        return actions.start(actor=actor, tags=tags, **data, request_id=request_id(self))
+        return actions.start(actor=actor, tags=tags, **data, request_id=request_id(self, "start"))
 
 
 def _label(value: Mapping[str, Any]) -> str:
