@@ -95,6 +95,19 @@ def test_a_refused_request_may_come_again(session: Session) -> None:
     assert inbox(session) == [TEXT]
 
 
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def circular() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
 def note(session: Session, request_id: UUID | str | None, text: str = "Called back") -> Session:
     return actions.note(actor=builders.SYSTEM, session_id=session.pk, text=text, request_id=request_id)
 
@@ -130,6 +143,14 @@ def test_an_id_that_is_no_uuid_is_refused(session: Session, request_id: str) -> 
     with pytest.raises(Invalid, match="must be a UUID"):
         note(session, request_id)
     assert EventKind.NOTED not in kinds(session)
+
+
+@pytest.mark.parametrize("state", [{"a": 1, 2: 3}, {"deep": deep(5_000)}, {"self": circular()}])
+def test_what_is_no_json_is_refused_also_with_an_id(state: dict[Any, Any]) -> None:
+    builders.agent()
+    with pytest.raises(Invalid):
+        start(uuid4(), state=state)
+    assert not HandledRequest.objects.exists()
 
 
 def test_a_start_that_comes_again_is_answered_also_where_the_agent_cannot_run_by_now() -> None:

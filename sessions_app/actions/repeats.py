@@ -31,7 +31,11 @@ def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **
         raise Invalid(f"The request id must be a UUID, not {request_id!r}.") from None
     if kind != EventKind.STARTED:
         asked["session"] = session_id
-    digest = sha256(json.dumps([kind, asked], sort_keys=True, default=str).encode()).hexdigest()
+    try:
+        text = json.dumps([kind, asked], sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"What is asked for cannot be written as JSON: {error}.") from None
+    digest = sha256(text.encode()).hexdigest()
     request, is_new = HandledRequest.objects.get_or_create(
         pk=key, defaults={"session_id": session_id, "digest": digest}
     )
