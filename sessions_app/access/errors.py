@@ -1,5 +1,7 @@
 """Why an action was refused: each text is a sentence for the person who asked, `status` the HTTP status."""
 
+from uuid import UUID
+
 
 class ActionError(Exception):
     """An action that was refused. Nothing has changed. ``argument`` names the argument of a call that is wrong."""
@@ -39,6 +41,18 @@ class Moved(ActionError):
     """The session has changed since the page was drawn, or another person decided first."""
 
     status = 409
+
+
+class SentBefore(ActionError):
+    """A form that was carried out before is sent again. ``session_id`` is the session that it changed or started."""
+
+    status = 409
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__(
+            "This was sent before, as it stands here, and was carried out. Send it again only if you mean it twice."
+        )
+        self.session_id = session_id
 
 
 class Locked(ActionError):

@@ -19,9 +19,9 @@ def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **
     A request with the same id that is being carried out by another transaction is waited for.
 
     :param session_id: Of the session that the request is about, or that it is about to start.
-    :param asked: All that is asked for. Of two requests with one id it must be the same.
+    :param asked: All that is asked for, as JSON. Of two requests with one id it must be the same, literally.
     :returns: The session for which the request was carried out before; None the first time, and without an id.
-    :raises Invalid: for what is no UUID, and if the id is that of another request.
+    :raises Invalid: for what is no UUID or no JSON, and if the id is that of another request.
     """
     if request_id is None:
         return None
@@ -30,9 +30,9 @@ def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **
     except ValueError:
         raise Invalid(f"The request id must be a UUID, not {request_id!r}.") from None
     if kind != EventKind.STARTED:
-        asked["session"] = session_id
+        asked["session"] = str(session_id)
     try:
-        text = json.dumps([kind, asked], sort_keys=True, default=str)
+        text = json.dumps([kind, asked])
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"What is asked for cannot be written as JSON: {error}.") from None
     digest = sha256(text.encode()).hexdigest()

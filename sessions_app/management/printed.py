@@ -4,6 +4,7 @@ What is invisible is shown by name, as on the pages.
 """
 
 import json
+from unicodedata import category
 
 from sessions_app.invisible import escaped_in_json, shown
 
@@ -17,9 +18,14 @@ def one_line(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with its lines; U+FFFD for each other character that is not printed."""
+    """The text with its lines and blanks; U+FFFD for each other character that is not printed."""
     lines = shown(text.replace("\r\n", "\n").expandtabs(4))
-    return "".join(char if char.isprintable() or char == "\n" else "\ufffd" for char in lines)
+    return "".join(char if _is_printed(char) else "\ufffd" for char in lines)
+
+
+def _is_printed(char: str) -> bool:
+    # Marks of format that are left belong to the writing, such as a joiner in an emoji.
+    return char.isprintable() or char == "\n" or category(char) in ("Zs", "Cf")
 
 
 def as_json(data: object, indent: int | None = None) -> str:

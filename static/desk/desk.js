@@ -48,8 +48,8 @@
     if (event.detail.elt.matches("#sentinel, #talk, #reply")) grown();
   });
 
-  // Who goes back finds what was typed, in a form that is drawn anew with another id. While nothing is changed there, it
-  // has the id with which it was sent, by which the server sees that it is sent again.
+  // A page to which a person goes back is drawn anew. Until they change something, its form has the id with which it was
+  // sent, by which the server sees that it is sent again.
   const formId = () => $("main input[name=form_id]");
   document.addEventListener("submit", (event) => {
     const id = formId();
@@ -58,7 +58,10 @@
   if (formId() && history.state && history.state.formId) {
     const id = formId(), drawn = id.value;
     id.value = history.state.formId;
-    id.form.addEventListener("input", () => { id.value = drawn; }, { once: true });
+    id.form.addEventListener("input", () => {
+      id.value = drawn;
+      history.replaceState({ ...history.state, formId: undefined }, "");
+    }, { once: true });
   }
 
   document.addEventListener("click", (event) => {

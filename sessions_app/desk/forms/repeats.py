@@ -1,8 +1,9 @@
 """Forms that a browser can send twice, though the person meant it once: on loading again, or after going back.
 
-Each drawing of such a form has an id. A page to which a person goes back is drawn anew, but has the id again with which
-it was sent, until they change something (`static/desk/desk.js`). What they typed belongs to the id of the request as
-well: other words are another request, whatever the id.
+Each time such a form is rendered it has another id, of which the id of the request is made. A page to which a person
+goes back is rendered anew, but a script gives it the id with which it was sent, until they change something
+(`static/desk/desk.js`). What was sent before is not carried out again: the person is told so, and may send it once
+more.
 """
 
 import json
@@ -12,6 +13,10 @@ from uuid import UUID, uuid4, uuid5
 from django import forms
 from django.http import QueryDict
 
+from sessions_app.access.errors import SentBefore
+from sessions_app.access.roles import Actor
+from sessions_app.models import HandledRequest
+
 # The field of the id in the form.
 FORM_ID = "form_id"
 # What a form holds besides what a person typed.
@@ -19,7 +24,7 @@ _NOT_TYPED = (FORM_ID, "csrfmiddlewaretoken", "version", "back")
 
 
 class FormId(forms.Field):
-    """The id of one drawing of a form. A form without one, or with a damaged one, is carried out each time."""
+    """The id of a form as it is rendered. One without an id, or with a damaged one, is carried out each time."""
 
     widget = forms.HiddenInput
 
@@ -33,12 +38,24 @@ class FormId(forms.Field):
             return None
 
 
-def request_id(form: forms.Form, *about: object) -> UUID | None:
+def request_id(form: forms.Form, actor: Actor, *about: object) -> UUID | None:
     """The id of the request by which a valid form with a field `FORM_ID` was sent.
 
+    It stands for the person and for what they typed, too: other words are another request, and so are those of another
+    person in the same browser.
+
     :param about: What the request is about besides what was typed.
+    :raises SentBefore: if the request was carried out before. The form has another id then.
     """
-    drawing = form.cleaned_data[FORM_ID]
-    assert isinstance(form.data, QueryDict)
-    typed = sorted((name, values) for name, values in form.data.lists() if name not in _NOT_TYPED)
-    return uuid5(drawing, json.dumps([*map(str, about), typed])) if drawing else None
+    form_id, data = form.cleaned_data[FORM_ID], form.data
+    if form_id is None:
+        return None
+    assert isinstance(data, QueryDict)
+    typed = [(name, [value for value in values if value]) for name, values in sorted(data.lists())]
+    typed = [(name, values) for name, values in typed if values and name not in _NOT_TYPED]
+    key = uuid5(form_id, json.dumps([actor.name, *map(str, about), typed]))
+    if before := HandledRequest.objects.filter(pk=key).first():
+        form.data = data.copy()
+        form.data[FORM_ID] = str(uuid4())
+        raise SentBefore(before.session_id)
+    return key

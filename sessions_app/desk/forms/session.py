@@ -131,10 +131,25 @@ class UndoForm(ReasonForm):
         return {"consequences": consequences.of_undo(self.context), "returns_to": target and target.number}
 
 
-class NoteForm(ActionForm):
-    # A note is as useful if the session has moved on: the version is not asked for.
+class OnceForm(ActionForm):
+    """For an action that is as good if the session has moved on: the version is not asked for.
+
+    What was sent before is not carried out again unless the person says so.
+    """
+
     version = Key(required=False)
     form_id = FormId()
+
+    def perform(self, **arguments: Any) -> Session:
+        del arguments["expected_version"], arguments[FORM_ID]
+        arguments["request_id"] = request_id(self, self.context.actor, self.action.key, self.session.pk)
+        return self.send(**arguments)
+
+    def send(self, **arguments: Any) -> Session:
+        raise NotImplementedError
+
+
+class NoteForm(OnceForm):
     text = forms.CharField(
         label="Note",
         max_length=2000,
@@ -142,9 +157,8 @@ class NoteForm(ActionForm):
         help_text="For colleagues: the agent does not read it.",
     )
 
-    def perform(self, **arguments: Any) -> Session:
-        del arguments["expected_version"], arguments[FORM_ID]
-        return actions.note(**arguments, request_id=request_id(self, NOTE.key, self.session.pk))
+    def send(self, **arguments: Any) -> Session:
+        return actions.note(**arguments)
 
 
 class CheckpointForm(ReasonForm):
@@ -255,16 +269,12 @@ class ForkForm(CheckpointForm):
         return actions.fork(**arguments)
 
 
-class MessageForm(ActionForm):
-    # A message is as good if the session has moved on: the version is not asked for.
-    version = Key(required=False)
-    form_id = FormId()
+class MessageForm(OnceForm):
     text = LongText(label="Message", widget=forms.Textarea(attrs={"rows": 3}))
     from_customer = forms.BooleanField(required=False, label="These are the customer's words")
 
-    def perform(self, **arguments: Any) -> Session:
-        del arguments["expected_version"], arguments[FORM_ID]
-        return actions.send_message(**arguments, request_id=request_id(self, MESSAGE.key, self.session.pk))
+    def send(self, **arguments: Any) -> Session:
+        return actions.send_message(**arguments)
 
 
 class AssignForm(ActionForm):

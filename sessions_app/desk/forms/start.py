@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from django import forms
 
 from agentstate.names import WORKING_MEMORY_KEY
 from sessions_app import actions
+from sessions_app.access.errors import SentBefore
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.forms.fields import JsonObject, LongText
@@ -20,8 +22,12 @@ _TYPED = ("string", "number", "integer", "boolean")
 
 class StartForm(forms.Form):
     """
+    ``started_before`` is the session that the same form has started, where it is sent again.
+
     :param typed: What was typed before, where the form is only drawn again for another agent.
     """
+
+    started_before: UUID | None = None
 
     form_id = FormId()
     agent = forms.ChoiceField()
@@ -81,8 +87,13 @@ class StartForm(forms.Form):
     def run(self, actor: Actor) -> Session:
         data = dict(self.cleaned_data)
         del data[FORM_ID]
+        try:
+            data["request_id"] = request_id(self, actor, "start")
+        except SentBefore as error:
+            self.started_before = error.session_id
+            raise
         tags = [tag.strip() for tag in data.pop("tags").split(",") if tag.strip()]
-        return actions.start(actor=actor, tags=tags, **data, request_id=request_id(self, "start"))
+        return actions.start(actor=actor, tags=tags, **data)
 
 
 def _label(value: Mapping[str, Any]) -> str:
