@@ -162,15 +162,15 @@ def end(url: str, backends: list[int]) -> None:
 def test_when_the_server_has_ended_all_connections_the_next_query_does_not_wait_for_each_of_them(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
-    monkeypatch.setattr(pool, "WAIT_SECONDS", 1.0)
     backends = backends_of_pool(url, 6)
     assert len({*backends}) == 6
     # As if they had been idle for a while.
     monkeypatch.setattr(pool, "ALIVE_SECONDS", -1.0)
     for _ in range(3):
         end(url, backends)
-        with connected(url, pool=6):
+        # psycopg waits for a second behind the second connection that it finds ended, and for longer behind each other.
+        with monkeypatch.context() as short, connected(url, pool=6):
+            short.setattr(pool, "WAIT_SECONDS", 1.0)
             assert Session.objects.count() == 0
         ended, backends = backends, backends_of_pool(url, 6)
         assert {*backends}.isdisjoint(ended)
