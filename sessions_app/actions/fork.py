@@ -54,7 +54,7 @@ def fork(
     It is paused there, or queued with `run` or a `message`; at the end of a turn and without a message it is idle.
 
     :param message: The next message; or, with `replace`, the one that takes the place of an earlier message.
-    :param replace: The position of the user's message that `message` replaces, with the blanks around it.
+    :param replace: The position of the user's message that `message` replaces. The new text keeps the blanks around it.
     :returns: The new session.
     :raises NotFound: for a checkpoint that no branch of this session shows, and if the model's context there has no
         user's message at `replace`.

@@ -24,7 +24,7 @@ SEPARATOR = ","
 REPLY = "~"
 # Of a session it is told so long after its first commit, and at most twice as long: a step whose call takes no time
 # makes two commits within a few milliseconds, and pages would ask for news after each.
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.025
 AGAIN_SECONDS = 5.0
 MOST_SESSIONS = 1000
 
