@@ -310,17 +310,41 @@ def test_a_form_that_is_sent_again_after_going_back_is_carried_out_again_only_if
     builders.agent()
     page.goto(address.format(builders.done().pk))
     before = Event.objects.filter(kind=kind).count()
-    page.get_by_label(field, exact=True).fill("Is my roof covered?")
-    assert send() == 1
-    page.go_back()
-    expect(page.get_by_label(field, exact=True)).to_have_value("Is my roof covered?")
-    assert send() == 1
-    expect(page.get_by_text("This was sent before, as it stands here")).to_be_visible()
-    assert page.locator("main textarea").first.input_value() == "Is my roof covered?"
+    for number, text in enumerate(("Is my roof covered?", "Is my garage covered?"), start=1):
+        page.get_by_label(field, exact=True).fill(text)
+        assert send() == number
+        page.go_back()
+        expect(page.get_by_label(field, exact=True)).to_have_value(text)
     assert send() == 2
-    # Who types it again means it.
-    page.go_back()
-    page.go_back()
-    page.get_by_label(field, exact=True).fill("")
-    page.get_by_label(field, exact=True).fill("Is my roof covered?")
+    expect(page.get_by_text("This was sent before, as it stands here")).to_be_visible()
+    assert page.locator("main textarea").first.input_value() == "Is my garage covered?"
     assert send() == 3
+
+
+def test_a_note_does_not_take_the_message_that_somebody_is_typing(page):
+    session = builders.paused()
+    page.goto(f"/sessions/{session.pk}/")
+    page.get_by_label("Message to the agent").fill("Half of a")
+    page.get_by_role("link", name="add note").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Note").fill("Called back")
+    with page.expect_navigation():
+        dialog.get_by_role("button", name="Add note").click()
+    expect(page.locator("#side")).to_contain_text("Called back")
+    expect(page.get_by_label("Message to the agent")).to_have_value("Half of a")
+
+
+def test_who_goes_back_to_the_start_of_a_session_finds_the_agent_that_they_chose(page):
+    builders.agent("claims", title="Claims")
+    value = {"name": "ids", "required": False, "type": "str", "schema": {"type": "string"}}
+    builders.agent("letters", title="Letters", inputs={"prompt": False, "values": [value]})
+    page.goto("/start/")
+    page.get_by_label("Agent", exact=True).select_option("Letters")
+    page.get_by_label("Ids").fill("7, 8")
+    page.get_by_label("Message", exact=True).fill("Write to them")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Start", exact=True).click()
+    page.go_back()
+    expect(page.get_by_label("Agent", exact=True)).to_have_value("letters")
+    expect(page.get_by_label("Ids")).to_have_value("7, 8")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Write to them")

@@ -138,6 +138,13 @@ def test_an_id_of_another_request_is_refused_and_changes_nothing(session: Sessio
     assert (kinds(session).count(EventKind.NOTED), kinds(other).count(EventKind.NOTED)) == (1, 0)
 
 
+def test_an_id_of_another_person_is_refused(session: Session) -> None:
+    request_id = uuid4()
+    note(session, request_id)
+    with pytest.raises(Invalid, match="used for another request"):
+        actions.note(actor=builders.actor(), session_id=session.pk, text="Called back", request_id=request_id)
+
+
 @pytest.mark.parametrize("request_id", ["", "again", "7"])
 def test_an_id_that_is_no_uuid_is_refused(session: Session, request_id: str) -> None:
     with pytest.raises(Invalid, match="must be a UUID"):

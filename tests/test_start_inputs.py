@@ -135,3 +135,19 @@ def test_an_agent_with_a_prompt_of_its_own_starts_without_a_message(operator: Cl
     assert operator.get(f"/sessions/{session.pk}/").status_code == 200
     with pytest.raises(Invalid, match="The message is missing"):
         actions.start(actor=builders.SYSTEM, agent="asking", state={"who": "Ann"})
+
+
+def test_what_was_typed_for_another_agent_is_not_dropped_silently(operator: Client) -> None:
+    sent = {"agent": "plain", "message": "My claim", "arg-who": "Ann", "arg-amount": ""}
+    answer = operator.post("/start/", sent)
+    assert answer.status_code == 400
+    assert "The agent has no input who: the form showed another agent" in text_of(answer)
+    assert not Session.objects.exists()
+    assert operator.post("/start/", sent | {"arg-who": ""}).status_code == 302
+
+
+def test_an_address_with_the_chosen_agent_takes_the_place_of_the_forms(operator: Client) -> None:
+    sent = {"agent": "asking", "message": "My claim"}
+    chosen = operator.post("/start/?choose", sent, headers={"HX-Request": "true"})
+    assert chosen["HX-Replace-Url"] == "/start/?agent=asking"
+    assert "HX-Replace-Url" not in operator.post("/start/?choose", sent)

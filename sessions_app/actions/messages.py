@@ -81,6 +81,7 @@ def start(
         request_id,
         session_id,
         EventKind.STARTED,
+        actor,
         agent=agent,
         messages=[message, *messages],
         title=title,
@@ -234,7 +235,7 @@ def send_message(
     reason = optional_text("The reason", reason)
     session = lock(session_id)
     said = {"text": text, "messages": messages, "from_customer": from_customer, "reason": reason}
-    if take_up(request_id, session.pk, MESSAGE.event, **said) is not None:
+    if take_up(request_id, session.pk, MESSAGE.event, actor, **said) is not None:
         return session
     compare(session, expected_version)
     check(session, MESSAGE)

@@ -24,7 +24,7 @@ def note(*, actor: Actor, session_id: UUID | str, text: str, request_id: UUID | 
     require(actor, NOTE.permission)
     text = required_text("The note", text, 2000)
     session = lock(session_id)
-    if take_up(request_id, session.pk, NOTE.event, text=text) is not None:
+    if take_up(request_id, session.pk, NOTE.event, actor, text=text) is not None:
         return session
     return commit_beside(session, NOTE.event, actor, text)
 

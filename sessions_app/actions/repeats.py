@@ -10,16 +10,20 @@ from typing import Any
 from uuid import UUID
 
 from sessions_app.access.errors import Invalid
+from sessions_app.access.roles import Actor
 from sessions_app.models import EventKind, HandledRequest, Session
 
 
-def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **asked: Any) -> Session | None:
+def take_up(
+    request_id: UUID | str | None, session_id: UUID, kind: EventKind, actor: Actor, **asked: Any
+) -> Session | None:
     """Record with the caller's transaction that the request is carried out, unless it was before.
 
     A request with the same id that is being carried out by another transaction is waited for.
 
     :param session_id: Of the session that the request is about, or that it is about to start.
-    :param asked: All that is asked for, as JSON. Of two requests with one id it must be the same, literally.
+    :param asked: All that is asked for, as JSON. Of two requests with one id it must be the same, literally, and asked
+        by the same actor.
     :returns: The session for which the request was carried out before; None the first time, and without an id.
     :raises Invalid: for what is no UUID or no JSON, and if the id is that of another request.
     """
@@ -28,11 +32,11 @@ def take_up(request_id: UUID | str | None, session_id: UUID, kind: EventKind, **
     try:
         key = UUID(str(request_id))
     except ValueError:
-        raise Invalid(f"The request id must be a UUID, not {request_id!r}.") from None
+        raise Invalid(f"The request id must be a UUID, not {str(request_id)[:50]!r}.") from None
     if kind != EventKind.STARTED:
         asked["session"] = str(session_id)
     try:
-        text = json.dumps([kind, asked])
+        text = json.dumps([kind, actor.name, asked])
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"What is asked for cannot be written as JSON: {error}.") from None
     digest = sha256(text.encode()).hexdigest()

@@ -1,6 +1,6 @@
 """Texts and values as the commands print them: without what a terminal would obey, or would set in another order.
 
-What is invisible is shown by name, as on the pages.
+What is invisible and no blank is shown by name, as on the pages.
 """
 
 import json

@@ -30,7 +30,7 @@ def desk_command(name: str) -> str:
 
 @register.simple_tag
 def new_form_id() -> UUID:
-    """For a form that is drawn without its Django form, see `sessions_app.desk.forms.repeats`."""
+    """For a form that is drawn without its Django form, see `sessions_app.desk.forms.once`."""
     return uuid4()
 
 

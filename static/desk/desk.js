@@ -48,21 +48,26 @@
     if (event.detail.elt.matches("#sentinel, #talk, #reply")) grown();
   });
 
-  // A page to which a person goes back is drawn anew. Until they change something, its form has the id with which it was
-  // sent, by which the server sees that it is sent again.
+  // A page to which a person goes back is drawn anew. Its form has the id with which it was sent, by which the server
+  // sees that it is sent again. An answer to a form keeps its place: the browser asks before it sends that form again.
   const formId = () => $("main input[name=form_id]");
-  document.addEventListener("submit", (event) => {
-    const id = formId();
-    if (id && id.form === event.target) history.replaceState({ ...history.state, formId: id.value }, "");
-  });
-  if (formId() && history.state && history.state.formId) {
-    const id = formId(), drawn = id.value;
-    id.value = history.state.formId;
-    id.form.addEventListener("input", () => {
-      id.value = drawn;
-      history.replaceState({ ...history.state, formId: undefined }, "");
-    }, { once: true });
+  if (formId() && !("posted" in document.body.dataset)) {
+    document.addEventListener("submit", (event) => {
+      if (formId().form === event.target) history.replaceState({ ...history.state, formId: formId().value }, "");
+    });
+    if (history.state && history.state.formId) formId().value = history.state.formId;
   }
+
+  // A dialog that loads its page anew does not take the message that is being typed there.
+  const say = $("#say-text"), SAID = "said";
+  document.addEventListener("htmx:beforeOnLoad", ({ detail }) => {
+    const target = detail.xhr.getResponseHeader("HX-Redirect");
+    if (!say || !say.value || !target || new URL(target, location).pathname !== location.pathname) return;
+    sessionStorage.setItem(SAID, JSON.stringify([location.pathname, say.value]));
+  });
+  const [said, text] = JSON.parse(sessionStorage.getItem(SAID) || "[]");
+  sessionStorage.removeItem(SAID);
+  if (say && said === location.pathname) say.value = text;
 
   document.addEventListener("click", (event) => {
     if (event.target === dialog || event.target.closest("#dialog [data-close]")) {

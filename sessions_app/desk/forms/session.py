@@ -27,6 +27,7 @@ from sessions_app.action_list import (
 from sessions_app.actions.history import made_by_repair
 from sessions_app.desk.forms.base import ActionForm, ContinuingForm, ReasonForm
 from sessions_app.desk.forms.fields import Key, LongText, restored_text
+from sessions_app.desk.forms.once import FORM_ID, FormId, take_request_id
 from sessions_app.desk.forms.outcomes import (
     DECISIONS,
     Outcomes,
@@ -36,7 +37,6 @@ from sessions_app.desk.forms.outcomes import (
     problem_of_outcome,
     result_field,
 )
-from sessions_app.desk.forms.repeats import FORM_ID, FormId, request_id
 from sessions_app.desk.pages.advice import TRY_AGAIN
 from sessions_app.desk.pages.causes import advice_for
 from sessions_app.desk.pages.session import checkpoints, consequences
@@ -142,7 +142,7 @@ class OnceForm(ActionForm):
 
     def perform(self, **arguments: Any) -> Session:
         del arguments["expected_version"], arguments[FORM_ID]
-        arguments["request_id"] = request_id(self, self.context.actor, self.action.key, self.session.pk)
+        arguments["request_id"] = take_request_id(self, self.context.actor, self.action.key, self.session.pk)
         return self.send(**arguments)
 
     def send(self, **arguments: Any) -> Session:

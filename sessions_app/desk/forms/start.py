@@ -12,7 +12,7 @@ from sessions_app.access.errors import SentBefore
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
 from sessions_app.desk.forms.fields import JsonObject, LongText
-from sessions_app.desk.forms.repeats import FORM_ID, FormId, request_id
+from sessions_app.desk.forms.once import FORM_ID, FormId, take_request_id
 from sessions_app.desk.pages import arguments
 from sessions_app.models import RegisteredAgent, Session
 
@@ -78,6 +78,12 @@ class StartForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
+        own = {field.input_name for field in self.values}
+        typed = (name for name, value in self.typed.items() if name.startswith(arguments.PREFIX) and value)
+        if others := sorted(name.removeprefix(arguments.PREFIX) for name in typed if name not in own):
+            raise forms.ValidationError(
+                f"The agent has no input {', '.join(others)}: the form showed another agent's. Its own are below."
+            )
         try:
             values = arguments.read(self.typed, {}, self.schema)
         except arguments.WrongValue as error:
@@ -88,7 +94,7 @@ class StartForm(forms.Form):
         data = dict(self.cleaned_data)
         del data[FORM_ID]
         try:
-            data["request_id"] = request_id(self, actor, "start")
+            data["request_id"] = take_request_id(self, actor, "start")
         except SentBefore as error:
             self.started_before = error.session_id
             raise

@@ -11,7 +11,7 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_http_methods
-from django_htmx.http import HttpResponseClientRedirect
+from django_htmx.http import HttpResponseClientRedirect, replace_url
 
 from sessions_app.access.availability import agent_cannot_run
 from sessions_app.access.roles import Actor
@@ -70,8 +70,11 @@ def start(request: Request) -> HttpResponse:
         "demo": demo.suggestions((agent.key, agent.model) for agent in form.agents),
         "why_not": WhyNot(actor),
     }
-    template = "desk/start.html#form" if chooses and wants_part(request) else "desk/start.html"
-    return render_page(request, template, context, status=status)
+    if not chooses or not wants_part(request):
+        return render_page(request, "desk/start.html", context, status=status)
+    response = render_page(request, "desk/start.html#form", context)
+    # Who goes back to the form finds it with the fields in which they typed.
+    return replace_url(response, address("start", agent=form["agent"].value()))
 
 
 @staff_page

@@ -1,9 +1,9 @@
 """Forms that a browser can send twice, though the person meant it once: on loading again, or after going back.
 
 Each time such a form is rendered it has another id, of which the id of the request is made. A page to which a person
-goes back is rendered anew, but a script gives it the id with which it was sent, until they change something
-(`static/desk/desk.js`). What was sent before is not carried out again: the person is told so, and may send it once
-more.
+goes back is rendered anew, but a script gives it the id with which it was sent (`static/desk/desk.js`). What was sent
+before is not carried out again: the person is told so, and may send it once more. Of two requests that come at the same
+moment the action carries out one.
 """
 
 import json
@@ -38,14 +38,14 @@ class FormId(forms.Field):
             return None
 
 
-def request_id(form: forms.Form, actor: Actor, *about: object) -> UUID | None:
-    """The id of the request by which a valid form with a field `FORM_ID` was sent.
+def take_request_id(form: forms.Form, actor: Actor, *about: object) -> UUID | None:
+    """The id of the request by which a valid form with a field `FORM_ID` was sent. One query.
 
     It stands for the person and for what they typed, too: other words are another request, and so are those of another
     person in the same browser.
 
     :param about: What the request is about besides what was typed.
-    :raises SentBefore: if the request was carried out before. The form has another id then.
+    :raises SentBefore: if the request was carried out before. The form is given another id, for sending it once more.
     """
     form_id, data = form.cleaned_data[FORM_ID], form.data
     if form_id is None:
