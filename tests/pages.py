@@ -5,7 +5,10 @@ import re
 from django.test import Client
 
 _TOKENS = re.compile(r'((?:csrfmiddlewaretoken|form_id)" value="|[?&;]key=)[^"&]*')
-_IDS = re.compile(r"[0-9a-f-]{36,}")
+_RANDOM = re.compile(
+    r"[0-9a-f-]{36,}"  # UUIDs and fingerprints
+    r"|\d{4}-\d\d-\d\dT[0-9:.]+"  # moments
+)
 
 
 def text_at(client: Client, address: str) -> str:
@@ -27,6 +30,6 @@ def without_tokens(page: str) -> str:
     return _TOKENS.sub("", page)
 
 
-def without_ids(page: str) -> str:
-    """The page without its UUIDs and fingerprints, which are random and may hold any short number."""
-    return _IDS.sub("", page)
+def without_random(page: str) -> str:
+    """The page without its ids, fingerprints, moments and form tokens, any of which may hold a short number."""
+    return _RANDOM.sub("", without_tokens(page))

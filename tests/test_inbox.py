@@ -17,7 +17,7 @@ from sessions_app.finding import causes, counting, inbox, inbox_counts
 from sessions_app.finding.inbox_condition import Condition
 from sessions_app.models import Approval, Message, RegisteredAgent, SavedView, Session, ToolCall, Worker
 from tests import builders
-from tests.pages import poll_of, text_at, without_ids
+from tests.pages import poll_of, text_at, without_random
 
 pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}
@@ -473,7 +473,7 @@ def test_what_is_hidden_stays_hidden_in_a_corrected_finding(desk, settings):
     text = text_of(desk)
     assert "policy: ••••, status: lapsed" in text
     assert "80.0" not in text
-    assert "d7" not in without_ids(text)
+    assert "d7" not in without_random(text)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tests import builders, driving
 from tests.builders import SYSTEM
 from tests.corpora import secrets
 from tests.driving import Desk
-from tests.pages import text_at, without_ids
+from tests.pages import text_at, without_random
 from tests.slow_models import SlowAwaitedModel, SlowModel, talking
 from tests.test_desk_live import ask, watched
 from tools.services import wait_for
@@ -263,7 +263,7 @@ def test_a_page_says_how_much_it_holds_back(operator: Client, settings: Any) -> 
     writing(session, f"It is covered. Your card {CARD[:9]}")
     text = page_of(operator, session)
     assert "It is covered." in text
-    assert "4111" not in without_ids(text)
+    assert "4111" not in without_random(text)
     assert re.search(r"19 more characters written,\s+shown at the end of a sentence", text)
 
 
