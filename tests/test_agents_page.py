@@ -214,12 +214,12 @@ def test_the_agents_page_costs_the_same_whatever_is_on_record(
     operator: Client, django_assert_num_queries: Any
 ) -> None:
     builders.done()
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         operator.get("/agents/claims/")
     change_agent()
     for number in range(30):
         LossyResult.objects.create(agent="claims", tool="pay", kind=f"Kind{number}")
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         operator.get("/agents/claims/")
 
 
@@ -244,7 +244,7 @@ def test_the_list_counts_the_sessions_of_each_agent_exactly_up_to_99(
     store_sessions(97, "few", Status.PAUSED)
     store_sessions(99, "many", Status.WAITING)
     store_sessions(1, "gone", Status.IDLE)
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(5):
         text = text_of(operator.get("/agents/"))
     # Running, waiting, all.
     assert "The few few m 0 2 0 99 " in text

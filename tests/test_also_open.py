@@ -143,9 +143,9 @@ def test_the_line_costs_one_query_more_where_somebody_else_is_there(
 ) -> None:
     ada, bob = user("ada"), user("bob")
     session = builders.done()
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(3):
         line(ada, session)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(4):
         line(bob, session)
 
 

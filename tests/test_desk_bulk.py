@@ -205,13 +205,13 @@ def test_its_pages_are_as_cheap_for_many_sessions_as_for_few(operator, django_as
     for sessions in (3, 40):
         for _ in range(sessions):
             builders.done()
-        with django_assert_num_queries(8):
+        with django_assert_num_queries(7):
             operator.get("/bulk/?queue=all&kind=pause")
         begin(operator, expected=str(Session.objects.count()))
         bulk_action = work()
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(8):
             operator.get(f"/bulk/actions/{bulk_action.pk}/")
-        with django_assert_num_queries(7):
+        with django_assert_num_queries(6):
             operator.get("/bulk/actions/")
 
 

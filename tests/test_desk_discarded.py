@@ -279,3 +279,26 @@ def test_a_session_that_was_rewound_says_who_did_it_and_what_to_do_next(anna, su
     history.event("paused", anna, reason="Lunch")
     history.rest("paused", why="Lunch")
     assert "Paused. Lunch" in plain(desk, history.session)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["viewer", "operator", "supervisor"])
+def test_discarded_steps_offer_the_same_in_place_as_on_a_page_of_their_own(anna, client, settings, role):
+    settings.AGENTSTATE_MASK_KEYS = ["text"]
+    history = builders.looked_up()
+    start = Checkpoint.objects.visible_on(history.branch).earliest("position")
+    step(history, "send_letter", text="Dear")
+    rewind(history, anna, start, "The wrong policy")
+    client.force_login(builders.user(role, role))
+    offered = []
+    for headers in ({}, {"HX-Request": "true"}):
+        answer = client.get(f"/sessions/{history.session.pk}/branches/1/", headers=headers)
+        assert answer.status_code == 200
+        steps = answer.content.decode().partition('<li class="rewound open"')[2].partition("</ol>")[0]
+        assert "send_letter" in steps
+        offered.append(re.findall(r'href="[^"]+"|name="value" value="[^"]+"', steps))
+    assert offered[0] == offered[1]
+    text = str(offered[1])
+    may = role != "viewer"
+    assert ("/undo/" in text, "/rewind/" in text, "/fork/" in text) == (may, may, may)
+    assert ("arguments:" in text) == (role == "supervisor")

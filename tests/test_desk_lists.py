@@ -286,11 +286,11 @@ def test_pages_follow_each_other_without_loss_or_repetition(desk):
 def test_a_list_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_num_queries):
     for _ in range(3):
         builders.failed(tags=["glass"])
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(13):
         desk.get("/?queue=all")
     for _ in range(40):
         builders.failed(tags=["glass", "storm"])
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(13):
         desk.get("/?queue=all")
 
 

@@ -315,14 +315,14 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(15):
+        with django_assert_num_queries(11):
             assert 'id="times"' not in ask(desk, address).content.decode()
-        with django_assert_num_queries(20):
+        with django_assert_num_queries(16):
             assert 'id="times"' in ask(desk, re.sub(r"drawn=\d+", "", address)).content.decode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 15), ("conversation/", 9)])
+@pytest.mark.parametrize("tab, queries", [("", 12), ("conversation/", 7)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):
@@ -532,6 +532,35 @@ def test_the_counts_on_the_filters_follow(desk):
     assert re.search(
         r'<a\s+id="chip-tools"[^>]*hx-swap-oob="true"[^>]*>Tools <span class="num">2</span></a>', text
     )
+
+
+def people_chip(page: str) -> str:
+    """How many actions by people it tells of, the start among them; "" where it does not tell."""
+    chip = re.search(r'<a\s+id="chip-people"[^>]*>People <span class="num">(\d+)</span></a>', page)
+    return chip[1] if chip else ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "act, number",
+    [
+        (lambda history, by: history.event("noted", by, reason="She called"), "3"),
+        (lambda history, by: history.user("Please hurry.", author="sue"), "3"),
+        (lambda history, by: (history.model_fails(), history.event("resumed", by)), "3"),
+        (lambda history, by: history.user("Are you there?"), "2"),  # a customer's
+        (lambda history, by: None, ""),
+    ],
+    ids=["a note", "a message", "resuming", "a customer", "nobody"],
+)
+def test_the_count_of_peoples_actions_is_sent_when_it_may_have_changed(desk, act, number):
+    history = builders.looked_up()
+    history.event("noted", builders.actor(), reason="Before the page was opened")
+    address = watched(desk, history.rest("running"))
+    act(history, builders.actor())
+    history.lookup("POL-8")
+    assert people_chip(ask(desk, address).content.decode()) == number
+    page = desk.get(f"/sessions/{history.session.pk}/").content.decode()
+    assert people_chip(page) == (number or "2")
 
 
 @pytest.mark.slow

@@ -144,11 +144,11 @@ def test_a_search_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_n
     for sessions in (2, 30):
         for number in range(sessions):
             letters(f"The roof of house {number}")
-        with django_assert_num_queries(19):
+        with django_assert_num_queries(18):
             desk.get("/", {"q": "roof"})
     session = Session.objects.first()
     assert session is not None
-    with django_assert_num_queries(12):
+    with django_assert_num_queries(11):
         desk.get(f"/sessions/{session.pk}/find/", {"q": "roof"})
 
 

@@ -256,11 +256,11 @@ def test_mine_are_those_of_the_lines_that_the_filter_leaves(desk):
 @pytest.mark.slow
 def test_the_inbox_costs_the_same_queries_for_many_lines_as_for_few(desk, django_assert_num_queries):
     all_kinds()
-    with django_assert_num_queries(24):
+    with django_assert_num_queries(23):
         desk.get("/inbox/")
     for _ in range(4):
         all_kinds()
-    with django_assert_num_queries(24):
+    with django_assert_num_queries(23):
         desk.get("/inbox/")
 
 
@@ -278,7 +278,7 @@ def test_the_bar_counts_all_that_waits_however_the_inbox_is_filtered(desk, query
 def test_an_open_inbox_without_news_reads_none_of_what_its_lines_show(desk, django_assert_num_queries):
     all_kinds()
     address = poll_of(desk.get("/inbox/").content.decode())
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         assert desk.get(address, headers=HTMX).status_code == 204
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -29,7 +29,7 @@ from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import inbox_counts, queues
-from sessions_app.models import Session, StaffPermission
+from sessions_app.models import Event, Session, StaffPermission
 from sessions_app.models.compiled import compiled
 
 P = ParamSpec("P")
@@ -96,7 +96,7 @@ def session_context(request: Request, session_id: UUID) -> SessionContext:
 
 
 def session_row(session_id: UUID) -> Session:
-    """The session with its branch, its assignee and what it was forked from. One query.
+    """The session with its branch, its assignee, what it was forked from, and its ``newest_event``. One query.
 
     :raises Http404: if there is no such session.
     """
@@ -109,7 +109,8 @@ def session_row(session_id: UUID) -> Session:
 @compiled
 def _sessions(session_id: UUID) -> QuerySet[Session]:
     rows = Session.objects.select_related("branch", "assignee", "forked_from__branch")
-    return rows.filter(pk=session_id, branch__isnull=False)
+    events = Event.objects.filter(session=OuterRef("pk")).order_by("-position").values("position")
+    return rows.filter(pk=session_id, branch__isnull=False).annotate(newest_event=Subquery(events[:1]))
 
 
 def render_page(

@@ -11,20 +11,21 @@ session open. What is new is told by the permissions that the user has then (`lo
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as LoginSession
 from django.core import signing
-from django.db import connection
+from django.db.models import Exists, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-from sessions_app.access.logins import Backend
+from sessions_app.access.logins import keep_permissions, with_permissions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
-from sessions_app.models.compiled import prepared_cursor
+from sessions_app.models.compiled import compiled
 
 SECONDS = 3600
 # The answer to who else has the session open brings a new key.
@@ -42,23 +43,19 @@ def watched(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) 
 
 def log_in(request: HttpRequest, found: "Watched") -> None:
     """The request is that of the user for whom the key was made: its login was read with the session."""
-    if (user := Backend().get_user(found.user_id)) is not None:
-        request.user = user
+    request.user = found.user
 
 
 def viewer(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
     """The id of the user for whom the key was made; None where `watched` is, and sooner: after VIEWER_SECONDS."""
     found = _watched(request, session_id, key, now, VIEWER_SECONDS)
-    return None if found is None else found.user_id
+    return None if found is None else found.user.pk
 
 
 def listener(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> int | None:
     """The id of the user for whom the key was made; None where `watched` is, and if they may see no sessions now."""
     found = _watched(request, session_id, key, now, SECONDS)
-    if found is None:
-        return None
-    user = Backend().get_user(found.user_id)
-    return found.user_id if user is not None and Actor.of(user).may(StaffPermission.VIEW) else None
+    return found.user.pk if found is not None and Actor.of(found.user).may(StaffPermission.VIEW) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Watched:
     is_lost: its lease has run out, and nobody has taken it since.
     """
 
-    user_id: int
+    user: User
     change: int
     is_lost: bool
 
@@ -78,33 +75,22 @@ def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime, se
     if signed is None:
         return None
     user_id, digest = signed
-    expires = LoginSession._meta.get_field("expire_date")
-    lease = Session._meta.get_field("lease_expires_at")
-    values = (
-        lease.get_db_prep_value(now, connection),
-        Session._meta.pk.get_db_prep_value(session_id, connection),
-        user_id,
-        True,
-        request.session.session_key,
-        expires.get_db_prep_value(now, connection),
-    )
-    with prepared_cursor(connection) as cursor:
-        cursor.execute(_WATCHED, values)
-        row = cursor.fetchone()
-    if row is None or not constant_time_compare(_digest(row[1]), digest):
+    user: Any = _users.first(user_id, session_id, request.session.session_key, now)
+    if user is None or user.change is None or not constant_time_compare(_digest(user.password), digest):
         return None
-    return Watched(user_id, row[0], bool(row[2]))
+    is_lost = user.lease_expires_at is not None and user.lease_expires_at < now
+    return Watched(keep_permissions(user), user.change, is_lost)
 
 
-# Open pages ask this more often than anything else, and the ORM takes as long to build the query as the rest of the
-# answer takes.
-_WATCHED = f"""
-SELECT watched.change, account.password, watched.lease_expires_at < %s
-FROM {Session._meta.db_table} watched, {User._meta.db_table} account
-WHERE watched.id = %s AND account.id = %s AND account.is_active = %s AND EXISTS (
-    SELECT 1 FROM {LoginSession._meta.db_table} login WHERE login.session_key = %s AND login.expire_date > %s
-)
-"""  # noqa: S608 - names of tables
+@compiled
+def _users(pk: int, session_id: UUID, login: str | None, now: datetime) -> QuerySet[User]:
+    """The account, while this login of it has not ended, with what it sees of the session."""
+    logins = LoginSession.objects.filter(session_key=login, expire_date__gt=now)
+    sessions = Session.objects.filter(pk=session_id)
+    users = with_permissions(User.objects.filter(Exists(logins), pk=pk, is_active=True))
+    return users.annotate(
+        **{name: Subquery(sessions.values(name)) for name in ("change", "lease_expires_at")}
+    )
 
 
 def _signed(request: HttpRequest, session_id: UUID, key: str, seconds: int) -> tuple[int, str] | None:

@@ -92,9 +92,11 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
         "discarded": item,
         "items": timeline.read_discarded(context, branch, item.begins_at),
         "is_discarded": True,
+        "why_not": context.why_not,
+        "queue": context.queue,
     }
     if wants_part(request):
-        return render_page(request, "session/discarded.html#steps", values | {"queue": context.queue})
+        return render_page(request, "session/discarded.html#steps", values)
     return render_page(request, "session/discarded.html", session_frame(request, context) | values)
 
 
@@ -121,8 +123,15 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     moved = request.GET.get("branch") != str(context.branch.number)
     kept = None if moved else _kept(request, context)
     beside_shown = "" if moved else request.GET.get("beside", "")
-    around = _around_timeline(context, shown_parts["header"], looks_back=kept is None, shown=beside_shown)
+    # Read first: what people do meanwhile is in the next answer, and counted there.
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
+    around = _around_timeline(
+        context,
+        shown_parts["header"],
+        looks_back=kept is None,
+        shown=beside_shown,
+        counts_people=moved or page.last_of_people > shown,
+    )
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
     in_place = [item for item in page.items if item.position not in inserted]
     values = {
@@ -164,12 +173,18 @@ def _drawn(context: SessionContext, around: Mapping[str, Any]) -> int | None:
 
 
 def _around_timeline(
-    context: SessionContext, header: Header, *, looks_back: bool = True, shown: str = ""
+    context: SessionContext,
+    header: Header,
+    *,
+    looks_back: bool = True,
+    shown: str = "",
+    counts_people: bool = True,
 ) -> dict[str, Any]:
     """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column.
 
     :param looks_back: With the time strip and the diagnosis.
     :param shown: The version of the side column that the page shows, "" for none.
+    :param counts_people: Whether the number of their actions may be another than the page shows.
     """
     checkpoint = restore.last_visible(Checkpoint, context.branch)
     return {
@@ -189,7 +204,7 @@ def _around_timeline(
         "failed_calls": sum(
             context.session.totals.get(name, 0) for name in ("tool_errors", "failed_model_calls")
         ),
-        "peoples_actions": timeline_filter.count_of_people(context.branch),
+        "peoples_actions": timeline_filter.count_of_people(context.branch) if counts_people else None,
     }
 
 

@@ -7,9 +7,6 @@ is sent these cards when they have changed, and not with each step.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from uuid import UUID
-
-from django.db.models import QuerySet
 
 from sessions_app.desk.pages.session import audit, state
 from sessions_app.desk.pages.session.breakpoints import (
@@ -21,7 +18,6 @@ from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.diagnosis import Hint
 from sessions_app.desk.pages.session.state import Memory
 from sessions_app.models import Allowance, Checkpoint, Event, RegisteredAgent, allowances_of
-from sessions_app.models.compiled import compiled
 
 LAST_EVENTS = 8
 # The cards say, or leave it to a link, why a person cannot do this.
@@ -53,7 +49,7 @@ def beside(
     hints: Sequence[Hint],
     shown: str = "",
 ) -> Beside:
-    """Two queries for what people did, or one if the page shows that; and the queries of `state.memory`.
+    """Two queries for what people did, or none if the page shows that; and the queries of `state.memory`.
 
     :param agent: That of the session.
     :param checkpoint: The newest that the session shows.
@@ -71,12 +67,12 @@ def beside(
         [context.why_not[name] for name in _WHY_NOT],
         f"{context.now:%Y-%m-%d %H}",  # a script counts ages up to a day, then they are dates
     )
-    if shown and shown == _version(_newest_event.first(context.session.pk), others):
+    if shown and context.newest_event is not None and shown == _version(context.newest_event, others):
         return Beside(memory, hints, breakpoints, agents_breakpoints, shown, is_shown=True)
     events = audit.newest_events(context, LAST_EVENTS)
     # Read behind the events: of an allowance that is newer than these the next answer tells.
     allowances = allowances_of(context.session.pk)
-    version = _version(events[0].position if events else None, others)
+    version = _version(events[0].position if events else 0, others)
     return Beside(
         memory,
         hints,
@@ -88,15 +84,9 @@ def beside(
     )
 
 
-def _version(newest_event: int | None, others: str) -> str:
-    return f"{newest_event or 0}-{others}"
+def _version(newest_event: int, others: str) -> str:
+    return f"{newest_event}-{others}"
 
 
 def _digest(*values: object) -> str:
     return sha256(repr(values).encode()).hexdigest()[:16]
-
-
-@compiled
-def _newest_event(session_id: UUID) -> QuerySet[Event, int]:
-    rows = Event.objects.filter(session=session_id).order_by("-position")
-    return rows.values_list("position", flat=True)[:1]

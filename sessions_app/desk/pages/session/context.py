@@ -19,12 +19,14 @@ class SessionContext(PageContext):
     session_row: the row itself, for forms and actions. Nothing is hidden in it, so no template gets it.
     branch: the branch whose history the session shows; masked like the session.
     queue: the key of the queue from which the page was opened, "" for none.
+    newest_event: the position of the session's newest event, None where it was not read with the session.
     """
 
     session: Session
     session_row: Session
     branch: Branch
     queue: str
+    newest_event: int | None = None
 
     @classmethod
     def of(cls, session: Session, *, actor: Actor, now: datetime, mask: Mask, queue: str = "") -> Self:
@@ -42,5 +44,6 @@ class SessionContext(PageContext):
             now=now,
             mask=mask,
             queue=queue,
+            newest_event=getattr(session, "newest_event", None),
             why_not=WhyNot(actor, shown, now),
         )

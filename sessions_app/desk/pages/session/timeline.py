@@ -38,13 +38,15 @@ _NOT_ITEMS = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 class TimelinePage:
     """``earlier`` and ``later`` are positions to page from; None where there is nothing more.
 
-    ``last_step`` is where the newest step starts: a live page is drawn again from there on.
+    ``last_step`` is where the newest step starts: a live page is drawn again from there on. ``last_of_people`` is the
+    position of the newest event or message to the agent that `read_since` found, 0 for none: with these people act.
     """
 
     items: list[Item]
     earlier: int | None = None
     later: int | None = None
     last_step: int = 0
+    last_of_people: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,16 @@ def read_page(
 
 def read_since(context: SessionContext, position: int) -> TimelinePage:
     """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries."""
-    items = _read_items(context, after=max(0, position - 1), upto=None)
+    rows = _Rows.read(context, context.branch, after=max(0, position - 1), upto=None)
+    items = _with_replacements(context, rows)
     steps = _steps_of(items)
-    return TimelinePage(items, last_step=steps[-1].position if steps else position)
+    of_people = [row.position for row in rows.messages if row.role == Message.Role.USER]
+    of_people += [row.position for row in rows.events]
+    return TimelinePage(
+        items,
+        last_step=steps[-1].position if steps else position,
+        last_of_people=max(of_people, default=0),
+    )
 
 
 def events_above_a_begun_step(items: Sequence[Item]) -> dict[int, tuple[EventItem, StepItem]]:
@@ -158,9 +167,14 @@ def _read_items(
     upto: int | None,
     within: Sequence[tuple[int, int | None]] | None = None,
 ) -> list[Item]:
-    branch = context.branch
-    items = _Rows.read(context, branch, after=after, upto=upto, within=within).assemble(context)
-    return timeline_items.with_replacements(items, replacements.on(branch, context.mask))
+    return _with_replacements(
+        context, _Rows.read(context, context.branch, after=after, upto=upto, within=within)
+    )
+
+
+def _with_replacements(context: SessionContext, rows: "_Rows") -> list[Item]:
+    found = replacements.on(context.branch, context.mask)
+    return timeline_items.with_replacements(rows.assemble(context), found)
 
 
 def _steps_of(items: Sequence[Item]) -> list[StepItem]:
