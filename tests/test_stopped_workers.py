@@ -30,9 +30,10 @@ from sessions_app.models import (
     ToolCall,
 )
 from tests import builders
-from tests.chaos import PERSON, Person, chaos_environment, database, start
+from tests.chaos import PERSON, Person, chaos_environment, start
 from tests.chaos_checks import Plain, check, plainly, stored_result
 from tests.chaos_moments import VARIABLE, moments
+from tests.databases import NewDatabases, connected
 from tests.worker_processes import WAIT_SECONDS, WorkerProcess, make_due
 from tools.services import wait_for
 
@@ -109,14 +110,14 @@ class Setting:
 
 @pytest.fixture(scope="module", params=["postgres", "sqlite"])
 def setting(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
+    request: pytest.FixtureRequest,
+    new_database: NewDatabases,
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_blocker: Any,
 ) -> Iterator[Setting]:
     folder = tmp_path_factory.mktemp("stopped")
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_server").new_database()
-    else:
-        url = f"sqlite:///{folder / 'db.sqlite3'}"
-    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), database(url):
+    url = new_database(request.param)
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), connected(url):
         patch.setenv(VARIABLE, str(folder))
         made = Setting(url, folder)
         try:
