@@ -53,7 +53,11 @@ class Setting:
     def __init__(self, url: str, folder: Path) -> None:
         # Leases end when a test says so.
         self.env = chaos_environment(
-            url, folder, AGENTSTATE_LEASE_SECONDS="3600", AGENTSTATE_TEST_PACE="0.02"
+            url,
+            folder,
+            AGENTSTATE_LEASE_SECONDS="3600",
+            AGENTSTATE_TEST_PACE="0.02",
+            AGENTSTATE_TEST_CLAIM_WAIT="0.3",
         )
         self.first, self.second = self.worker("first"), self.worker("second")
         self.plain: dict[str, Plain] = {}
