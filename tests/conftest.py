@@ -157,11 +157,18 @@ def no_effects() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
-    """Each call of a compiled query, in whatever test, has the SQL and the parameters that Django makes for it."""
+    """A compiled query, in whatever test it is called, has the SQL and the parameters that Django makes for it."""
     from tests import compiling
 
     with compiling.checked():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _each_test_compares_its_compiled_queries() -> None:
+    from tests import compiling
+
+    compiling.compare_anew()
 
 
 @pytest.fixture(autouse=True)
