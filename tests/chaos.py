@@ -1,7 +1,7 @@
 """The parts of the chaos tests: workers that die and are replaced, and a person who decides.
 
-The processes under test share a database that is not that of the test suite; `database` makes it this process's own
-for a while, so that a test acts through `sessions_app.actions` and looks at rows as the desk does.
+The processes under test share a database that is not that of the test suite; `databases.connected` makes it this
+process's own for a while, so that a test acts through `sessions_app.actions` and looks at rows as the desk does.
 """
 
 import os
@@ -9,8 +9,8 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,8 +25,7 @@ from sessions_app.access.roles import Actor
 from sessions_app.models import Approval, CallStatus, RegisteredAgent, Session, Status, ToolCall, WaitingFor
 from tests import chaos_agents
 from tests.chaos_moments import VARIABLE, moments
-from tests.databases import connected
-from tools.processes import CELERY, MANAGE, Process, environment, run
+from tools.processes import CELERY, Process, environment
 from tools.services import Redis, wait_for
 
 PERSON = Actor.system("a person")
@@ -45,15 +44,6 @@ def chaos_environment(url: str, folder: Path, **ours: str) -> dict[str, str]:
         VARIABLE: str(folder),
     }
     return environment(DATABASE_URL=url, SECRET_KEY="of the chaos tests", **{**quick, **ours})
-
-
-@contextmanager
-def database(url: str) -> Iterator[None]:
-    """Migrate the database at `url`, and let this thread work on it."""
-    migrated = run((*MANAGE, "migrate", "-v0"), environment(DATABASE_URL=url, SECRET_KEY="x"))
-    assert migrated.returncode == 0, migrated.stderr
-    with connected(url):
-        yield
 
 
 def start(agent: str, title: str) -> UUID:

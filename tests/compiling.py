@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
+from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import sql as django_sql
@@ -13,10 +15,33 @@ from sessions_app.models.columns import column
 from sessions_app.models.compiled import CompiledQuery
 from sessions_app.models.sql import Statement
 
+# What was kept for the calls that have been compared, by the query and what may differ between two calls of it.
+_compared: dict[object, Any] = {}
+
+
+def compare_anew(**_: Any) -> None:
+    """Compare a call also where one with the same arguments was compared before."""
+    _compared.clear()
+
+
+def _what_may_differ(value: Any) -> object:
+    """The argument as far as Django may make another SQL of it: of a time that is its zone, and that it is on a second.
+
+    Half the time of a page goes into comparing its queries, most of which the pages before it have made as well.
+    """
+    if isinstance(value, tuple):
+        return tuple([_what_may_differ(part) for part in value])
+    if isinstance(value, datetime):
+        return datetime, str(value.tzinfo), value.microsecond == 0
+    return type(value), value
+
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Compare at each call of any compiled query in this process."""
+    """Compare the calls of any compiled query in this process, once for the same arguments until `compare_anew`.
+
+    What is kept outlives that: a query that depends on more than its arguments is found when it is compared anew.
+    """
     kept_for = CompiledQuery._kept_for
 
     def compared(
@@ -27,13 +52,15 @@ def checked() -> Iterator[None]:
         values: list[Any],
     ) -> Any:
         kept = kept_for(self, connection, args, kwargs, values)
-        if kept is None:
-            return None
+        call = self, connection.vendor, _what_may_differ(args), *kwargs.items()
+        if kept is None or _compared.get(call) is kept:
+            return kept
         made = kept.sql, repr(kept.parameters_of(values))
         sql, parameters = self.query_set(*args, **kwargs).query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
         # The values of JSON that psycopg is given are equal to none but themselves.
         expected = sql, repr(tuple(parameters))
         assert made == expected, f"{made} is not {expected}"
+        _compared[call] = kept
         return kept
 
     values_of = later._values
@@ -51,9 +78,11 @@ def checked() -> Iterator[None]:
 
     CompiledQuery._kept_for = compared  # type: ignore[method-assign]
     later._values = compared_values
+    setting_changed.connect(compare_anew)
     try:
         yield
     finally:
+        setting_changed.disconnect(compare_anew)
         CompiledQuery._kept_for = kept_for  # type: ignore[method-assign]
         later._values = values_of
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from playwright.sync_api import Browser
 
+    from tests.databases import NewDatabases
     from tests.driving import Desk
 
 REQUIRE_ALL = os.environ.get("AGENTSTATE_TEST_REQUIRE_ALL") == "1"
@@ -72,14 +73,24 @@ def postgres_url(postgres_server: services.Postgres) -> str:
     return postgres_server.new_database()
 
 
-@pytest.fixture(scope="module")
-def migrated_postgres_url(postgres_server: services.Postgres, django_db_blocker: DjangoDbBlocker) -> str:
-    """The DATABASE_URL of a PostgreSQL database of this module with all tables, for connections of one's own."""
-    from tests.chaos import database
+@pytest.fixture(scope="session")
+def new_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, migrated_database: Path | None
+) -> "NewDatabases":
+    """Makes databases with all tables, for connections and processes of one's own."""
+    from tests.databases import NewDatabases
 
-    url = postgres_server.new_database()
-    with django_db_blocker.unblock(), database(url):
-        return url
+    def server() -> services.Postgres:
+        started: services.Postgres = request.getfixturevalue("postgres_server")
+        return started
+
+    return NewDatabases(tmp_path_factory.mktemp("databases"), migrated_database, server)
+
+
+@pytest.fixture(scope="module")
+def migrated_postgres_url(postgres_server: services.Postgres, new_database: "NewDatabases") -> str:
+    """The DATABASE_URL of a PostgreSQL database of this module with all tables, for connections of one's own."""
+    return new_database("postgres")
 
 
 @pytest.fixture
@@ -90,20 +101,15 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def own_database(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    django_db_blocker: DjangoDbBlocker,
+    request: pytest.FixtureRequest, new_database: "NewDatabases", django_db_blocker: DjangoDbBlocker
 ) -> Iterator[str]:
     """The DATABASE_URL of a database of this module, on which this thread works: no transaction of a test is around its
     commits, and other connections can lock it. To use it, a test unblocks the database.
     """
-    from tests.chaos import database
+    from tests.databases import connected
 
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_server").new_database()
-    else:
-        url = f"sqlite:///{tmp_path_factory.mktemp('own') / 'db.sqlite3'}"
-    with django_db_blocker.unblock(), database(url):
+    url = new_database(request.param)
+    with django_db_blocker.unblock(), connected(url):
         yield url
 
 
@@ -151,11 +157,18 @@ def no_effects() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
-    """Each call of a compiled query, in whatever test, has the SQL and the parameters that Django makes for it."""
+    """A compiled query, in whatever test it is called, has the SQL and the parameters that Django makes for it."""
     from tests import compiling
 
     with compiling.checked():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _each_test_compares_its_compiled_queries() -> None:
+    from tests import compiling
+
+    compiling.compare_anew()
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,9 @@ from sessions_app import actions
 from sessions_app.models import CallStatus, Phase, RegisteredAgent, Session, Status, WaitingFor
 from tests import builders, driving, sample_agents
 from tests.builders import SYSTEM
-from tests.chaos import chaos_environment, database
+from tests.chaos import chaos_environment
 from tests.chaos_moments import VARIABLE
+from tests.databases import NewDatabases, connected
 from tests.driving import KEY, Desk
 from tests.sample_agents import effects, scripted
 from tests.test_async_run import SECONDS, waiting
@@ -209,13 +210,13 @@ def deadly() -> Agent:
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_in_an_async_tool_is_replaced_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any
+    tmp_path: Path, new_database: NewDatabases, django_db_blocker: Any
 ) -> None:
-    url = f"sqlite:///{tmp_path / 'db.sqlite3'}"
+    url = new_database("sqlite")
     env = chaos_environment(
         url, tmp_path, AGENTSTATE_AGENTS="tests.async_agents", AGENTSTATE_LEASE_SECONDS="3600"
     )
-    with django_db_blocker.unblock(), database(url):
+    with django_db_blocker.unblock(), connected(url):
         first, second = WorkerProcess("first", env), WorkerProcess("second", env)
         try:
             assert [first.outcome(), second.outcome()] == ["ready", "ready"]

@@ -1,27 +1,37 @@
 """Plain Celery runs the sessions in production: workers and one beat, with Redis between them."""
 
-import json
 import os
 import signal
 
 import pytest
 import redis
 
-from sessions_app.models import Session, Status
-from tests.chaos import Workers, celery, chaos_environment, database, start
+from sessions_app import actions
+from sessions_app.models import Phase, RegisteredAgent, Session, Status
+from tests.chaos import PERSON, Workers, celery, chaos_environment, start
 from tests.chaos_moments import VARIABLE, moments
+from tests.databases import connected
 from tools.processes import CELERY, MANAGE, environment, run, running
 from tools.services import wait_for
 
 WORKER = (*CELERY, "worker", "--concurrency", "2")
 BEAT = (*CELERY, "beat")
+QUESTION = "What does policy POL-8801 cover?"
 
 
 @pytest.fixture
-def env(postgres_url, redis_url):
-    env = environment(DATABASE_URL=postgres_url, REDIS_URL=redis_url, AGENTSTATE_SWEEP_SECONDS="0.5")
-    assert manage(env, "migrate", "-v0") == ""
-    return env
+def url(new_database, django_db_blocker):
+    """A database of PostgreSQL that this thread works on, too."""
+    url = new_database("postgres")
+    with django_db_blocker.unblock(), connected(url):
+        yield url
+
+
+@pytest.fixture
+def env(url, redis_url):
+    return environment(
+        DATABASE_URL=url, REDIS_URL=redis_url, AGENTSTATE_SWEEP_SECONDS="0.5", AGENTSTATE_DEMO_DELAY="0"
+    )
 
 
 def manage(env, *arguments):
@@ -30,10 +40,10 @@ def manage(env, *arguments):
     return done.stdout.strip()
 
 
-def of_slow_steps(postgres_url, redis_url, folder, *, slice_seconds):
+def of_slow_steps(url, redis_url, folder, *, slice_seconds):
     """The environment of workers whose steps take longer than a sweep's message lives."""
     return chaos_environment(
-        postgres_url,
+        url,
         folder,
         REDIS_URL=redis_url,
         AGENTSTATE_SWEEP_SECONDS="0.5",
@@ -42,16 +52,20 @@ def of_slow_steps(postgres_url, redis_url, folder, *, slice_seconds):
     )
 
 
-def is_done(env, session_id):
-    return json.loads(manage(env, "agent", "show", session_id, "--json"))["phase"] == "done"
+def wait_until_published():
+    wait_for(RegisteredAgent.objects.filter(key="claims").exists, "the worker to publish its agents")
+
+
+def wait_until_done(session_id):
+    wait_for(Session.objects.filter(pk=session_id, phase=Phase.DONE).exists, "the session to end")
 
 
 @pytest.mark.slow
 def test_a_worker_is_woken_by_a_message_and_publishes_its_agents_first(env):
     with running(WORKER, env) as worker:
-        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
-        session_id = manage(env, "agent", "start", "claims", "What does policy POL-8801 cover?")
-        wait_for(lambda: is_done(env, session_id), "the session to end")
+        wait_until_published()
+        session_id = manage(env, "agent", "start", "claims", QUESTION)
+        wait_until_done(session_id)
         with redis.Redis.from_url(env["REDIS_URL"], decode_responses=True) as mirror:
             state = f"agent:state:{session_id}"
             wait_for(lambda: mirror.hget(state, "status") == "complete", "the worker to mirror the session")
@@ -63,10 +77,9 @@ def test_a_worker_is_woken_by_a_message_and_publishes_its_agents_first(env):
 @pytest.mark.slow
 def test_beat_finds_a_session_whose_wake_up_was_lost(env):
     with running(WORKER, env), running(BEAT, env) as beat:
-        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
-        unheard = env | {"REDIS_URL": ""}
-        session_id = manage(unheard, "agent", "start", "claims", "What does policy POL-8801 cover?")
-        wait_for(lambda: is_done(env, session_id), "the session to end")
+        wait_until_published()
+        # This process shares no broker with the worker.
+        wait_until_done(actions.start(actor=PERSON, agent="claims", message=QUESTION).pk)
         beat.send(signal.SIGTERM)
         assert beat.wait() == 0
     assert "Traceback" not in beat.output
@@ -79,22 +92,22 @@ def test_a_session_gives_way_behind_its_slice_only_where_no_thread_of_its_worker
 ):
     pool = (*CELERY, "worker", "--pool", "threads", "--concurrency", threads)
     with running(pool, env | {"AGENTSTATE_SLICE_SECONDS": "0.001"}):
-        wait_for(lambda: "claims" in manage(env, "agent", "list"), "the worker to publish its agents")
-        session_id = manage(env, "agent", "start", "claims", "What does policy POL-8801 cover?")
-        wait_for(lambda: is_done(env, session_id), "the session to end")
+        wait_until_published()
+        session_id = manage(env, "agent", "start", "claims", QUESTION)
+        wait_until_done(session_id)
     # Each claim is an epoch.
-    claims = json.loads(manage(env, "agent", "show", session_id, "--json"))["epoch"]
+    claims = Session.objects.get(pk=session_id).epoch
     assert (claims > 1) == gives_way
 
 
 @pytest.mark.slow
 def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_done(
-    postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
+    url, redis_url, tmp_path, monkeypatch
 ):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     # Each step is a slice of its own.
-    env = of_slow_steps(postgres_url, redis_url, tmp_path, slice_seconds="0.001")
-    with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
+    env = of_slow_steps(url, redis_url, tmp_path, slice_seconds="0.001")
+    with Workers(celery(1, 1), env) as workers:
         workers.wait_until_ready()
         busy = [start("desk", f"busy {number}") for number in range(3)]
         wait_for(lambda: all(moments(session) for session in busy), "all of them to be run")
@@ -105,13 +118,11 @@ def test_a_session_whose_wake_up_was_lost_does_not_wait_until_the_others_are_don
 
 
 @pytest.mark.slow
-def test_a_new_session_goes_before_those_that_run_for_long(
-    postgres_url, redis_url, tmp_path, monkeypatch, django_db_blocker
-):
+def test_a_new_session_goes_before_those_that_run_for_long(url, redis_url, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     # Each of them would end in its slice.
-    env = of_slow_steps(postgres_url, redis_url, tmp_path, slice_seconds="600")
-    with django_db_blocker.unblock(), database(postgres_url), Workers(celery(1, 1), env) as workers:
+    env = of_slow_steps(url, redis_url, tmp_path, slice_seconds="600")
+    with Workers(celery(1, 1), env) as workers:
         workers.wait_until_ready()
         busy = [start("desk", f"busy {number}") for number in range(3)]
         wait_for(lambda: any(moments(session) for session in busy), "one of them to be run")

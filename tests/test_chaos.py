@@ -16,11 +16,11 @@ from tests.chaos import (
     Workers,
     celery,
     chaos_environment,
-    database,
     see_through,
 )
 from tests.chaos_checks import check, plainly, tally
 from tests.chaos_moments import VARIABLE, moments
+from tests.databases import connected
 from tools.processes import MANAGE
 
 UP = (*MANAGE, "up", "--port", "0", "--no-demo")
@@ -42,8 +42,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
-def url(request):
-    return request.getfixturevalue(f"{request.param}_url")
+def url(request, new_database):
+    return new_database(request.param)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_
     plain = {agent: plainly(agent) for agent in agents}
     env = chaos_environment(url, folder, REDIS_URL=redis_url, AGENTSTATE_SLICE_SECONDS=slice_seconds)
     person = Person()
-    with database(url), Workers(celery(concurrency=8), env) as workers:
+    with connected(url), Workers(celery(concurrency=8), env) as workers:
         workers.wait_until_ready()
         undisturbed = see_through([(agent, "undisturbed") for agent in agents], person, seconds=120)
         for session, agent in undisturbed.items():
@@ -98,7 +98,7 @@ def test_killed_at_random(url, redis_server, redis_url, folder, tell):
     )
     dice = random.Random(2026)
     person = Person(dice)
-    with database(url), Workers(celery(), env) as workers:
+    with connected(url), Workers(celery(), env) as workers:
         workers.wait_until_ready()
         trouble = BrokerTrouble(redis_server, every=3)
         strikes = Strikes(workers, dice, child=24, worker=2, parent=1, beat=1)
@@ -121,12 +121,12 @@ ENDS = (
 )
 
 
-@pytest.mark.usefixtures("already_migrated")
-def test_everything_in_one_process_killed_and_started_again(sqlite_url, folder, tell, tmp_path):
+def test_everything_in_one_process_killed_and_started_again(new_database, folder, tell, tmp_path):
     plain = {agent: plainly(agent) for agent in ("desk", "long")}
-    env = chaos_environment(sqlite_url, folder, STATIC_ROOT=str(tmp_path / "static"))
+    url = new_database("sqlite")
+    env = chaos_environment(url, folder, STATIC_ROOT=str(tmp_path / "static"))
     person = Person()
-    with database(sqlite_url), Workers([UP], env) as up:
+    with connected(url), Workers([UP], env) as up:
         up.wait_until_ready()
         undisturbed = see_through([(agent, "undisturbed") for agent in plain], person, seconds=120)
         deaths = [

@@ -276,4 +276,7 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
         assert depending(1) == []
         least[0] = 1
         with pytest.raises(AssertionError):
+            depending(2)
+        compiling.compare_anew()
+        with pytest.raises(AssertionError):
             depending(1)

@@ -22,7 +22,6 @@ from pytest_django.plugin import DjangoDbBlocker
 from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
-from tests.chaos import database
 from tests.databases import backend, connected, own_pools
 from tests.driving import Desk, desk
 from tools import services
@@ -31,20 +30,13 @@ SESSIONS = 8
 LIMIT = 2
 
 
-@pytest.fixture(scope="module")
-def migrated_url(postgres_server: services.Postgres, django_db_blocker: Any) -> str:
-    url = postgres_server.new_database()
-    with django_db_blocker.unblock(), database(url):
-        return url
-
-
 @pytest.fixture
-def url(migrated_url: str, django_db_blocker: Any) -> Iterator[str]:
+def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
     """An empty database that this thread works on. At the end no connection of a pool is open."""
-    with django_db_blocker.unblock(), connected(migrated_url):
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
         try:
             with own_pools():
-                yield migrated_url
+                yield migrated_postgres_url
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")

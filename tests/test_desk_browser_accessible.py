@@ -9,14 +9,13 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.urls import resolve
 from playwright.sync_api import Browser, Page, expect
 
 from sessions_app.action_list import ACTIONS
 from sessions_app.models import Checkpoint
 from tests import builders, planting
-from tests.test_desk_browser import log_in
+from tests.browsing import log_in, problems
 from tests.test_malformed_requests import ROUTES, session_for
 from tests.test_secrets import addresses
 
@@ -41,15 +40,13 @@ NO_PAGES = {
     "approvals",
     "tails",
 }
-ONLY_COLOURS = {"runOnly": ["color-contrast"]}
 
 
 @pytest.fixture
 def page(browser: Browser, live_server: Any, nothing_runs: None) -> Iterator[Page]:
     """A supervisor's page, on which nothing may be blocked or fail."""
-    builders.user("supervisor", "sue")
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 900})
-    page = log_in(context, "sue")
+    page = log_in(context, "sue", "supervisor")
     wrong: list[str] = []
     # The browser itself notes an answer that refuses something.
     page.on(
@@ -66,14 +63,13 @@ def page(browser: Browser, live_server: Any, nothing_runs: None) -> Iterator[Pag
     assert wrong == []
 
 
-def problems(page: Page, where: str) -> list[str]:
+def light_and_dark(page: Page, where: str) -> list[str]:
     """What axe-core finds, light and dark; only the colours differ."""
     found = []
-    for scheme, options in (("dark", ONLY_COLOURS), ("light", None)):
+    for scheme, rules in (("dark", ["color-contrast"]), ("light", [])):
         page.emulate_media(color_scheme=cast(Any, scheme))
-        results = Axe().run(page, options=options)
-        if results.violations_count:
-            found.append(f"{where} ({scheme})\n{results.generate_report()}")
+        if what := problems(page, rules):
+            found.append(f"{where} ({scheme})\n{what}")
     return found
 
 
@@ -101,7 +97,7 @@ def test_every_page_is_accessible(page, group):
             if not answer or not answer.headers.get("content-type", "").startswith("text/html"):
                 continue
             visited += 1
-            found += problems(page, where)
+            found += light_and_dark(page, where)
     assert "\n".join(found) == ""
     assert visited > len(GROUPS[group]) / 2
 
@@ -124,7 +120,7 @@ def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     dialog = page.get_by_role("dialog")
     form = dialog.locator("form.dialog")
     expect(form).to_be_visible()
-    assert problems(page, address) == []
+    assert light_and_dark(page, address) == []
     form.locator("input:not([type=hidden], [type=radio], [type=checkbox]), textarea").evaluate_all(
         "fields => fields.forEach((field) => { field.value = '' })"
     )
@@ -133,6 +129,6 @@ def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     if answer.value.ok:
         return
     expect(form.locator(".said.error").first).to_be_visible()
-    assert problems(page, f"{address} with an error") == []
+    assert light_and_dark(page, f"{address} with an error") == []
     if form.locator(".wrong").count():
         expect(form.locator(".wrong :is(input, textarea, select):focus")).to_have_count(1)

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from sessions_app.models import Approval, Session
 from tests import builders
-from tests.test_desk_browser import every_screen, log_in
+from tests.browsing import log_in, problems
+from tests.test_desk_browser import every_screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -172,8 +173,6 @@ def test_a_call_in_doubt_is_decided_in_the_inbox_by_its_evidence(page):
 
 @every_screen
 def test_the_inbox_is_accessible_and_fits_the_screen(browser, live_server, width, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     builders.waiting_for_approval()
     doubt = builders.in_doubt()
     for build in (
@@ -200,8 +199,7 @@ def test_the_inbox_is_accessible_and_fits_the_screen(browser, live_server, width
         page.goto(address)
         for edit in page.locator("details.edit > summary").all():
             edit.click()
-        results = Axe().run(page)
-        assert results.violations_count == 0, f"{address}\n{results.generate_report()}"
+        assert problems(page) == "", address
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{address} is {wide} px too wide"
     context.close()

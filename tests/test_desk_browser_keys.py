@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests import builders
-from tests.test_desk_browser import context, log_in, page  # noqa: F401
+from tests.browsing import log_in
+from tests.test_desk_browser import context, page  # noqa: F401
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -2,12 +2,13 @@
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import expect
 
 from sessions_app.actions import bulk
 from sessions_app.finding import search_index
 from sessions_app.models import BulkAction, SavedView, Session, StateValue, ToolCall
 from tests import builders
+from tests.browsing import log_in, problems
 from tests.test_desk_browser import every_screen
 
 pytestmark = [
@@ -16,17 +17,6 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_runs"),
 ]
 both = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-
-
-def log_in(context: BrowserContext, role: str = "operator") -> Page:
-    if not User.objects.filter(username=role).exists():
-        builders.user(role, role)
-    page = context.new_page()
-    page.goto("/login/")
-    page.get_by_label("Name").fill(role)
-    page.get_by_label("Password").fill("correct horse")
-    page.get_by_role("button", name="Log in").click()
-    return page
 
 
 def roofs(number: int = 3) -> list[Session]:
@@ -44,7 +34,8 @@ def roofs(number: int = 3) -> list[Session]:
 def test_find_what_was_said_and_go_there(browser, live_server, javascript):
     roofs(1)
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context)
+    page = log_in(context, "operator")
+    page.goto("/")
     page.get_by_role("searchbox", name="Search sessions").fill("roof leaks")
     page.get_by_role("searchbox", name="Search sessions").press("Enter")
     expect(page.locator("mark")).to_have_text(["roof", "leaks"])
@@ -59,7 +50,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
     roofs()
     builders.done()
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context)
+    page = log_in(context, "operator")
     page.goto("/?queue=all")
     page.get_by_role("link", name="Bulk actions on all of these…").click()
     expect(page.locator(".outcome")).to_contain_text("3 of 4 sessions")
@@ -81,7 +72,7 @@ def test_pause_many_and_watch(browser, live_server, javascript):
 def test_take_one_of_many(browser, live_server, javascript):
     roofs()
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context)
+    page = log_in(context, "operator")
     page.goto("/?queue=all&order=oldest")
     page.get_by_role("button", name="Take Roof 1", exact=True).click()
     expect(page.get_by_role("row").filter(has_text="Roof 1")).to_contain_text("operator")
@@ -96,7 +87,7 @@ def test_take_one_of_many(browser, live_server, javascript):
 def test_keep_a_view(browser, live_server, javascript):
     roofs(1)
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context)
+    page = log_in(context, "operator")
     page.goto("/?queue=running&agent=claims")
     page.get_by_role("link", name="Save this view…").click()
     page.get_by_role("textbox", name="Name").fill("Claims at work")
@@ -111,7 +102,7 @@ def test_replace_a_result_and_undo_it(browser, live_server, javascript):
     session = builders.looked_up().rest("paused")
     call = ToolCall.objects.get()
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context, "supervisor")
+    page = log_in(context, "supervisor", "supervisor")
     page.goto(f"/sessions/{session.pk}/")
     page.get_by_role("link", name="correct its result").click()
     page.get_by_label("What the model reads instead").fill("The policy has lapsed.")
@@ -130,7 +121,7 @@ def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
     settings.AGENTSTATE_MASK_PATTERNS = [r"POL-\d+"]
     session = builders.paused()
     context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
-    page = log_in(context, "supervisor")
+    page = log_in(context, "supervisor", "supervisor")
     page.goto(f"/sessions/{session.pk}/conversation/")
     expect(page.locator(".bubble").first).to_contain_text("covered by ••••?")
     page.locator(".bubble").first.get_by_role("button", name="reveal").click()
@@ -143,8 +134,6 @@ def test_look_at_what_is_hidden(browser, live_server, javascript, settings):
 @pytest.mark.slow
 @every_screen
 def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, width, scheme, settings):
-    from axe_playwright_python.sync_playwright import Axe
-
     settings.AGENTSTATE_MASK_PATTERNS = [r"POL-\d+"]
     roofs()
     history = builders.refunding(title="Repair me")
@@ -162,7 +151,7 @@ def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, wid
         color_scheme=scheme,
         bypass_csp=True,
     )
-    page = log_in(context, "supervisor")
+    page = log_in(context, "supervisor", "supervisor")
     owner = User.objects.get(username="supervisor")
     SavedView.objects.create(owner=owner, name="Mine", query="queue=all&tag=glass", shared=True)
     bulk_action = BulkAction.objects.create(kind="pause", reason="x", actor=owner, actor_name="supervisor")
@@ -189,8 +178,7 @@ def test_these_pages_are_accessible_and_fit_the_screen(browser, live_server, wid
         answer = page.goto(address)
         assert answer
         assert answer.ok, address
-        results = Axe().run(page)
-        assert results.violations_count == 0, f"{address}\n{results.generate_report()}"
+        assert problems(page) == "", address
         wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, f"{address} is {wide} px too wide"
     context.close()

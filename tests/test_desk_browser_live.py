@@ -9,8 +9,9 @@ from playwright.sync_api import Page, expect
 
 from sessions_app.models import Session
 from tests import builders, driving
+from tests.browsing import log_in
 from tests.slow_models import SlowModel, talking
-from tests.test_desk_browser import context, log_in, page  # noqa: F401
+from tests.test_desk_browser import context, page  # noqa: F401
 
 SECONDS = 60
 

@@ -13,7 +13,7 @@ from sessions_app.models import Session
 from sessions_app.watching import news, open_pages, streams
 from tests import builders
 from tests.asgi import Server, asgi_server
-from tests.test_desk_browser import log_in
+from tests.browsing import log_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

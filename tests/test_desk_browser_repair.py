@@ -1,28 +1,26 @@
 """In a real browser, with JavaScript and without: repair a tool's result; fork with other words, and compare."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
-from django.contrib.auth.models import User
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 
 from sessions_app.history import restore
 from sessions_app.models import Approval, Session
 from tests import builders
+from tests.browsing import log_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 BOTH = pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
 
 
-def log_in(browser: Browser, address: str, *, javascript: bool, role: str = "supervisor") -> Page:
-    if not User.objects.filter(username="sue").exists():
-        builders.user(role, "sue")
-    context = browser.new_context(base_url=address, java_script_enabled=javascript)
-    context.set_default_timeout(10_000)
-    page = context.new_page()
-    page.goto("/login/")
-    page.get_by_label("Name").fill("sue")
-    page.get_by_label("Password").fill("correct horse")
-    page.get_by_role("button", name="Log in").click()
-    return page
+@pytest.fixture
+def context(browser: Browser, live_server: Any, javascript: bool) -> Iterator[BrowserContext]:
+    made = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    made.set_default_timeout(10_000)
+    yield made
+    made.close()
 
 
 def read_by_the_model(session: Session) -> list[str]:
@@ -35,9 +33,9 @@ def read_by_the_model(session: Session) -> list[str]:
 
 
 @BOTH
-def test_repair_a_tools_result(browser, live_server, javascript):
+def test_repair_a_tools_result(context):
     session = builders.paused()
-    page = log_in(browser, live_server.url, javascript=javascript)
+    page = log_in(context, "sue", "supervisor")
     page.goto(f"/sessions/{session.pk}/")
     page.get_by_role("link", name="correct its result").click()
     field = page.get_by_label("What the model reads instead")
@@ -60,9 +58,9 @@ def test_repair_a_tools_result(browser, live_server, javascript):
 
 
 @BOTH
-def test_fork_with_other_words_and_compare_with_the_source(browser, live_server, javascript):
+def test_fork_with_other_words_and_compare_with_the_source(context):
     session = builders.done()
-    page = log_in(browser, live_server.url, javascript=javascript)
+    page = log_in(context, "sue", "supervisor")
     page.goto(f"/sessions/{session.pk}/")
     page.locator("header.session").get_by_role("button", name="Fork…").click()
     page.get_by_role("link", name="The last message, in other words").click()
@@ -81,13 +79,13 @@ def test_fork_with_other_words_and_compare_with_the_source(browser, live_server,
 
 
 @BOTH
-def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
+def test_decide_calls_in_doubt_and_resume(context):
     history = builders.looked_up()
     history.reply(calls=[("send_letter", {"text": "A"}), ("issue_refund", {"claim": "C", "amount": 120})])
     for call in history.calls:
         history.doubt(call)
     session = history.rest("waiting", waiting_for="doubt", why="Nobody knows.")
-    page = log_in(browser, live_server.url, javascript=javascript, role="operator")
+    page = log_in(context)
     page.goto(f"/sessions/{session.pk}/")
     page.locator("header.session").get_by_role("button", name="Decide all 2 calls…").click()
     dialog = page.locator("form.dialog")
@@ -104,10 +102,10 @@ def test_decide_calls_in_doubt_and_resume(browser, live_server, javascript):
 
 
 @BOTH
-def test_approve_several_like_calls_at_once(browser, live_server, javascript):
+def test_approve_several_like_calls_at_once(context):
     for number in range(3):
         builders.waiting_for_approval(title=f"Refund {number}")
-    page = log_in(browser, live_server.url, javascript=javascript, role="operator")
+    page = log_in(context)
     page.goto("/inbox/")
     page.get_by_role("link", name="Similar requests").first.click()
     for number in (0, 2):

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from sessions_app.actions import bulk
 from sessions_app.models import Approval, BulkAction, Session, ToolCall, Worker
 from tests import builders
-from tests.test_desk_browser import log_in
+from tests.browsing import log_in
 
 pytestmark = [
     pytest.mark.browser,
@@ -34,6 +34,7 @@ def test_a_refund_is_approved_with_another_amount_on_a_phone(browser, live_serve
         base_url=live_server.url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
     page = log_in(phone)
+    page.goto("/")
     card = page.locator(".item")
     expect(card).to_contain_text("Is my windscreen covered by POL-7?")
     card.locator("details.edit > summary").tap()
@@ -77,6 +78,7 @@ def test_a_call_in_doubt_is_decided_by_what_is_known_of_it(context):
     ToolCall.objects.filter(pk=call.pk).update(worker="host:1")
     Worker.objects.create(name="host:1", beat_at=timezone.now() - timedelta(hours=1))
     page = log_in(context)
+    page.goto("/")
     card = page.locator(".item.doubt")
     for known in ("moves money", "on host:1", "is offline", call.idempotency_key, "CLM-1042", "120"):
         expect(card).to_contain_text(known)
@@ -96,6 +98,7 @@ def test_ten_sessions_that_failed_alike_are_one_line_and_run_again_together(cont
     for number in range(10):
         builders.failed(title=f"Claim {number}", created_at=timezone.now() - timedelta(minutes=20 - number))
     page = log_in(context)
+    page.goto("/")
     expect(page.locator(".item")).to_have_count(1)
     expect(page.locator(".item")).to_contain_text("10 sessions")
     page.get_by_role("link", name="Try all 10 again").click()

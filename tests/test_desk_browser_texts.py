@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from sessions_app.models import Approval, RegisteredAgent, Session
 from tests import builders
-from tests.test_desk_browser import log_in
+from tests.browsing import log_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from sessions_app.models import Approval
 from tests import builders
-from tests.test_desk_browser import log_in
+from tests.browsing import log_in
 from tests.test_summary import REFUND, refund
 
 

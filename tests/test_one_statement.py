@@ -21,7 +21,6 @@ from sessions_app.models import ModelCall, Session
 from sessions_app.runtime import leases
 from sessions_app.runtime.journal import OrmJournal
 from tests.adapters import OrmAdapter
-from tests.chaos import database
 from tests.databases import connected
 from tests.test_journal_contract import AT, begun, checkpoint, pay, reply
 from tests.test_whole_commits import done, noted_transactions, rows, statuses
@@ -32,12 +31,9 @@ Json = Any
 
 
 @pytest.fixture(scope="module")
-def own_database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
-) -> Iterator[str]:
-    url = request.getfixturevalue("postgres_server").new_database()
-    with django_db_blocker.unblock(), database(url):
-        yield url
+def own_database(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
+        yield migrated_postgres_url
 
 
 @pytest.fixture(autouse=True)

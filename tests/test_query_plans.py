@@ -25,7 +25,7 @@ from sessions_app.finding import newest, search, search_index, search_masking, s
 from sessions_app.management import synth
 from sessions_app.models import Checkpoint, Message, Session, SessionTag
 from tests import builders
-from tests.chaos import database
+from tests.databases import connected
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +59,9 @@ LARGE = {
 
 
 @pytest.fixture(scope="module")
-def long_session(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[Session]:
+def long_session(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[Session]:
     """A session of many steps, among many sessions."""
-    url = request.getfixturevalue("postgres_server").new_database()
-    with django_db_blocker.unblock(), database(url):
+    with django_db_blocker.unblock(), connected(migrated_postgres_url):
         builders.agent()
         builders.user("supervisor")
         synth.write(sessions=SESSIONS, steps=STEPS, seed=1, now=timezone.now())

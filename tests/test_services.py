@@ -55,6 +55,16 @@ def test_each_postgres_database_is_empty_and_of_its_own(postgres_server):
         )
 
 
+def test_a_copy_of_a_postgres_database_has_its_tables_and_is_of_its_own(postgres_server):
+    one = postgres_server.new_database()
+    with psycopg.connect(one) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 1 AS id")
+    with psycopg.connect(postgres_server.new_database(one)) as copy:
+        assert copy.execute("DELETE FROM mine RETURNING id").fetchall() == [(1,)]
+    with psycopg.connect(one) as connection:
+        assert connection.execute("SELECT id FROM mine").fetchall() == [(1,)]
+
+
 @pytest.mark.usefixtures("postgres_server", "redis_server")
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="Only Linux lets a process die with its parent.")
 def test_servers_die_with_a_run_that_is_killed():

@@ -30,9 +30,10 @@ from sessions_app.models import (
     ToolCall,
 )
 from tests import builders
-from tests.chaos import PERSON, Person, chaos_environment, database, start
+from tests.chaos import PERSON, Person, chaos_environment, start
 from tests.chaos_checks import Plain, check, plainly, stored_result
 from tests.chaos_moments import VARIABLE, moments
+from tests.databases import NewDatabases, connected
 from tests.worker_processes import WAIT_SECONDS, WorkerProcess, make_due
 from tools.services import wait_for
 
@@ -52,7 +53,11 @@ class Setting:
     def __init__(self, url: str, folder: Path) -> None:
         # Leases end when a test says so.
         self.env = chaos_environment(
-            url, folder, AGENTSTATE_LEASE_SECONDS="3600", AGENTSTATE_TEST_PACE="0.02"
+            url,
+            folder,
+            AGENTSTATE_LEASE_SECONDS="3600",
+            AGENTSTATE_TEST_PACE="0.02",
+            AGENTSTATE_TEST_CLAIM_WAIT="0.3",
         )
         self.first, self.second = self.worker("first"), self.worker("second")
         self.plain: dict[str, Plain] = {}
@@ -109,14 +114,14 @@ class Setting:
 
 @pytest.fixture(scope="module", params=["postgres", "sqlite"])
 def setting(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
+    request: pytest.FixtureRequest,
+    new_database: NewDatabases,
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_blocker: Any,
 ) -> Iterator[Setting]:
     folder = tmp_path_factory.mktemp("stopped")
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_server").new_database()
-    else:
-        url = f"sqlite:///{folder / 'db.sqlite3'}"
-    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), database(url):
+    url = new_database(request.param)
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), connected(url):
         patch.setenv(VARIABLE, str(folder))
         made = Setting(url, folder)
         try:

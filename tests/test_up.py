@@ -176,7 +176,7 @@ def test_after_sigkill_the_next_start_carries_on_by_itself(demo_env):
         first.send(signal.SIGKILL)
         assert first.wait() == -signal.SIGKILL
     assert statuses(demo_env, "research") == ["running"]
-    with running(UP, demo_env) as second:
+    with running(UP, demo_env | {"AGENTSTATE_DEMO_DELAY": "0"}) as second:
         second.wait_for_output(ADDRESS)
         wait_for(lambda: statuses(demo_env, "research") == ["idle"], "the research to end", 300)
     assert len(statuses(demo_env, "claims")) > 5

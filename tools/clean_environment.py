@@ -78,16 +78,17 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 def _link(installed: Distribution, site: Path) -> None:
     for file in installed.files or ():
-        if ".." in file.parts or file.suffix == ".pyc":
+        source, target = Path(str(installed.locate_file(file))), site / file
+        if ".." in file.parts or (file.suffix == ".pyc" and not source.exists()):
             continue  # a program, or what the interpreter makes again
-        target = site / file
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
-            source = Path(str(installed.locate_file(file)))
             try:
                 os.link(source, target)
             except OSError:  # on another file system
-                shutil.copy(source, target)
+                shutil.copy2(
+                    source, target
+                )  # with the time at which it was written, which its compiled form names
 
 
 def _pip(*arguments: str) -> None:

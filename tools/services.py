@@ -174,12 +174,12 @@ class Postgres:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def new_database(self) -> str:
-        """The URL of an empty database of one's own."""
+    def new_database(self, copied: str = "template1") -> str:
+        """The URL of a database of one's own: an empty one, or a copy of one to which nobody is connected."""
         self._databases += 1
         name = f"test_{os.getpid()}_{self._databases}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{copied.rpartition("/")[2]}"')
         return self.url(name)
 
     def _answers(self) -> bool:
