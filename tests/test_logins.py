@@ -8,10 +8,13 @@ from django.contrib.auth import get_user
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.contrib.sessions.models import Session as LoginSession
+from django.db import connection
 from django.http import HttpRequest
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from sessions_app.access import logins
 from sessions_app.access.logins import Backend, SessionStore
 from tests import builders
 
@@ -20,6 +23,16 @@ pytestmark = pytest.mark.django_db
 
 def permission(codename: str) -> Permission:
     return Permission.objects.get(codename=codename, content_type__app_label="sessions_app")
+
+
+def permissions_of_login(user: User) -> set[str]:
+    """Those that are read with the account when it logs in."""
+    account = Backend().get_user(user.pk)
+    assert account is not None
+    with CaptureQueriesContext(connection) as queries:
+        found = account.get_all_permissions()
+    assert not queries.captured_queries
+    return found
 
 
 def fresh(user: User) -> User:
@@ -37,8 +50,38 @@ def test_permissions_are_those_that_django_itself_finds(role):
     other = builders.user("supervisor", "other")
     other.user_permissions.add(permission("view_worker"))
     found = Backend().get_all_permissions(fresh(user))
-    assert found == ModelBackend().get_all_permissions(fresh(user))
+    assert found == ModelBackend().get_all_permissions(fresh(user)) == permissions_of_login(user)
     assert {"sessions_app.view_event", "sessions_app.delete_savedview"} <= found
+
+
+@pytest.mark.parametrize(
+    "codename",
+    ["with blank", "x sessions_app.reveal_values", "a\tb", " a", "a\u2028b", 'a"b', "%s", "$1", "\x1f"],
+)
+def test_a_permission_may_have_any_name_and_gives_no_other(codename):
+    kind = permission("view_session").content_type
+    user = builders.user(None)
+    user.user_permissions.add(Permission.objects.create(codename=codename, content_type=kind, name="Odd"))
+    expected = {f"sessions_app.{codename}"}
+    assert ModelBackend().get_all_permissions(fresh(user)) == expected
+    assert Backend().get_all_permissions(fresh(user)) == expected == permissions_of_login(user)
+
+
+def test_a_user_without_permissions_has_none():
+    user = builders.user(None)
+    assert Backend().get_all_permissions(fresh(user)) == set() == permissions_of_login(user)
+
+
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="PostgreSQL hashes them also where they name the account"
+)
+def test_the_permissions_of_an_account_are_looked_up_once_and_not_for_each_of_them():
+    with connection.cursor() as cursor:
+        sql, parameters = logins._users.sql_with_params(1)
+        cursor.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)
+        plan = [row[3] for row in cursor.fetchall()]
+    assert [line for line in plan if "LIST SUBQUERY" in line]
+    assert not [line for line in plan if "CORRELATED" in line]
 
 
 def test_an_account_that_is_closed_a_visitor_and_a_single_row_have_no_permissions():

@@ -12,7 +12,7 @@ from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.contrib.sessions.backends import db
 from django.contrib.sessions.models import Session as LoginSession
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Aggregate, Model, OuterRef, Q, QuerySet, Subquery, TextField, Value
+from django.db.models import Aggregate, JSONField, Model, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Concat
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
@@ -52,7 +52,7 @@ class Backend(ModelBackend):
             return super().get_all_permissions(user_obj, obj)
         known: dict[str, set[str]] = user_obj.__dict__
         if _KEPT not in known:
-            known[_KEPT] = set((_names.first(user_obj.pk) or "").split())
+            known[_KEPT] = set(_names.first(user_obj.pk) or ())
         return known[_KEPT]
 
 
@@ -61,32 +61,35 @@ def _logins(key: str | None, now: datetime) -> QuerySet[LoginSession]:
     return LoginSession.objects.filter(session_key=key, expire_date__gt=now)
 
 
-def with_permissions(users: QuerySet[User]) -> QuerySet[User]:
-    """The accounts with their permissions, for `keep_permissions`, in one query."""
-    # The names are those of rows two queries below: `Permission`, and what gives them.
-    return users.annotate(names=Subquery(_names_of(OuterRef(OuterRef("pk")))))
+def with_permissions(users: QuerySet[User], pk: int) -> QuerySet[User]:
+    """The accounts, of which this is the only one, with its permissions, for `keep_permissions`. In one query."""
+    return users.annotate(names=Subquery(_names_of(pk)))
 
 
 def keep_permissions(user: User) -> User:
     """The account, one of `with_permissions`, which may do what these say for as long as it is used."""
     names = user.__dict__.pop("names")
     if not user.is_superuser:
-        user.__dict__[_KEPT] = set((names or "").split())
+        user.__dict__[_KEPT] = set(names or ())
     return user
 
 
 @compiled
 def _users(pk: int) -> QuerySet[User]:
-    return with_permissions(User.objects.filter(pk=pk))
+    return with_permissions(User.objects.filter(pk=pk), pk)
 
 
 @compiled
-def _names(user: int) -> QuerySet[Permission, str | None]:
+def _names(user: int) -> QuerySet[Permission, list[str] | None]:
     return _names_of(user)
 
 
-def _names_of(user: Any) -> QuerySet[Permission, str | None]:
-    """The permissions of a user in one text: ``app.name app.name``."""
+def _names_of(user: int) -> QuerySet[Permission, list[str] | None]:
+    """The permissions of a user in one list, ``["app.name"]``; no row, or None, where there are none.
+
+    The key stands in each of the inner queries: SQLite would make these anew for each permission if they named the
+    account of an outer one.
+    """
     own = User.user_permissions.through.objects.filter(user=user).values("permission")
     of_groups = Group.permissions.through.objects.filter(group__user=user).values("permission")
     rows = Permission.objects.filter(Q(pk__in=own) | Q(pk__in=of_groups)).order_by()
@@ -94,17 +97,16 @@ def _names_of(user: Any) -> QuerySet[Permission, str | None]:
     return (
         rows.annotate(one=Value(1))
         .values("one")
-        .annotate(names=_Joined(name))
+        .annotate(names=_Listed(name))
         .values_list("names", flat=True)
     )
 
 
-class _Joined(Aggregate):
-    """The texts, with a blank between two."""
+class _Listed(Aggregate):
+    """The values as a list of JSON."""
 
-    function = "group_concat"
-    template = "%(function)s(%(expressions)s, ' ')"
-    output_field = TextField()
+    function = "json_group_array"
+    output_field = JSONField()
 
     def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
-        return self.as_sql(compiler, connection, function="string_agg")
+        return self.as_sql(compiler, connection, function="jsonb_agg")

@@ -1,4 +1,4 @@
-"""The key by which an open page asks whether anything has changed: one small query instead of a whole login.
+"""The key by which an open page asks whether anything has changed: one query instead of a whole login.
 
 It asks whether its session has, and who else has that open.
 
@@ -86,8 +86,8 @@ def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime, se
 def _users(pk: int, session_id: UUID, login: str | None, now: datetime) -> QuerySet[User]:
     """The account, while this login of it has not ended, with what it sees of the session."""
     logins = LoginSession.objects.filter(session_key=login, expire_date__gt=now)
-    sessions = Session.objects.filter(pk=session_id)
-    users = with_permissions(User.objects.filter(Exists(logins), pk=pk, is_active=True))
+    sessions = Session.objects.filter(pk=session_id).order_by()
+    users = with_permissions(User.objects.filter(Exists(logins), pk=pk, is_active=True), pk)
     return users.annotate(
         **{name: Subquery(sessions.values(name)) for name in ("change", "lease_expires_at")}
     )

@@ -14,7 +14,6 @@ from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.urls import get_script_prefix
-from django.utils import timezone
 from django.utils.safestring import SafeString
 
 register = template.Library()
@@ -28,7 +27,7 @@ CALL = "session/_call.html"
 def drawn(part: str, **values: Hashable) -> SafeString:
     """A template, included with these values and nothing else of the context, which it may not depend on.
 
-    ``{% drawn "session/_call_facts.html" session=session.pk facts=call.facts %}``
+    ``{% drawn "session/_step_details.html" session=session.pk details=item.details %}``
 
     :param values: A field of a dataclass, or an item of a tuple, always has values of one type: 1 and True, and a text
         and the same text that is safe, are equal there.
@@ -56,7 +55,6 @@ def drawn_call(context: template.Context, call: Any) -> SafeString:
         "session": session.pk,
         "is_complete": call.position <= repair_from,
         "why_not": (why_not["repair"], why_not["reveal"]),
-        "today": timezone.localdate(),  # times of another day show their date
     }
     page |= {"call": call, "session": session, "why_not": why_not, "repair_from": repair_from}
     return parts.keep(CALL, values, lambda: render_to_string(CALL, page))

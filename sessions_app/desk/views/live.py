@@ -53,7 +53,7 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
 def unless_unchanged(
     view: Callable[[HttpRequest, UUID], HttpResponse],
 ) -> Callable[[HttpRequest, UUID], HttpResponse]:
-    """A view that answers 204 to a poll while its session is unchanged, which costs one small query.
+    """A view that answers 204 to a poll while its session is unchanged, which costs one query.
 
     It is unchanged while nothing is committed, the reply that is being written is the one that the page shows, its
     lease has run out if it had when the page was drawn (``lost``), and ``until`` lies ahead: when the session becomes
@@ -103,7 +103,7 @@ def only_the_reply(request: Request, context: SessionContext, partial: PartialRe
 def also_open_line(request: HttpRequest, session_id: UUID) -> HttpResponse:
     """Who else has the session open: asked by each open page of it, which thereby says that it is open.
 
-    While the page shows these people (``shown``), it is answered like `unless_unchanged`: with 204, by one small query.
+    While the page shows these people (``shown``), it is answered like `unless_unchanged`: with 204, by one query.
     """
     if key := request.GET.get("key", ""):
         viewer = live_key.viewer(request, session_id, key, now=timezone.now())

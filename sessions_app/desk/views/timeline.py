@@ -123,7 +123,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
     moved = request.GET.get("branch") != str(context.branch.number)
     kept = None if moved else _kept(request, context)
     beside_shown = "" if moved else request.GET.get("beside", "")
-    # Read first: what people do meanwhile is in the next answer, and counted there.
+    # The steps are read before people's actions are counted: what people do in between is counted again next time.
     page = timeline.read_page(context) if moved else timeline.read_since(context, first)
     around = _around_timeline(
         context,
@@ -184,7 +184,7 @@ def _around_timeline(
 
     :param looks_back: With the time strip and the diagnosis.
     :param shown: The version of the side column that the page shows, "" for none.
-    :param counts_people: Whether the number of their actions may be another than the page shows.
+    :param counts_people: Whether the number of people's actions may be another than the page shows.
     """
     checkpoint = restore.last_visible(Checkpoint, context.branch)
     return {

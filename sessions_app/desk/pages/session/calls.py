@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
+from hashlib import sha256
 from typing import Any
 
 from django.utils import timezone
@@ -106,7 +107,7 @@ class CallItem:
 
     @property
     def drawn_from(self) -> str:
-        """All that a call is drawn from which has ended, and with which no person had to do; "" for any other.
+        """A digest of all that a call is drawn from which has ended, and with which no person had to do; "" for others.
 
         A page says how long ago a person decided about a call, which is never the same for long.
         """
@@ -116,7 +117,8 @@ class CallItem:
             return ""
         formats = policies_of(self.agent).get(row.tool, {}).get("formats")
         values = row.position, row.tool, self.ran, row.error, row.cached, row.lossy, formats
-        return repr((self.facts, values, self.shown, self.size, self.beginning))
+        known = repr((self.facts, values, self.shown, self.size, self.beginning))
+        return sha256(known.encode()).hexdigest()
 
     @property
     def mark(self) -> str:

@@ -19,7 +19,8 @@ class SessionContext(PageContext):
     session_row: the row itself, for forms and actions. Nothing is hidden in it, so no template gets it.
     branch: the branch whose history the session shows; masked like the session.
     queue: the key of the queue from which the page was opened, "" for none.
-    newest_event: the position of the session's newest event, None where it was not read with the session.
+    newest_event: the position of the session's newest event, None where there is none, or it was not read with the
+        session.
     """
 
     session: Session
