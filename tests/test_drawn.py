@@ -1,7 +1,6 @@
 """Parts of pages that are drawn once in a process for the same values."""
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -13,11 +12,10 @@ from django.urls import set_script_prefix
 from django.utils import timezone
 from django.utils.safestring import mark_safe
 
-from sessions_app.access.masking import HIDDEN, Mask
-from sessions_app.desk.pages.session.calls import CallFacts, CallItem
+from sessions_app.desk.pages.session.calls import CallFacts
 from sessions_app.desk.pages.session.diagram import of_totals
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.models import CallStatus, RegisteredAgent, Session, ToolCall
+from sessions_app.models import Session
 from sessions_app.templatetags import drawn as tag
 from tests import builders
 
@@ -35,40 +33,6 @@ def draw(session: UUID, worker: str = "w1", *, read_on: date = THAT_DAY) -> str:
 @pytest.fixture(autouse=True)
 def nothing_drawn():
     tag.parts.clear()
-
-
-def ended_call(*, agent: RegisteredAgent | None = None, **changes: Any) -> CallItem:
-    """A call that has ended, with a result."""
-    values: dict[str, Any] = {
-        "id": 7,
-        "position": 40,
-        "call_id": "call-7",
-        "tool": "look_up",
-        "arguments": {"policy": "POL-7", "limit": 450},
-        "status": CallStatus.DONE,
-        "attempt": 1,
-        "worker": "w1",
-        "idempotency_key": "key-7",
-        "asked_at": NOON,
-        "started_at": NOON,
-        "ended_at": NOON + timedelta(seconds=2),
-    }
-    annotated = {"small": {"status": "active", "text": "x" * 200}, "size": 200, "beginning": ""}
-    annotated = {name: changes.pop(name, value) for name, value in annotated.items()}
-    row = ToolCall(**values | changes)
-    row._state.fields_cache["approval"] = None  # as it is read with the call
-    vars(row).update(annotated)
-    return CallItem.of(row, Mask.none(), agent)
-
-
-def draw_call(call: CallItem, **page: Any) -> str:
-    values = {
-        "queue": "",
-        "why_not": {"repair": "No.", "reveal": "No.", "arguments": "No."},
-        "repair_from": 50,
-    }
-    values |= {"session": Session(pk=ONE), "call": call}
-    return Template("{% load drawn %}{% drawn_call call %}").render(Context(values | page))
 
 
 def test_a_part_is_drawn_once_for_the_same_values():
@@ -89,84 +53,6 @@ def test_a_time_has_its_date_from_the_next_day_on(monkeypatch: pytest.MonkeyPatc
     assert ">12:00:00<" in draw(ONE)
     passed.append(NOON + timedelta(days=1))
     assert ">04 May 12:00<" in draw(ONE, read_on=passed[-1].date())
-
-
-OTHER_VALUES: dict[str, Any] = {
-    "id": 8,
-    "position": 60,
-    "call_id": "call-8",
-    "tool": "refund",
-    "arguments": {"policy": "POL-8"},
-    "status": CallStatus.FAILED,
-    "error": "It broke.",
-    "lossy": True,
-    "cached": True,
-    "attempt": 2,
-    "worker": "w2",
-    "idempotency_key": "key-8",
-    "asked_at": NOON - timedelta(hours=1),
-    "started_at": NOON + timedelta(seconds=1),
-    "ended_at": NOON + timedelta(seconds=3),
-    "small": {"status": "lapsed"},
-}
-
-
-@pytest.mark.parametrize("name, value", OTHER_VALUES.items())
-def test_a_call_is_drawn_anew_for_every_value_of_its_row_that_it_shows(name: str, value: object):
-    before = draw_call(ended_call())
-    other: dict[str, Any] = {name: value}
-    after = draw_call(ended_call(**other))
-    assert after != before
-    tag.parts.clear()
-    assert draw_call(ended_call(**other)) == after
-
-
-def test_a_call_shows_no_other_values_of_its_row():
-    named = {field.attname for field in ToolCall._meta.concrete_fields}
-    # Its result is read as the annotation `small`; one with these two is not kept.
-    assert named - OTHER_VALUES.keys() == {"branch_id", "result", "state", "copy_of_id", "sent", "decided_by"}
-    assert not ended_call(sent={"policy": "POL-9"}).drawn_from
-    assert not ended_call(decided_by="sue").drawn_from
-
-
-REPAIRS = {"repair": "", "reveal": "No.", "arguments": ""}
-OTHER_PAGES: list[dict[str, Any]] = [
-    {"session": Session(pk=TWO)},
-    {"queue": "stuck"},
-    {"is_discarded": True},
-    {"why_not": REPAIRS},
-    {"why_not": REPAIRS, "repair_from": 30},
-]
-
-
-def test_a_call_is_drawn_anew_for_every_page_on_which_it_looks_otherwise():
-    pages = [{}, *OTHER_PAGES]
-    drawn = [draw_call(ended_call(), **page) for page in pages]
-    assert len(set(drawn)) == len(pages)
-    for page, text in zip(pages, drawn, strict=True):
-        tag.parts.clear()
-        assert draw_call(ended_call(), **page) == text
-
-
-def test_who_may_reveal_what_is_hidden_in_a_call_has_the_buttons_to_themselves():
-    call = ended_call(arguments={"account": HIDDEN})
-    shown = ["reveal" in draw_call(call, why_not={**REPAIRS, "reveal": why}) for why in ("No.", "", "No.")]
-    assert shown == [False, True, False]
-
-
-def test_a_call_shows_its_arguments_as_the_policy_says_that_is_published_now():
-    agent = RegisteredAgent(tools=[{"name": "look_up", "policy": {"formats": {"limit": "money:EUR"}}}])
-    assert "limit=450" in draw_call(ended_call())
-    assert "limit=€450.00" in draw_call(ended_call(agent=agent))
-
-
-def test_a_result_too_big_to_be_read_is_drawn_anew_by_its_size_and_beginning():
-    texts = {
-        draw_call(ended_call(small=None, size=size, beginning=text))
-        for size in (30_000, 40_000)
-        for text in ("a", "b")
-    }
-    assert len(texts) == 4
 
 
 def test_values_in_a_part_are_escaped():

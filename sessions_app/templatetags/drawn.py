@@ -8,7 +8,6 @@ inbox shows the same requests for approval until they are decided.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import Any
 
 from django import template
 from django.forms import BoundField
@@ -20,44 +19,18 @@ register = template.Library()
 
 # Of all parts that are kept and the values by which they are found again, and how many parts these may be.
 MOST_CHARACTERS, MOST_PARTS = 8_000_000, 4096
-CALL = "session/_call.html"
 
 
 @register.simple_tag
 def drawn(part: str, **values: Hashable) -> SafeString:
     """A template, included with these values and nothing else of the context, which it may not depend on.
 
-    ``{% drawn "session/_step_details.html" session=session.pk details=item.details %}``
+    ``{% drawn "session/_call_facts.html" session=session.pk facts=call.facts %}``
 
     :param values: A field of a dataclass, or an item of a tuple, always has values of one type: 1 and True, and a text
         and the same text that is safe, are equal there.
     """
     return parts.draw(part, values)
-
-
-@register.simple_tag(takes_context=True)
-def drawn_call(context: template.Context, call: Any) -> SafeString:
-    """A call of a step, as ``{% include "session/_call.html" %}``. One that is never drawn otherwise is drawn once.
-
-    :param call: A `CallItem` of `desk.pages.session.calls`.
-    """
-    session, known = context["session"], call.drawn_from
-    if not known or session.at_breakpoint:
-        engine = context.template.engine  # type: ignore[union-attr]
-        return engine.get_template(CALL).render(context)
-    why_not, is_discarded = context["why_not"], bool(context.get("is_discarded"))
-    # Of discarded steps none is the one from which a repair begins.
-    repair_from = 0 if is_discarded else context["repair_from"]
-    page = {"queue": context.get("queue"), "is_discarded": is_discarded}
-    values = {
-        **page,
-        "call": known,
-        "session": session.pk,
-        "is_complete": call.position <= repair_from,
-        "why_not": (why_not["repair"], why_not["reveal"]),
-    }
-    page |= {"call": call, "session": session, "why_not": why_not, "repair_from": repair_from}
-    return parts.keep(CALL, values, lambda: render_to_string(CALL, page))
 
 
 @register.simple_tag

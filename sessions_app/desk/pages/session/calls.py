@@ -2,18 +2,16 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from hashlib import sha256
 from typing import Any
 
 from django.utils import timezone
 
-from agentstate.names import ENDED_CALL_STATES
 from sessions_app.access import shown
 from sessions_app.access.masking import Mask
 from sessions_app.desk.pages.replacements import Replacement
 from sessions_app.desk.pages.summary import changes_of, formats_of
 from sessions_app.desk.pages.values import ReadableValue, readable
-from sessions_app.models import Approval, CallStatus, RegisteredAgent, ToolCall, policies_of
+from sessions_app.models import Approval, CallStatus, RegisteredAgent, ToolCall
 from sessions_app.wording import arguments
 
 _MARKS = {
@@ -104,21 +102,6 @@ class CallItem:
             status=CallStatus(row.status).label,
             read_on=timezone.localdate(),
         )
-
-    @property
-    def drawn_from(self) -> str:
-        """A digest of all that a call is drawn from which has ended, and with which no person had to do; "" for others.
-
-        A page says how long ago a person decided about a call, which is never the same for long.
-        """
-        row = self.row
-        has_ended = row.status in ENDED_CALL_STATES
-        if not has_ended or self.approval or self.replaced or row.decided_by or row.changed_arguments:
-            return ""
-        formats = policies_of(self.agent).get(row.tool, {}).get("formats")
-        values = row.position, row.tool, self.ran, row.error, row.cached, row.lossy, formats
-        known = repr((self.facts, values, self.shown, self.size, self.beginning))
-        return sha256(known.encode()).hexdigest()
 
     @property
     def mark(self) -> str:
