@@ -160,7 +160,7 @@ def test_a_poll_brings_only_the_reply_and_then_204(
     with django_assert_num_queries(1):
         assert ask(operator, f"{address}&reply=").status_code == 204
     writing(session, "Your windscreen is")
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         answer = ask(operator, f"{address}&reply=")
     assert (answer["HX-Retarget"], answer["HX-Reswap"]) == ("#reply", "outerHTML")
     part = answer.content.decode()

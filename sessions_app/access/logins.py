@@ -40,7 +40,12 @@ class Backend(ModelBackend):
     def get_user(self, user_id: int) -> User | None:
         """The account, if it may log in. Its permissions are those that it has now."""
         user = _users.first(user_id)
-        return keep_permissions(user) if user is not None and self.user_can_authenticate(user) else None
+        if user is None or not self.user_can_authenticate(user):
+            return None
+        names = user.__dict__.pop("names")
+        if not user.is_superuser:
+            user.__dict__[_KEPT] = set(names or ())
+        return user
 
     def get_all_permissions(self, user_obj: User | AnonymousUser, obj: Model | None = None) -> set[str]:
         if (
@@ -61,22 +66,9 @@ def _logins(key: str | None, now: datetime) -> QuerySet[LoginSession]:
     return LoginSession.objects.filter(session_key=key, expire_date__gt=now)
 
 
-def with_permissions(users: QuerySet[User], pk: int) -> QuerySet[User]:
-    """The accounts, of which this is the only one, with its permissions, for `keep_permissions`. In one query."""
-    return users.annotate(names=Subquery(_names_of(pk)))
-
-
-def keep_permissions(user: User) -> User:
-    """The account, one of `with_permissions`, which may do what these say for as long as it is used."""
-    names = user.__dict__.pop("names")
-    if not user.is_superuser:
-        user.__dict__[_KEPT] = set(names or ())
-    return user
-
-
 @compiled
 def _users(pk: int) -> QuerySet[User]:
-    return with_permissions(User.objects.filter(pk=pk), pk)
+    return User.objects.filter(pk=pk).annotate(names=Subquery(_names_of(pk)))
 
 
 @compiled

@@ -21,7 +21,6 @@ from django.db.models import Exists, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-from sessions_app.access.logins import keep_permissions, with_permissions
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
@@ -79,15 +78,18 @@ def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime, se
     if user is None or user.change is None or not constant_time_compare(_digest(user.password), digest):
         return None
     is_lost = user.lease_expires_at is not None and user.lease_expires_at < now
-    return Watched(keep_permissions(user), user.change, is_lost)
+    return Watched(user, user.change, is_lost)
 
 
 @compiled
 def _users(pk: int, session_id: UUID, login: str | None, now: datetime) -> QuerySet[User]:
-    """The account, while this login of it has not ended, with what it sees of the session."""
+    """The account, while this login of it has not ended, with what it sees of the session.
+
+    Without its permissions, which are read when they are asked for: most answers bring no news, and need none.
+    """
     logins = LoginSession.objects.filter(session_key=login, expire_date__gt=now)
     sessions = Session.objects.filter(pk=session_id).order_by()
-    users = with_permissions(User.objects.filter(Exists(logins), pk=pk, is_active=True), pk)
+    users = User.objects.filter(Exists(logins), pk=pk, is_active=True)
     return users.annotate(
         **{name: Subquery(sessions.values(name)) for name in ("change", "lease_expires_at")}
     )
