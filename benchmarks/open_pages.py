@@ -1,8 +1,8 @@
 """Pages of sessions that are open, as a browser has them: each asks again as often as it says itself.
 
-A page that may listen for news does: it asks when it is told, or hears of a change that it does not show, and by itself
-only every five minutes; who else has its session open it asks when it hears that these are others now, and every two
-minutes. Like `desk.js`, but for what a page asks by the clock: its session steps sooner than that.
+A page that may listen for news does: it asks when it is told, or hears of a change that it does not show, and when its
+stream ends; who else has its session open it asks when it hears that these are others now, and every four minutes. Like
+`desk.js`, but for what a page asks by the clock: its session steps sooner than that.
 """
 
 import heapq
@@ -27,10 +27,10 @@ STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
 OTHERS = re.compile(r'data-others="(?P<others>[^"]*)"')
 AFTER = re.compile(r'data-after="(?P<after>\d+)"')
 BEAT = re.compile(rb"data: beat (?P<change>\d*) 1? (?P<others>\S*)\n")
-# How often a page that listens asks for news all the same.
-SLOWLY = 300.0
-# How often it says that it is open.
-HERE = 120.0
+# How often the stream of a page ends, which it outlives here.
+LIFE = 900.0
+# How often a page that listens says that it is open.
+HERE = 240.0
 # The beginning of each result of `benchmarks.workload`.
 RESULT = re.compile(r"\b(\d{8}) The policy")
 
@@ -83,7 +83,7 @@ class OpenPage:
             kind = address.partition("?")[0].rstrip("/").rpartition("/")[2]
             every = float(poll["seconds"])
             if self.stream:
-                every = SLOWLY if kind == "live" else HERE
+                every = LIFE if kind == "live" else HERE
             self.polls[kind] = (address, every)
 
 

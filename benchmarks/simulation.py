@@ -56,7 +56,7 @@ class Arrangement:
     shared_cores: of the one machine on which workers and PostgreSQL run; None where each worker has a core of its own.
     varies: whether the model takes between half and one and a half of its time.
     lasts: how many times that time is simulated.
-    slice_seconds: after which a session gives way, at the end of a step; inf where each worker has a thread to spare.
+    slice_seconds: after which a session gives way, at the end of a step; inf where nothing waits for a thread.
     """
 
     sessions: int

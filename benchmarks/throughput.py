@@ -29,7 +29,7 @@ CONNECTIONS = 5
 NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
 # Replies of each session while all are in flight, at least.
 ENOUGH = 3
-# Threads of a worker for each of its sessions: with one to spare no session gives way to others at the end of a slice.
+# Threads of a worker for each of its sessions: with one to spare none gives way to the sweep at the end of a slice.
 SPARE = 1.1
 
 

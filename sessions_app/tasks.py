@@ -11,8 +11,8 @@ from sessions_app.finding import search_follower, search_index
 from sessions_app.mirror import live as mirror
 from sessions_app.models import ReusableReply
 from sessions_app.runtime import recovery, tool_cache
-from sessions_app.runtime.process import heartbeat, is_busy, spare_imports, worker_name
-from sessions_app.runtime.urgent import forget_old_wake_ups, urgent_waits
+from sessions_app.runtime.process import heartbeat, spare_imports, worker_name
+from sessions_app.runtime.queued_messages import forget_old_wake_ups, others_wait, urgent_waits
 from sessions_app.wake import send_advances, wake, wake_bulk
 
 
@@ -26,7 +26,7 @@ def advance(session_id: str) -> None:
         UUID(session_id),
         worker=worker_name(),
         heartbeat=heartbeat(),
-        others_wait=is_busy,
+        others_wait=others_wait,
         urgent_waits=urgent_waits,
     )
     if became == "queued":

@@ -86,18 +86,25 @@ def test_beat_finds_a_session_whose_wake_up_was_lost(env):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads, gives_way", [("1", True), ("2", False)])
-def test_a_session_gives_way_behind_its_slice_only_where_no_thread_of_its_worker_is_free(
-    threads, gives_way, env
+@pytest.mark.parametrize(
+    "pool, sessions, gives_way",
+    [("threads", 1, False), ("threads", 2, True), ("prefork", 1, False)],
+)
+def test_a_session_gives_way_behind_its_slice_only_where_another_waits_for_its_worker(
+    pool, sessions, gives_way, env
 ):
-    pool = (*CELERY, "worker", "--pool", "threads", "--concurrency", threads)
-    with running(pool, env | {"AGENTSTATE_SLICE_SECONDS": "0.001"}):
+    worker = (*CELERY, "worker", "--pool", pool, "--concurrency", "1")
+    with running(worker, env | {"AGENTSTATE_SLICE_SECONDS": "0.001"}) as process:
         wait_until_published()
-        session_id = manage(env, "agent", "start", "claims", QUESTION)
-        wait_until_done(session_id)
+        # Both messages wait before it reads the first.
+        process.send(signal.SIGSTOP)
+        started = [manage(env, "agent", "start", "claims", QUESTION) for _ in range(sessions)]
+        process.send(signal.SIGCONT)
+        for session_id in started:
+            wait_until_done(session_id)
     # Each claim is an epoch.
-    claims = Session.objects.get(pk=session_id).epoch
-    assert (claims > 1) == gives_way
+    claims = sum(Session.objects.filter(pk__in=started).values_list("epoch", flat=True))
+    assert (claims > sessions) == gives_way
 
 
 @pytest.mark.slow

@@ -67,7 +67,13 @@ def tell(record_property):
 )
 def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_url, folder, tell):
     plain = {agent: plainly(agent) for agent in agents}
-    env = chaos_environment(url, folder, REDIS_URL=redis_url, AGENTSTATE_SLICE_SECONDS=slice_seconds)
+    env = chaos_environment(
+        url,
+        folder,
+        REDIS_URL=redis_url,
+        AGENTSTATE_SLICE_SECONDS=slice_seconds,
+        AGENTSTATE_TEST_GIVES_WAY="" if slice_seconds == "20" else "1",
+    )
     person = Person()
     with connected(url), Workers(celery(concurrency=8), env) as workers:
         workers.wait_until_ready()
@@ -94,7 +100,12 @@ def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_
 def test_killed_at_random(url, redis_server, redis_url, folder, tell):
     plain = {agent: plainly(agent) for agent in ("desk", "long")}
     env = chaos_environment(
-        url, folder, REDIS_URL=redis_url, AGENTSTATE_SLICE_SECONDS="0.5", AGENTSTATE_TEST_PACE="0.1"
+        url,
+        folder,
+        REDIS_URL=redis_url,
+        AGENTSTATE_SLICE_SECONDS="0.5",
+        AGENTSTATE_TEST_PACE="0.1",
+        AGENTSTATE_TEST_GIVES_WAY="1",
     )
     dice = random.Random(2026)
     person = Person(dice)

@@ -3,10 +3,11 @@
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -29,7 +30,7 @@ from sessions_app.watching import news, open_pages, standing, streams
 from sessions_app.watching.buffer import buffer
 from sessions_app.watching.news import NewsThread
 from sessions_app.watching.standing import Page, Standing
-from sessions_app.watching.streams import BEAT, MOST_OF_LOGIN, NEWS, OPEN, Do, Pace, Streams
+from sessions_app.watching.streams import MOST_OF_LOGIN, NEWS, OPEN, Pace, Streams
 from tests import builders
 from tests.asgi import cookie_of, whole_answer
 from tests.driving import Desk
@@ -39,49 +40,41 @@ from tools import services
 BATCHES = asyncio.Queue[Iterable[str] | None]
 
 
-async def yes() -> bool:
+def yes() -> bool:
     return True
 
 
-# What is done when
+def as_now(pages: Collection[Page]) -> dict[Page, Standing]:
+    return {page: Standing(1, False, "") for page in pages}
+
+
+BEAT = b"data: beat 1  \n\n"
+
+
+# When a page is told
 
 
 def test_a_page_is_told_at_once_and_then_at_most_so_often():
     pace = Pace(now=100.0)
-    assert pace.next(100.0) == streams.BEAT_SECONDS
+    assert pace.next(100.0) == inf
     pace.hear(streams.SPACING_SECONDS)
-    assert pace.next(101.0) == Do.TELL
+    assert pace.next(101.0) == 0
     for _ in range(50):
         pace.hear(streams.SPACING_SECONDS)
     assert pace.next(101.1) == pytest.approx(streams.SPACING_SECONDS - 0.1)
-    assert pace.next(101.0 + streams.SPACING_SECONDS) == Do.TELL
-    assert pace.next(102.0) == pytest.approx(streams.BEAT_SECONDS - 2.0)
+    assert pace.next(101.0 + streams.SPACING_SECONDS) == 0
+    assert pace.next(102.0) == inf
 
 
 def test_more_of_a_reply_can_wait_and_a_commit_behind_it_cannot():
     pace = Pace(now=100.0)
     pace.hear(streams.REPLY_SPACING_SECONDS)
-    assert pace.next(100.0) == Do.TELL
+    assert pace.next(100.0) == 0
     pace.hear(streams.REPLY_SPACING_SECONDS)
     assert pace.next(100.5) == pytest.approx(0.5)
     pace.hear(streams.SPACING_SECONDS)
     pace.hear(streams.REPLY_SPACING_SECONDS)
-    assert pace.next(100.5) == Do.TELL
-
-
-def test_a_silent_stream_beats_is_checked_and_ends():
-    pace, now, done = Pace(now=0.0), 0.0, []
-    while (what := pace.next(now)) != Do.END:
-        if isinstance(what, float):
-            assert what > 0
-            now += what
-        else:
-            done.append((what, now))
-    assert now == streams.LIFE_SECONDS
-    assert [at for what, at in done if what is Do.CHECK][:3] == [60.0, 120.0, 180.0]
-    beats = [at for what, at in done if what is Do.BEAT]
-    assert beats[:3] == [15.0, 30.0, 45.0]
-    assert len(beats) == streams.LIFE_SECONDS / streams.BEAT_SECONDS - 1
+    assert pace.next(100.5) == 0
 
 
 # One subscription for all pages
@@ -106,7 +99,7 @@ class Subscription:
 
 
 async def opened(
-    listeners: Streams, session_id: UUID, login: str = "a", may: Callable[[], Awaitable[bool]] = yes
+    listeners: Streams, session_id: UUID, login: str = "a", may: Callable[[], bool] = yes
 ) -> AsyncIterator[bytes]:
     stream = listeners.stream(session_id, login, 1, may)
     assert await anext(stream) == OPEN
@@ -139,16 +132,17 @@ def test_pages_share_one_subscription_and_each_hears_of_its_own_session_only():
 
 def test_a_page_that_does_not_read_takes_no_more_room_and_hears_once():
     async def scenario() -> None:
-        now = 0.0
-        subscription, session = Subscription(), uuid4()
-        listeners = Streams(subscription, most=9, clock=lambda: now)
+        session = uuid4()
+        listeners = Streams(Subscription(), most=9, standings=as_now)
         assert await listeners.is_subscribed()
         slow = await opened(listeners, session)
         for _ in range(1000):
             listeners.tell([str(session)])
-        assert await anext(slow) == NEWS
-        now = streams.BEAT_SECONDS
-        assert await anext(slow) == BEAT
+            await listeners.look_after_all()
+        assert [await anext(slow), await anext(slow)] == [BEAT, NEWS]
+        waiting = asyncio.ensure_future(anext(slow))
+        await listeners.look_after_all()
+        assert await waiting == BEAT
         await close(slow)
 
     asyncio.run(scenario())
@@ -198,25 +192,46 @@ def test_all_streams_end_with_the_subscription_which_is_tried_again_later():
 def test_a_stream_ends_once_its_login_has():
     async def scenario() -> None:
         now, answers = 0.0, [True, False]
-
-        async def may() -> bool:
-            return answers.pop(0)
-
-        listeners = Streams(Subscription(), most=9, clock=lambda: now)
+        listeners = Streams(Subscription(), most=9, standings=as_now, clock=lambda: now)
         assert await listeners.is_subscribed()
-        page = await opened(listeners, uuid4(), may=may)
-        now = streams.CHECK_SECONDS
-        assert await anext(page) == BEAT
+        page, other = (
+            await opened(listeners, uuid4(), may=lambda: answers.pop(0)),
+            await opened(listeners, uuid4()),
+        )
+        for then in (0.0, streams.CHECK_SECONDS, 2 * streams.CHECK_SECONDS - 0.1):
+            now = then
+            await listeners.look_after_all()
+            assert await anext(page) == BEAT
+            assert await anext(other) == BEAT
+        assert answers == [False]
         now = 2 * streams.CHECK_SECONDS
+        await listeners.look_after_all()
         with pytest.raises(StopAsyncIteration):
             await anext(page)
+        assert await anext(other) == BEAT
+        await close(other)
 
     asyncio.run(scenario())
 
 
-def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_changes():
+def test_a_stream_ends_after_its_time_so_that_its_page_asks_and_listens_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(streams, "LIFE_SECONDS", 0.05)
+
     async def scenario() -> None:
-        now = 0.0
+        listeners = Streams(Subscription(), most=9)
+        assert await listeners.is_subscribed()
+        page = await opened(listeners, uuid4())
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(anext(page), 30)
+        assert len(listeners) == 0
+
+    asyncio.run(scenario())
+
+
+def test_each_page_that_listens_hears_how_its_session_stands_round_by_round():
+    async def scenario() -> None:
         first, second = uuid4(), uuid4()
         stand = {(first, 1): Standing(7, False, "2-10"), (second, 1): Standing(None, False, "")}
         asked: list[set[Page]] = []
@@ -225,25 +240,20 @@ def test_a_page_that_listens_hears_how_its_session_stands_and_at_once_when_that_
             asked.append({*pages})
             return {page: stand[page] for page in pages}
 
-        listeners = Streams(Subscription(), most=9, standings=standings, clock=lambda: now)
+        listeners = Streams(Subscription(), most=9, standings=standings)
         assert await listeners.is_subscribed()
         shared, alone = await opened(listeners, first), await opened(listeners, second)
-        await listeners.say_how_all_stand()
+        await listeners.look_after_all()
         assert asked == [{(first, 1), (second, 1)}]
         assert await anext(shared) == b"data: beat 7  2-10\n\n"
         assert await anext(alone) == b"data: beat   \n\n"
         stand[first, 1] = Standing(8, True, "2")
-        waiting = asyncio.ensure_future(anext(alone))
-        await listeners.say_how_all_stand()
-        assert await anext(shared) == b"data: beat 8 1 2\n\n"
-        assert not waiting.done()
-        # A page that has missed it hears it with the next beat.
-        now = streams.BEAT_SECONDS
-        assert await anext(shared) == b"data: beat 8 1 2\n\n"
-        listeners.tell([str(second)])
-        assert await waiting == NEWS
+        for _ in range(2):
+            await listeners.look_after_all()
+            assert await anext(shared) == b"data: beat 8 1 2\n\n"
+            assert await anext(alone) == b"data: beat   \n\n"
         await close(shared)
-        await listeners.say_how_all_stand()
+        await listeners.look_after_all()
         assert asked[-1] == {(second, 1)}
         await close(alone)
 
@@ -448,6 +458,11 @@ class Listening:
         body: bytes = (await self._request.receive_output(30)).get("body", b"")
         return body
 
+    async def hear(self, part: bytes) -> None:
+        """Read until this comes; before it come keep-alives only."""
+        while (heard := await self.part()) != part:
+            assert heard.startswith(b"data: beat ")
+
     async def __aexit__(self, *error: object) -> None:
         await self._request.send_input({"type": "http.disconnect"})
         await self._request.wait(30)
@@ -492,29 +507,44 @@ def test_who_listens_has_the_session_open_and_hears_of_others_and_of_changes(tol
         address = await browser.listener(session)
         await asyncio.to_thread(buffer().remove, f"agentstate:open:{session.pk}")
         async with Listening(browser.get(address)) as stream:
-            assert await stream.part() == f"data: beat {session.change}  \n\n".encode()
+            await stream.hear(f"data: beat {session.change}  \n\n".encode())
             assert open_pages.users(session.pk) == {user.pk}
             open_pages.opened(session.pk, user.pk + 1)
-            assert await stream.part() == f"data: beat {session.change}  {user.pk + 1}\n\n".encode()
+            await stream.hear(f"data: beat {session.change}  {user.pk + 1}\n\n".encode())
             # What no news came of: a change, and that its worker is lost.
             changed = Session.objects.filter(pk=session.pk)
             an_hour_ago = timezone.now() - timedelta(hours=1)
             await beside(lambda: changed.update(change=session.change + 3, lease_expires_at=an_hour_ago))
-            assert await stream.part() == f"data: beat {session.change + 3} 1 {user.pk + 1}\n\n".encode()
+            await stream.hear(f"data: beat {session.change + 3} 1 {user.pk + 1}\n\n".encode())
 
     asyncio.run(scenario())
 
 
 @asgi
 def test_how_sessions_stand_is_read_without_keeping_a_connection():
+    """Neither by the check of a login, which reads in the same thread."""
     session = builders.running()
+    threads: set[threading.Thread] = set()
 
-    def read() -> tuple[Standing, object]:
-        page = (session.pk, 1)
-        return standing.of_pages({page})[page], connection.connection
+    def may() -> bool:
+        threads.add(threading.current_thread())
+        return Session.objects.filter(pk=session.pk).exists()
 
-    with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(read).result() == (Standing(session.change, False, ""), None)
+    async def scenario() -> None:
+        now = 0.0
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        listeners = Streams(Subscription(), most=9, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        page = await opened(listeners, session.pk, may=may)
+        now = streams.CHECK_SECONDS
+        await listeners.look_after_all()
+        assert await anext(page) == f"data: beat {session.change}  \n\n".encode()
+        left = await asyncio.to_thread(lambda: (threading.current_thread(), connection.connection))
+        assert left == (*threads, None)
+        await close(page)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("error", [OperationalError, InterfaceError])
@@ -559,6 +589,7 @@ def test_an_open_stream_holds_no_connection_to_the_database(told: str, monkeypat
 @pytest.mark.parametrize("change", ["logout", "password", "inactive", "no role", "deleted"])
 def test_an_open_stream_ends_with_the_login_and_with_the_right(told: str, monkeypatch, change: str):
     monkeypatch.setattr(streams, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(open_pages, "SAY_SECONDS", 0.05)
 
     def withdraw(browser: Browser, user: User) -> None:
         if change == "logout":
@@ -581,7 +612,7 @@ def test_an_open_stream_ends_with_the_login_and_with_the_right(told: str, monkey
         address = await browser.listener(session)
         async with Listening(browser.get(address)) as stream:
             await beside(withdraw, browser, user)
-            assert await stream.part() == b""
+            await stream.hear(b"")
 
     asyncio.run(scenario())
 

@@ -1,7 +1,7 @@
 """Who has a page of a session open.
 
 A page says so when it is drawn and every 20 seconds; within a minute after the last time it counts no more. For a page
-that listens its stream says so, as long as the page itself does every two minutes: a stream outlasts a page whose
+that listens its stream says so, as long as the page itself does every four minutes: a stream outlasts a page whose
 network has vanished, by a quarter of an hour.
 """
 
@@ -15,7 +15,7 @@ SAY_SECONDS = 20
 # A page may miss one of its polls and still counts.
 OPEN_SECONDS = 50
 # So long after it was heard of a page its stream may say that it is open.
-HEARD_SECONDS = 150
+HEARD_SECONDS = 270
 
 
 def opened(session_id: UUID, user_id: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import Error, connections
+from django.db import Error
 from django.utils import timezone
 
 from sessions_app.models import Session
@@ -32,10 +32,7 @@ class Standing:
 
 
 def of_pages(pages: Collection[Page]) -> Mapping[Page, Standing]:
-    """How the session of each page stands. The users count as having these open from now on.
-
-    One query, by a connection that this gives back: it is called in threads that wait for long.
-    """
+    """How the session of each page stands, by one query. The users count as having these open from now on."""
     others = open_pages.still_open(pages)
     sessions = _sessions({session_id for session_id, _ in pages})
     stands = {}
@@ -53,5 +50,3 @@ def _sessions(session_ids: Collection[UUID]) -> dict[UUID, tuple[int, bool]]:
         return {pk: (change, lease is not None and lease < now) for pk, change, lease in rows}
     except Error:
         return {}
-    finally:
-        connections.close_all()

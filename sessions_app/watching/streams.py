@@ -1,25 +1,28 @@
 """The pages that listen for news of their session, in one process: one subscription for all of them, on its event loop.
 
 A page is told only that there is news; it then asks as it would by polling. So a page has a flag in place of a queue:
-it takes the same room however slow its reader is, and news that come while it is told are one. Each keep-alive of its
-stream carries the state of its session (`standing`): from that it learns of news that were lost on the way, and
-while it listens its user counts as having the session open. A stream ends when the subscription does, when the page may
-no longer see the session, and after LIFE_SECONDS; the page then polls, and listens again later.
+it takes the same room however slow its reader is, and news that come while it is told are one.
+
+What else a page is sent comes from one round for all pages, every `open_pages.SAY_SECONDS`: a keep-alive, which carries
+the state of its session (`standing`). From that it learns of news that were lost on the way, and while it listens its
+user counts as having the session open. A stream without news waits without waking up in between. It ends when the
+subscription does, when the page may no longer see the session, and after LIFE_SECONDS; the page then polls, and listens
+again later.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
+from django.db import connections
 
 from sessions_app.watching import open_pages, standing
 from sessions_app.watching.news import REPLY
@@ -29,8 +32,6 @@ logger = logging.getLogger(__name__)
 # At least so long from one event of a page to the next, and where there is only more of a reply that is being written.
 SPACING_SECONDS = 0.4
 REPLY_SPACING_SECONDS = 1.0
-# A page that is gone is noticed by writing to it, and a page notices that its stream is dead by hearing nothing.
-BEAT_SECONDS = 15.0
 CHECK_SECONDS = 60.0
 LIFE_SECONDS = 15 * 60.0
 # Whoever does not read what is sent for so long after that is disconnected.
@@ -40,73 +41,58 @@ AGAIN_SECONDS = 5.0
 # A browser has six connections to a server that speaks HTTP/1.1, and needs some for everything else.
 MOST_OF_LOGIN = 4
 
-OPEN, NEWS, BEAT = b": open\n\n", b"data: news\n\n", b"data: beat\n\n"
+OPEN, NEWS = b": open\n\n", b"data: news\n\n"
 
 Batches = AsyncIterator[Iterable[str]]
 Subscribe = Callable[[], AbstractAsyncContextManager[Batches]]
 Standings = Callable[[Collection[standing.Page]], Mapping[standing.Page, standing.Standing]]
 
 
-class Do(Enum):
-    TELL = "tell"
-    BEAT = "beat"
-    CHECK = "check"
-    END = "end"
-
-
 class Pace:
-    """What a stream does when, by the clock that it is given."""
+    """When a page is told of news, by the clock that it is given."""
 
     def __init__(self, now: float) -> None:
         # How long after the last event the next is due; infinite without news.
         self._spacing = inf
         self._told_at = now - REPLY_SPACING_SECONDS
-        self._beat_at = self._checked_at = now
-        self._ends_at = now + LIFE_SECONDS
 
     def hear(self, spacing: float) -> None:
         """There is news, of a kind that is told at most so often."""
         self._spacing = min(self._spacing, spacing)
 
-    def beat(self) -> None:
-        """The next keep-alive is due."""
-        self._beat_at = -inf
-
-    def next(self, now: float) -> Do | float:
-        """What is to be done now; else how many seconds there is nothing to do, unless there is news before."""
-        if now >= self._ends_at:
-            return Do.END
-        if now >= self._checked_at + CHECK_SECONDS:
-            self._checked_at = now
-            return Do.CHECK
-        if now >= self._told_at + self._spacing:
-            self._spacing = inf
-            self._told_at = now
-            return Do.TELL
-        if now >= self._beat_at + BEAT_SECONDS:
-            self._beat_at = now
-            return Do.BEAT
-        news_at = self._told_at + self._spacing
-        return (
-            min(self._ends_at, self._checked_at + CHECK_SECONDS, self._beat_at + BEAT_SECONDS, news_at) - now
-        )
+    def next(self, now: float) -> float:
+        """In how many seconds the page is to be told; infinite without news, and 0 if now, which counts as done."""
+        wait = self._told_at + self._spacing - now
+        if wait > 0:
+            return wait
+        self._spacing = inf
+        self._told_at = now
+        return 0.0
 
 
 @dataclass(eq=False, slots=True)
 class _Page:
     """
-    beat: what its keep-alives carry.
+    may_go_on: Whether the page may still see the session; called in a thread.
+    beat: a keep-alive that has not been sent yet.
     """
 
     session: UUID
     login: str
     user_id: int
+    may_go_on: Callable[[], bool]
+    checked_at: float
     pace: Pace
-    beat: bytes = BEAT
+    beat: bytes = b""
     is_over: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wake(self) -> None:
+    def send(self, beat: bytes) -> None:
+        self.beat = beat
+        self.woken.set()
+
+    def end(self) -> None:
+        self.is_over = True
         self.woken.set()
 
 
@@ -155,37 +141,36 @@ class Streams:
         return True
 
     async def stream(
-        self, session_id: UUID, login: str, user_id: int, may_go_on: Callable[[], Awaitable[bool]]
+        self, session_id: UUID, login: str, user_id: int, may_go_on: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """The text/event-stream of one page; empty where there is no room or no subscription.
 
-        :param may_go_on: Asked now and then whether the page may still see the session.
+        :param may_go_on: Asked now and then, in a thread, whether the page may still see the session.
         """
         if not self.has_room(login) or not self._stands.is_set():
             return
-        page = _Page(session_id, login, user_id, Pace(self._clock()))
+        now = self._clock()
+        page = _Page(session_id, login, user_id, may_go_on, checked_at=now, pace=Pace(now))
         task = asyncio.current_task()
         assert task is not None
+        loop = asyncio.get_running_loop()
+        end = loop.call_later(LIFE_SECONDS, page.end)
         # A stream whose reader takes nothing waits in the server, where it cannot end by itself.
-        guard = asyncio.get_running_loop().call_later(LIFE_SECONDS + GRACE_SECONDS, task.cancel)
+        guard = loop.call_later(LIFE_SECONDS + GRACE_SECONDS, task.cancel)
         self._add(page)
         try:
             yield OPEN
             while not page.is_over:
                 page.woken.clear()
-                match page.pace.next(self._clock()):
-                    case Do.TELL:
-                        yield NEWS
-                    case Do.BEAT:
-                        yield page.beat
-                    case Do.END:
-                        return
-                    case Do.CHECK:
-                        if not await may_go_on():
-                            return
-                    case float() as seconds:
-                        await _within(page.woken.wait(), seconds)
+                if page.beat:
+                    beat, page.beat = page.beat, b""
+                    yield beat
+                elif seconds := page.pace.next(self._clock()):
+                    await _within(page.woken, seconds)
+                else:
+                    yield NEWS
         finally:
+            end.cancel()
             guard.cancel()
             self._remove(page)
 
@@ -196,32 +181,44 @@ class Streams:
             spacing = SPACING_SECONDS if session == session_id else REPLY_SPACING_SECONDS
             for page in self._pages.get(session, ()):
                 page.pace.hear(spacing)
-                page.wake()
+                page.woken.set()
 
-    async def say_how_all_stand(self) -> None:
-        """Send each page the state of its session: at once if that is new to it, else with the next keep-alive."""
+    async def look_after_all(self) -> None:
+        """Send each page the state of its session, and end the streams of those that may no longer see it."""
+        now = self._clock()
         pages = [page for pages in self._pages.values() for page in pages]
-        found = await asyncio.to_thread(self._standings, {(page.session, page.user_id) for page in pages})
-        for page in pages:
-            beat = _beat(found[page.session, page.user_id])
-            if beat != page.beat:
-                page.beat = beat
-                page.pace.beat()
-                page.wake()
+        unchecked = [page for page in pages if now >= page.checked_at + CHECK_SECONDS]
+        for page in unchecked:
+            page.checked_at = now
 
-    async def _go_on_saying(self) -> None:
+        def look() -> tuple[set[_Page], Mapping[standing.Page, standing.Standing]]:
+            try:
+                refused = {page for page in unchecked if not page.may_go_on()}
+                seen = {(page.session, page.user_id) for page in pages if page not in refused}
+                return refused, self._standings(seen)
+            finally:
+                connections.close_all()  # the thread waits for the next round
+
+        refused, found = await asyncio.to_thread(look)
+        for page in pages:
+            if page in refused:
+                page.end()
+            else:
+                page.send(_beat(found[page.session, page.user_id]))
+
+    async def _go_on_looking(self) -> None:
         while True:
             await asyncio.sleep(open_pages.SAY_SECONDS)
-            await self.say_how_all_stand()
+            await self.look_after_all()
 
     async def _follow(self) -> None:
         try:
             async with asyncio.TaskGroup() as group, self._subscribe() as batches:
-                saying = group.create_task(self._go_on_saying())
+                looking = group.create_task(self._go_on_looking())
                 self._stands.set()
                 async for session_ids in batches:
                     self.tell(session_ids)
-                saying.cancel()
+                looking.cancel()
         except* Exception as errors:  # of the client, of the network, of an address that cannot be used
             logger.warning("Pages that listened for news poll again: %s", errors.exceptions[0])
         finally:
@@ -229,8 +226,7 @@ class Streams:
             self._stands.clear()
             for pages in self._pages.values():
                 for page in pages:
-                    page.is_over = True
-                    page.wake()
+                    page.end()
 
     def _add(self, page: _Page) -> None:
         self._pages.setdefault(str(page.session), set()).add(page)
@@ -251,12 +247,13 @@ def _beat(stands: standing.Standing) -> bytes:
     return f"data: beat {change} {lost} {stands.others}\n\n".encode()
 
 
-async def _within(waiting: Awaitable[object], seconds: float) -> None:
+async def _within(event: asyncio.Event, seconds: float) -> None:
     """Wait for it, for so long at most."""
-    try:
-        await asyncio.wait_for(waiting, seconds)
-    except TimeoutError:
-        pass
+    if seconds == inf:
+        await event.wait()
+        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()

@@ -115,11 +115,11 @@
   }
   document.addEventListener("htmx:responseError", (event) => { if (isLive(event)) heard(event.detail.xhr.status < 500); });
 
-  // Where the server offers it, a page of a session is told that there is news and then asks, and asks by itself less
-  // often. Each keep-alive of the stream carries the number of the session's last change, whether its worker is lost, and
-  // who else has it open; while it listens it says only every two minutes that it is open. Without a stream, or once that
-  // breaks off or falls silent, the page polls as it would otherwise, and listens again later.
-  const STALLED = 9500, SLOWLY = 295000, SOON = 29500, HERE = 115000, LATER = 30000, SETTLED = 60, SILENT = 40000;
+  // Where the server offers it, a page of a session is told that there is news, and only then asks. Each keep-alive of
+  // the stream carries the number of the session's last change, whether its worker is lost, and who else has it open;
+  // while it listens it says only every four minutes that it is open. Without a stream, or once that ends or falls
+  // silent, the page polls as it would otherwise, and listens again later.
+  const STALLED = 9500, SOON = 29500, HERE = 235000, LATER = 30000, SETTLED = 60, SILENT = 50000;
   let stream = null, listens = false, heardAt = 0, listenAgainAt = 0, askedAt = 0, asking = null, again = false, saidAt = Date.now();
   const listener = () => $("[data-news]");
   function ask() {
@@ -170,8 +170,7 @@
     asks.dataset.drawnAt ||= Date.now();
     const due = Number(asks.dataset.drawnAt) + (asks.dataset.asksIn * 1000 || Infinity);
     if (event.defaultPrevented) return;
-    const pause = Date.now() < due ? SLOWLY : SOON;
-    if (byTimer && isQuiet() && Date.now() - askedAt < pause) return event.preventDefault();
+    if (byTimer && isQuiet() && (Date.now() < due || Date.now() - askedAt < SOON)) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];
   });
   // What comes while an answer is on its way, or is put into the page, is asked for behind it.

@@ -38,20 +38,21 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
             return live_key.listener(request, session_id, key, now=timezone.now())
         except DatabaseError:
             return None
+
+    def first_listener() -> int | None:
+        try:
+            return listener()
         finally:
             connections.close_all()  # the thread of an open stream lives as long as the stream
 
-    async def may_go_on() -> bool:
-        return await sync_to_async(listener)() is not None
-
-    user_id = await sync_to_async(listener)()
+    user_id = await sync_to_async(first_listener)()
     if user_id is None:
         return _refused("The key of this page is no longer valid.", status=403)
     listeners = streams()
     if not listeners.has_room(login) or not await listeners.is_subscribed():
         return _refused("No stream is free.", status=503)
     return StreamingHttpResponse(
-        listeners.stream(session_id, login, user_id, may_go_on),
+        listeners.stream(session_id, login, user_id, lambda: listener() is not None),
         content_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},  # nginx passes on each event at once
     )

@@ -1,15 +1,16 @@
-"""Whether a new session, or what a person has asked for, waits for a worker while all threads of this process are busy.
+"""Whether messages wait in the broker while all threads of this process are busy: a session gives way only then.
 
-The wake-ups of both wait in the queue `agentstate.celery.QUEUE` of the broker until a worker is free. A session gives
-way to one of them at the end of its step, before its slice is over.
+A new session, and what a person has asked for, wait in the queue `agentstate.celery.QUEUE`: a session gives way to
+these at the end of its step, before its slice is over. Behind its slice it gives way to whatever waits in any queue.
 
 The runs of a process ask the broker together, every `LOOK_SECONDS` at most and one of them at a time. A broker that
-does not answer is left alone for `AWAY_SECONDS`: then sessions give way at the end of their slices only. Each process
-counts for itself, so for one message a session of each may give way.
+does not answer is left alone for `AWAY_SECONDS`, and sessions go on meanwhile: nobody would hear of one that gives way.
+Each process counts for itself, so for one message a session of each may give way.
 """
 
 import logging
 import threading
+from collections.abc import Sequence
 from functools import cache
 from time import monotonic
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from agentstate.celery import LATER_QUEUE, QUEUE
+from agentstate.celery import LATER_QUEUE, QUEUE, QUEUES
 from sessions_app.runtime.process import is_busy
 
 logger = logging.getLogger(__name__)
@@ -28,17 +29,21 @@ AWAY_SECONDS = 30.0
 MOST_LATER = 1_000
 
 
-class Urgent:
-    """What waits in the broker, as of the last look. May be used by any thread; `waits` never raises."""
+class Queues:
+    """What waits in some queues of the broker, as of the last look.
 
-    def __init__(self, client: Any) -> None:
+    May be used by any thread; `has_message` never raises.
+    """
+
+    def __init__(self, client: Any, names: Sequence[str]) -> None:
         self._client = client
+        self._names = names
         self._looking = threading.Lock()
         self._look_at = float("-inf")
         self._waiting = 0
 
-    def waits(self) -> bool:
-        """True once for each wake-up that waited at the last look. One that was not taken by the next counts again."""
+    def has_message(self) -> bool:
+        """True once for each message that waited at the last look. One that was not taken by the next counts again."""
         if not self._looking.acquire(blocking=False):
             return False
         try:
@@ -54,7 +59,10 @@ class Urgent:
     def _look(self) -> None:
         self._waiting = 0
         try:
-            self._waiting = int(self._client.llen(QUEUE))
+            with self._client.pipeline(transaction=False) as pipeline:
+                for name in self._names:
+                    pipeline.llen(name)
+                self._waiting = sum(pipeline.execute())
         except redis.RedisError as error:
             logger.warning("The broker did not say what waits for a worker: %s", error)
             self._look_at = monotonic() + AWAY_SECONDS
@@ -68,8 +76,8 @@ def _client() -> Any:
 
 
 @cache
-def _of_this_process() -> Urgent:
-    return Urgent(_client())
+def _queues(*names: str) -> Queues:
+    return Queues(_client(), names)
 
 
 def forget_old_wake_ups() -> None:
@@ -85,5 +93,13 @@ def forget_old_wake_ups() -> None:
 
 
 def urgent_waits() -> bool:
-    """Whether the session that asks has to give way to what waits. False while a thread of this process is free."""
-    return bool(settings.REDIS_URL) and is_busy() and _of_this_process().waits()
+    """Whether the session that asks has to give way to what a person waits for, before its slice is over."""
+    return bool(settings.REDIS_URL) and is_busy() and _queues(QUEUE).has_message()
+
+
+def others_wait() -> bool:
+    """Whether the session that asks has to give way behind its slice.
+
+    Without a broker that tells what waits (`manage.py up`), whenever all threads are busy.
+    """
+    return is_busy() and (not settings.REDIS_URL or _queues(*QUEUES).has_message())
