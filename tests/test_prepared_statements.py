@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from agentstate.postgresql.base import PREPARED_AFTER
 from sessions_app.actions.base import lock
+from sessions_app.finding.keys import in_list, listed
 from sessions_app.models import Event, Session, SessionTag
-from sessions_app.models.compiled import compiled
+from sessions_app.models.compiled import compiled, planned_anew
 from tests import builders
 from tests.databases import connected
 
@@ -69,6 +70,21 @@ def test_a_compiled_query_is_planned_once_for_all_values() -> None:
     assert by_one_plan > 0
     assert by_own_plan == 0
     assert "%s" not in text
+
+
+def test_a_query_whose_plan_depends_on_its_values_is_compiled_once_and_not_prepared() -> None:
+    @planned_anew
+    def named(keys: str, since: datetime) -> QuerySet[Session]:
+        return Session.objects.filter(in_list(keys, kind="uuid"), created_at__gte=since, title__endswith="%!")
+
+    sessions = [builders.paused(title=f"{number} %!") for number in range(ENOUGH)]
+    for session in sessions:
+        with CaptureQueriesContext(connection) as queries:
+            assert named(listed([session.pk]), session.created_at) == [session]
+        [query] = queries
+        assert str(session.pk) in query["sql"]
+    assert len(named._kept) == 1
+    assert not [row for row in prepared("SELECT") if "%!" in row[0]]
 
 
 def test_a_constant_is_part_of_the_statement_so_that_an_index_with_a_condition_is_used() -> None:

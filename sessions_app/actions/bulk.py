@@ -33,7 +33,7 @@ from sessions_app.actions.base import (
     require,
     required_text,
 )
-from sessions_app.finding.keys import are_each
+from sessions_app.finding.keys import in_list, listed_each
 from sessions_app.models import BulkAction, BulkItem, RegisteredAgent, Session
 from sessions_app.wake import wake_bulk
 
@@ -83,8 +83,8 @@ class Chosen:
         """The condition that names each of them by its key, so that the query, which may take long, is executed once;
         None if they are more than `MOST`.
         """
-        named = are_each(self._query.order_by().values_list("pk", Value(True))[: MOST + 1], 1, MOST)
-        return named[0] if named is not None else None
+        keys = listed_each(self._query.order_by().values_list("pk", Value(True))[: MOST + 1], 1, MOST)
+        return in_list(keys[0], kind="uuid") if keys is not None else None
 
     @property
     def are_too_many(self) -> bool:

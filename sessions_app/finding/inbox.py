@@ -17,7 +17,7 @@ from sessions_app.access.typed import read_time
 from sessions_app.finding import causes as failures
 from sessions_app.finding.causes import Cause
 from sessions_app.finding.counting import MOST, Count
-from sessions_app.finding.inbox_condition import Condition, Matches
+from sessions_app.finding.inbox_condition import Condition, Matches, Named, OfState
 from sessions_app.finding.inbox_rows import (
     APPROVAL,
     BY_CAUSE,
@@ -35,7 +35,7 @@ from sessions_app.finding.inbox_rows import (
 from sessions_app.finding.keys import in_list, listed
 from sessions_app.finding.parts import Part, first_of_all
 from sessions_app.models import Session
-from sessions_app.models.compiled import compiled
+from sessions_app.models.compiled import compiled, planned_anew
 
 PAGE = 25
 # A page has no more calls to decide: each is a card with what is known of the call, which costs more than another line.
@@ -153,6 +153,10 @@ def _lines_of(
     """The first lines of a kind that is not listed by cause."""
     if condition is None and not tool and order.after is None:
         return [Entry(kind, *values) for values in _first_of_kind(kind, now, order.oldest_first, most)]
+    if condition is not None and order.after is None:
+        first = _first_named(kind, now, condition, tool, order.oldest_first, most)
+        if first is not None:
+            return [Entry(kind, *values) for values in first]
     keys_first = condition is not None and of_kind(kind, condition).matches is not Matches.MANY
     rows = rows_of(kind, now, condition, tool)
     columns = _columns(
@@ -199,6 +203,68 @@ def _first_doubts(*, oldest_first: bool, most: int) -> Columns:
 @compiled
 def _first_stuck(now: datetime, *, oldest_first: bool, most: int) -> Columns:
     return _columns(stuck_sessions(now, None), STUCK, None, oldest_first=oldest_first, most=most)
+
+
+def _first_named(
+    kind: str, now: datetime, condition: Condition, tool: str, oldest_first: bool, most: int
+) -> Sequence[tuple[Any, ...]] | None:
+    """The columns of the first lines of sessions that are named, by a compiled query; None where they are not."""
+    stopped, moving = condition.stopped.named, condition.moving.named
+    if stopped is None:
+        return None
+    # Of all states the same is asked again.
+    how: dict[str, Any] = {"status": stopped.status, "phase": stopped.phase}
+    how |= {"oldest_first": oldest_first, "most": most}
+    if kind == STUCK:
+        return None if moving is None else _named_stuck(now, moving.keys, stopped.keys, **how)
+    if stopped.keys is None:
+        return []
+    if kind == DOUBT:
+        return _named_doubts(stopped.keys, tool or None, **how)
+    return _named_approvals(now, stopped.keys, tool or None, **how)
+
+
+@planned_anew
+def _named_approvals(
+    now: datetime,
+    keys: str,
+    tool: str | None,
+    *,
+    status: str,
+    phase: str,
+    oldest_first: bool,
+    most: int,
+) -> Columns:
+    rows = approvals(now, _named(keys, keys, status, phase), tool or "")
+    return _columns([rows], APPROVAL, None, oldest_first=oldest_first, most=most, keys_first=True)
+
+
+@planned_anew
+def _named_doubts(
+    keys: str, tool: str | None, *, status: str, phase: str, oldest_first: bool, most: int
+) -> Columns:
+    rows = doubts(_named(keys, keys, status, phase), tool or "")
+    return _columns([rows], DOUBT, None, oldest_first=oldest_first, most=most, keys_first=True)
+
+
+@planned_anew
+def _named_stuck(
+    now: datetime,
+    moving: str | None,
+    stopped: str | None,
+    *,
+    status: str,
+    phase: str,
+    oldest_first: bool,
+    most: int,
+) -> Columns:
+    rows = stuck_sessions(now, _named(stopped, moving, status, phase))
+    return _columns(rows, STUCK, None, oldest_first=oldest_first, most=most, keys_first=True)
+
+
+def _named(stopped: str | None, moving: str | None, status: str, phase: str) -> Condition:
+    of_stopped, of_moving = (OfState.of_named(Named(keys, status, phase)) for keys in (stopped, moving))
+    return Condition(of_stopped, of_moving, of_stopped)
 
 
 def _columns(

@@ -9,7 +9,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Value
 
 from sessions_app.finding.counting import are_about
 from sessions_app.finding.filters import SessionFilter
-from sessions_app.finding.keys import are, are_each
+from sessions_app.finding.keys import are, in_list, listed_each
 from sessions_app.finding.newest import opaque
 from sessions_app.models import STOPPED, Phase, Session, Status
 
@@ -43,16 +43,41 @@ class Matches(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A few sessions, by the keys that were read because they met a condition.
+
+    keys: `keys.listed`, None for none.
+    status, phase: what is asked of each again, "" for nothing: another request may have moved it on.
+    """
+
+    keys: str | None
+    status: str = ""
+    phase: str = ""
+
+    @property
+    def where(self) -> Q:
+        is_listed = in_list(self.keys, kind="uuid")
+        again = {name: value for name, value in (("status", self.status), ("phase", self.phase)) if value}
+        # In this form, for the reason that `OfState.sessions` has.
+        return is_listed & Q(opaque(Q(**again))) if again else is_listed
+
+
+@dataclass(frozen=True, slots=True)
 class OfState:
     """A condition on the sessions in one state.
 
     matches: how many sessions meet it.
-    is_named: it names each session by its key.
+    is_named: it names each session by its key. ``named``: these sessions, where it asks nothing else.
     """
 
     where: Q
     matches: Matches
     is_named: bool = False
+    named: Named | None = None
+
+    @classmethod
+    def of_named(cls, named: Named) -> Self:
+        return cls(named.where, Matches.FEW, is_named=True, named=named)
 
     def sessions(self, state: Q) -> QuerySet[Session]:
         """Those that meet the condition and are in the state. Of those that are named both were so when their keys were
@@ -66,7 +91,7 @@ class OfState:
 
     def narrowed(self, where: Q, matches: Matches) -> Self:
         fewer = min(self.matches, matches, key=lambda each: each.value)
-        return replace(self, where=self.where & where, matches=fewer)
+        return replace(self, where=self.where & where, matches=fewer, named=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +130,12 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
     if session_filter.is_selective or (
         session_filter.is_of_agent_or_tag and session_filter.finds_about() <= MOST_SOME
     ):
-        again = _asked_again(status, phase)
         named = by_keys(
             where,
             is_of_customer=session_filter.finds_customers,
             is_estimated_well=session_filter.is_of_age_only,
-            again=again,
+            status=status,
+            phase=phase,
         )
         if named is not None:
             return named
@@ -128,7 +153,12 @@ def prepare(session_filter: SessionFilter) -> Condition | None:
 
 
 def by_keys(
-    where: Q, *, is_of_customer: bool = False, is_estimated_well: bool = False, again: Q | None = None
+    where: Q,
+    *,
+    is_of_customer: bool = False,
+    is_estimated_well: bool = False,
+    status: str = "",
+    phase: str = "",
 ) -> Condition | None:
     """The sessions that meet the condition and may have a line, by their keys; None if they are too many to name.
 
@@ -136,7 +166,7 @@ def by_keys(
 
     :param is_of_customer: The condition is a part of a customer's name, for which there is an index.
     :param is_estimated_well: Where PostgreSQL expects too many, none are looked for.
-    :param again: The part of the condition that is asked again, for the reason that `OfState.sessions` has.
+    :param status: A part of the condition that is asked again, as is ``phase``: see `Named`.
     """
     rows = Session.objects.filter(where, IS_STOPPED | IS_MOVING | HAS_CAUSE).order_by()
     states = [ExpressionWrapper(state, BooleanField()) for state in (IS_STOPPED, IS_MOVING, HAS_CAUSE)]
@@ -147,12 +177,7 @@ def by_keys(
     keys = _few(rows, read.values_list("pk", *states, named=False), len(states), if_many=if_many)
     if keys is None:
         return None
-    return Condition(*[OfState(each & (again or Q()), Matches.FEW, is_named=True) for each in keys])
-
-
-def _asked_again(status: str, phase: str) -> Q:
-    filtered = {name: value for name, value in (("status", status), ("phase", phase)) if value}
-    return Q(opaque(Q(**filtered))) if filtered else Q()
+    return Condition(*[OfState.of_named(Named(each, status, phase)) for each in keys])
 
 
 def of_status(where: Q, status: str, phase: str = "") -> Condition:
@@ -169,14 +194,13 @@ def of_status(where: Q, status: str, phase: str = "") -> Condition:
         :param here: What the state comes to for this phase, with columns that have an index where there is one.
         """
         if status and status not in statuses:
-            return OfState(are([]), Matches.FEW, is_named=True)
+            return OfState.of_named(Named(None, status, phase))
         rows = Session.objects.filter(where, state, here).order_by()
         keys = _few(rows, rows.values_list("pk", Value(True), named=False), 1)
         if keys is None:
             return OfState(where & here, if_many)
-        return OfState(keys[0] & asked_again, Matches.FEW, is_named=True)
+        return OfState.of_named(Named(keys[0], status, phase))
 
-    asked_again = _asked_again(status, phase)
     stopped = moving = failed = Q()
     is_moving, has_cause = IS_MOVING, HAS_CAUSE
     if phase:
@@ -212,8 +236,9 @@ def _few(
     states: int,
     *,
     if_many: int = MOST_KEYS_OF_MANY,
-) -> list[Q] | None:
-    """For each of some states the condition that names the rows in it; None if they are too many. At most two queries.
+) -> list[str | None] | None:
+    """The keys of the rows in each of some states, as `listed_each` has them; None if they are too many. At most two
+    queries.
 
     :param expected: The same rows, written so that PostgreSQL guesses well how many they are.
     :param rows: Their keys, and whether each is in the first of the states, the second, and so on.
@@ -224,4 +249,4 @@ def _few(
     if are_many and not if_many:
         return None
     most = min(MOST_KEYS, if_many) if are_many else MOST_KEYS
-    return are_each(rows[: most + 1], states, most)
+    return listed_each(rows[: most + 1], states, most)

@@ -23,8 +23,9 @@ def are(keys: Collection[UUID] | Collection[int]) -> Q:
     return in_list(listed(keys), kind="uuid" if is_uuid else "bigint")
 
 
-def are_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[Q] | None:
-    """For each of some groups of rows the condition of `are`; None if there are more rows than `most`. One query.
+def listed_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[str | None] | None:
+    """The keys of each of some groups of rows, `listed`, or None where it has none; None if there are more rows than
+    `most`. One query.
 
     The database lists the keys: of thousands Python would make an object each, and a text again.
 
@@ -32,7 +33,7 @@ def are_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[Q] | None
     """
     sql, values = as_sql(rows)
     if sql == NO_ROWS:
-        return [Q(pk__in=[])] * groups
+        return [None] * groups
     lists = "json_group_array(key)" if connection.vendor == "sqlite" else "array_agg(key)"
     selected = ", ".join(
         f"CAST({lists} FILTER (WHERE in_{number}) AS text), count(*) FILTER (WHERE in_{number})"
@@ -47,10 +48,7 @@ def are_each(rows: QuerySet[Any, Any], groups: int, most: int) -> list[Q] | None
         number, *found = cursor.fetchone()
     if number > most:
         return None
-    return [
-        in_list(keys, kind="uuid") if any_keys else Q(pk__in=[])
-        for keys, any_keys in zip(found[::2], found[1::2], strict=True)
-    ]
+    return [keys if any_keys else None for keys, any_keys in zip(found[::2], found[1::2], strict=True)]
 
 
 def listed(keys: Collection[UUID] | Collection[int]) -> str:
@@ -60,11 +58,14 @@ def listed(keys: Collection[UUID] | Collection[int]) -> str:
     return "{" + ",".join(map(str, keys)) + "}"
 
 
-def in_list(keys: str, *, kind: str = "bigint") -> Q:
+def in_list(keys: str | None, *, kind: str = "bigint") -> Q:
     """The condition of `are` for keys that are `listed`. A compiled query takes these as one argument.
 
+    :param keys: None for none.
     :param kind: The type of the primary key in PostgreSQL.
     """
+    if keys is None:
+        return Q(pk__in=[])
     if connection.vendor == "sqlite":
         return Q(pk__in=RawSQL("SELECT value FROM json_each(%s)", [keys]))
     # PostgreSQL sees how many there are, and looks them up or hashes them. Of a subquery it would expect a hundred.

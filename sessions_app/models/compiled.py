@@ -4,6 +4,7 @@ To build and compile a query set takes Django nine tenths of the time of a small
 A compiled query is a function that returns a query set. It is called with markers in place of its arguments, and the
 SQL that Django makes of that is kept, and executed with the values of each call. A call returns what the query set
 would have yielded, as a list. On PostgreSQL the server keeps its plan as well: it is made without the values of a call.
+Where the best plan depends on these, `planned_anew` leaves the server to make one for each call.
 
 The function does nothing with its positional arguments but have columns compared with them: to a time it may add what
 is always the same, and it may ask whether one is None, and how many values a tuple has. Keyword arguments choose what
@@ -45,11 +46,15 @@ _APART = timedelta(days=2000)
 
 
 class CompiledQuery(Generic[P, Row]):
-    """Made by `compiled`. May be called from any thread; one query."""
+    """Made by `compiled` or `planned_anew`. May be called from any thread; one query.
 
-    def __init__(self, query: Callable[P, QuerySet[Any, Row]]) -> None:
+    :param prepared: Whether PostgreSQL keeps its plan.
+    """
+
+    def __init__(self, query: Callable[P, QuerySet[Any, Row]], *, prepared: bool = True) -> None:
         update_wrapper(self, query)
         self._query = query
+        self._prepared = prepared
         self._kept: dict[object, _Kept | None] = {}
         self._lock = Lock()  # of whoever adds to what is kept
         parameters = signature(query).parameters.values()
@@ -105,7 +110,7 @@ class CompiledQuery(Generic[P, Row]):
         try:
             kept = self._kept[shape]
         except KeyError:
-            kept = _keep(partial(self._query, **kwargs), args, connection)
+            kept = _keep(partial(self._query, **kwargs), args, connection, prepared=self._prepared)
             with self._lock:
                 if len(self._kept) >= MOST_SHAPES:
                     self._kept.pop(next(iter(self._kept)))
@@ -124,8 +129,13 @@ def prepared_cursor(connection: Any) -> Any:
 
 
 def compiled(query: Callable[P, QuerySet[Any, Row]]) -> CompiledQuery[P, Row]:
-    """The query that the function returns, compiled once."""
+    """The query that the function returns, compiled once, and on PostgreSQL planned once for a connection."""
     return CompiledQuery(query)
+
+
+def planned_anew(query: Callable[P, QuerySet[Any, Row]]) -> CompiledQuery[P, Row]:
+    """The query that the function returns, compiled once, and planned with the values of each call."""
+    return CompiledQuery(query, prepared=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,7 @@ class _Kept:
     places: of the parameters that are arguments: the index of the parameter, the number of the argument, and how it is
         adapted to the database.
     locks: the rows that are found are locked, which takes a transaction.
-    numbered: the statement that PostgreSQL prepares, whose parameters are those of `places`.
+    numbered: the statement that PostgreSQL prepares, whose parameters are those of `places`; None where it does not.
     """
 
     iterable: Any
@@ -193,7 +203,11 @@ class _Source:
 
 
 def _keep(
-    query: Callable[..., QuerySet[Any, Any]], args: tuple[Any, ...], connection: BaseDatabaseWrapper
+    query: Callable[..., QuerySet[Any, Any]],
+    args: tuple[Any, ...],
+    connection: BaseDatabaseWrapper,
+    *,
+    prepared: bool,
 ) -> _Kept | None:
     """None if Django, for these markers, makes no SQL, since it knows that nothing can be found."""
     markers: list[Any] = []
@@ -216,6 +230,7 @@ def _keep(
         # Those of SQLite keep the connection of this thread, which may end.
         converters = compiler.get_converters([column for column, *_ in compiler.select[: compiler.col_count]])
         compiler.get_converters = lambda _: converters
+    if connection.vendor == "postgresql" and prepared:
         numbered = connection.numbered(sql, parameters, [index for index, *_ in places])  # type: ignore[attr-defined]
     compiler.connection = None
     return _Kept(
