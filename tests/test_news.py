@@ -1,8 +1,10 @@
 """A page hears that there is news of its session: soon, from whichever process, and no more than that."""
 
 import asyncio
+import gc
 import re
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -210,6 +212,75 @@ def test_a_stream_ends_once_its_login_has():
             await anext(page)
         assert await anext(other) == BEAT
         await close(other)
+
+    asyncio.run(scenario())
+
+
+def test_while_logins_cannot_be_checked_all_streams_go_on_and_are_checked_once_they_can(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        now, asked = 0.0, 0
+        is_away = True
+
+        def may() -> bool:
+            nonlocal asked
+            asked += 1
+            if is_away:
+                raise InterfaceError("closed")
+            return asked != 3
+
+        listeners = Streams(Subscription(), most=9, standings=as_now, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        pages = [await opened(listeners, uuid4(), may=may) for _ in range(3)]
+        now = streams.CHECK_SECONDS
+        await listeners.look_after_all()
+        assert asked == 1
+        assert [await anext(page) for page in pages] == [BEAT] * 3
+        is_away = False
+        await listeners.look_after_all()
+        assert asked == 4
+        ended = [await anext(page, None) is None for page in pages]
+        assert sorted(ended) == [False, False, True]
+        await close(*pages)
+
+    asyncio.run(scenario())
+
+
+def test_a_page_whose_check_fails_polls_again_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> bool:
+        raise LookupError("a mistake in a backend")
+
+    async def scenario() -> None:
+        now = 0.0
+        listeners = Streams(Subscription(), most=9, standings=as_now, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        broken, other = await opened(listeners, uuid4(), may=fails), await opened(listeners, uuid4())
+        now = streams.CHECK_SECONDS
+        await listeners.look_after_all()
+        assert await anext(broken, None) is None
+        assert await anext(other) == BEAT
+        await close(other)
+
+    asyncio.run(scenario())
+    assert "a mistake in a backend" in caplog.text
+
+
+def test_a_page_that_is_closed_is_held_by_nothing_until_its_time_is_over() -> None:
+    class May:
+        def __call__(self) -> bool:
+            return True
+
+    async def scenario() -> None:
+        listeners = Streams(Subscription(), most=9)
+        assert await listeners.is_subscribed()
+        may = May()
+        page = await opened(listeners, uuid4(), may=may)
+        await close(page)
+        held = weakref.ref(may)
+        del may, page
+        gc.collect()
+        assert held() is None
 
     asyncio.run(scenario())
 
@@ -460,8 +531,9 @@ class Listening:
 
     async def hear(self, part: bytes) -> None:
         """Read until this comes; before it come keep-alives only."""
-        while (heard := await self.part()) != part:
-            assert heard.startswith(b"data: beat ")
+        async with asyncio.timeout(30):
+            while (heard := await self.part()) != part:
+                assert heard.startswith(b"data: beat ")
 
     async def __aexit__(self, *error: object) -> None:
         await self._request.send_input({"type": "http.disconnect"})

@@ -11,7 +11,7 @@ from haystack.components.agents import Agent
 from haystack.dataclasses import ToolCall
 from haystack.tools import Tool
 
-from agentstate.celery import LATER_QUEUE, QUEUE, QUEUES
+from agentstate.celery import LATER_QUEUE, QUEUE, QUEUES, app
 from sessions_app.runtime import queued_messages, worker
 from sessions_app.runtime.queued_messages import AWAY_SECONDS, LOOK_SECONDS, Queues
 from tests.driving import Desk
@@ -19,7 +19,7 @@ from tests.sample_agents import scripted
 
 
 class Broker:
-    """One that has so many messages in its one queue, look by look."""
+    """One that has so many messages in `QUEUE`, look by look."""
 
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
@@ -28,17 +28,27 @@ class Broker:
         return nullcontext(self)
 
     def llen(self, name: str) -> None:
-        assert name == QUEUE
+        assert name in QUEUES
 
     def execute(self) -> list[int]:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return [answer]
+        return [answer if name == QUEUE else 0 for name in QUEUES]
 
 
-def one_queue(*answers: int | Exception) -> Queues:
-    return Queues(Broker(*answers), [QUEUE])
+class Asked:
+    """The queue of one broker, asked for messages."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._queues = Queues(broker)
+
+    def has_message(self, *, if_refused: bool = False) -> bool:
+        return self._queues.has_message([QUEUE], if_refused=if_refused)
+
+
+def one_queue(*answers: int | Exception) -> Asked:
+    return Asked(Broker(*answers))
 
 
 class Clock:
@@ -68,26 +78,41 @@ def test_what_waited_at_the_last_look_is_forgotten_at_the_next(clock: Clock) -> 
     assert not waiting.has_message()
 
 
-def test_a_broker_that_does_not_answer_is_left_alone_for_a_while(
+def test_a_broker_that_is_away_is_asked_again_within_seconds_and_sessions_go_on_meanwhile(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiting = one_queue(redis.ConnectionError("away"), 1)
+    waiting = one_queue(redis.ConnectionError("away"), redis.TimeoutError("away"), 1, redis.ConnectionError())
     with caplog.at_level(logging.WARNING):
+        assert not waiting.has_message(if_refused=True)
+        clock.now += AWAY_SECONDS - 0.1
+        assert not waiting.has_message(if_refused=True)
+        clock.now += 0.1
+        assert not waiting.has_message(if_refused=True)
+        assert len(caplog.records) == 1
+        clock.now += AWAY_SECONDS
+        assert waiting.has_message()
+        clock.now += LOOK_SECONDS
         assert not waiting.has_message()
-        clock.now += AWAY_SECONDS - 1
-        assert not waiting.has_message()
-    assert len(caplog.records) == 1
-    clock.now += 1
-    assert waiting.has_message()
+    assert len(caplog.records) == 2
+    assert AWAY_SECONDS <= 5
+
+
+def test_where_the_broker_does_not_say_what_waits_a_session_gives_way_behind_its_slice(clock: Clock) -> None:
+    waiting = one_queue(redis.exceptions.NoPermissionError("no permission to run 'llen'"), 0)
+    for _ in range(3):
+        assert waiting.has_message(if_refused=True)
+        assert not waiting.has_message(if_refused=False)
+    clock.now += AWAY_SECONDS
+    assert not waiting.has_message(if_refused=True)
 
 
 def test_who_asks_while_another_run_does_is_not_held_up(clock: Clock) -> None:
     class Slow(Broker):
         def execute(self) -> list[int]:
             assert waiting.has_message() is False
-            return [1]
+            return [0, 1, 0, 0]
 
-    waiting = Queues(Slow(), [QUEUE])
+    waiting = Asked(Slow())
     assert waiting.has_message() is True
 
 
@@ -97,7 +122,7 @@ def busy(redis_url: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     settings.REDIS_URL = redis_url
     monkeypatch.setattr(queued_messages, "is_busy", lambda: True)
     with redis.Redis.from_url(redis_url) as server:
-        monkeypatch.setattr(queued_messages, "_queues", lambda *names: Queues(server, names))
+        monkeypatch.setattr(queued_messages, "_queues", lambda: Queues(server))
         yield server
 
 
@@ -110,6 +135,19 @@ def test_what_a_person_waits_for_is_urgent_and_behind_its_slice_a_session_gives_
     busy.rpush(queue, "one")
     assert queued_messages.urgent_waits() == (queue == QUEUE)
     assert queued_messages.others_wait()
+
+
+def test_what_waits_in_a_queue_that_its_worker_does_not_read_is_left_to_others(busy: redis.Redis) -> None:
+    queues: Any = app.amqp.queues
+    queues.select([LATER_QUEUE])
+    try:
+        busy.rpush(QUEUE, "one")
+        assert not queued_messages.urgent_waits()
+        assert not queued_messages.others_wait()
+        busy.rpush(LATER_QUEUE, "one")
+        assert queued_messages.others_wait()
+    finally:
+        queues._consume_from = None
 
 
 def test_while_a_thread_is_free_no_session_gives_way(

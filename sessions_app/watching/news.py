@@ -2,7 +2,7 @@
 
 A commit only notes its session; a thread of the process tells of it a moment later, with others in one message, so
 that a step waits for nothing, and of its two commits the pages hear once. What is sent are ids, no content. Nothing is
-told without REDIS_URL, and nothing raises: what is lost, pages find by the polls that remain.
+told without REDIS_URL, and nothing raises: what is lost, pages find by the keep-alives of their streams.
 """
 
 import logging

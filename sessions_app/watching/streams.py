@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -22,7 +22,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
-from django.db import connections
+from django.db import Error, connections
 
 from sessions_app.watching import open_pages, standing
 from sessions_app.watching.news import REPLY
@@ -73,7 +73,7 @@ class Pace:
 @dataclass(eq=False, slots=True)
 class _Page:
     """
-    may_go_on: Whether the page may still see the session; called in a thread.
+    may_go_on: whether the page may still see the session; called in a thread.
     beat: a keep-alive that has not been sent yet.
     """
 
@@ -145,7 +145,8 @@ class Streams:
     ) -> AsyncIterator[bytes]:
         """The text/event-stream of one page; empty where there is no room or no subscription.
 
-        :param may_go_on: Asked now and then, in a thread, whether the page may still see the session.
+        :param may_go_on: Asked now and then, in a thread, whether the page may still see the session. While the
+            database is away it raises `django.db.Error`, and the stream goes on.
         """
         if not self.has_room(login) or not self._stands.is_set():
             return
@@ -187,19 +188,15 @@ class Streams:
         """Send each page the state of its session, and end the streams of those that may no longer see it."""
         now = self._clock()
         pages = [page for pages in self._pages.values() for page in pages]
-        unchecked = [page for page in pages if now >= page.checked_at + CHECK_SECONDS]
-        for page in unchecked:
-            page.checked_at = now
 
-        def look() -> tuple[set[_Page], Mapping[standing.Page, standing.Standing]]:
+        def look() -> tuple[Mapping[standing.Page, standing.Standing], set[_Page]]:
             try:
-                refused = {page for page in unchecked if not page.may_go_on()}
-                seen = {(page.session, page.user_id) for page in pages if page not in refused}
-                return refused, self._standings(seen)
+                found = self._standings({(page.session, page.user_id) for page in pages})
+                return found, set(_refused(pages, now))
             finally:
                 connections.close_all()  # the thread waits for the next round
 
-        refused, found = await asyncio.to_thread(look)
+        found, refused = await asyncio.to_thread(look)
         for page in pages:
             if page in refused:
                 page.end()
@@ -240,6 +237,23 @@ class Streams:
         self._logins[page.login] -= 1
         if not self._logins[page.login]:
             del self._logins[page.login]
+
+
+def _refused(pages: Iterable[_Page], now: float) -> Iterator[_Page]:
+    """Those of the pages that may no longer see their session, of those that were not asked about for a while."""
+    for page in pages:
+        if now < page.checked_at + CHECK_SECONDS:
+            continue
+        try:
+            may_go_on = page.may_go_on()
+        except Error:
+            return  # each of the others would wait for the database as long as this one
+        except Exception:
+            logger.exception("A page that listens could not be checked, and polls again.")
+            may_go_on = False
+        page.checked_at = now
+        if not may_go_on:
+            yield page
 
 
 def _beat(stands: standing.Standing) -> bytes:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
@@ -34,14 +34,13 @@ async def session_news(request: HttpRequest, session_id: UUID) -> HttpResponseBa
     key, login = request.GET.get("key", ""), request.session.session_key or ""
 
     def listener() -> int | None:
-        try:
-            return live_key.listener(request, session_id, key, now=timezone.now())
-        except DatabaseError:
-            return None
+        return live_key.listener(request, session_id, key, now=timezone.now())
 
     def first_listener() -> int | None:
         try:
             return listener()
+        except Error:
+            return None
         finally:
             connections.close_all()  # the thread of an open stream lives as long as the stream
 
