@@ -9,6 +9,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --progress-bar off --require-hashes
 # Compiled modules are kept, also where the machine's environment forbids it: else each process of the tests compiles them again.
 export PYTHONDONTWRITEBYTECODE :=
+# One more than there are processors: a quarter of the time of a test it waits for others.
+PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # What needs no browser, no server and no patience (CONTRIBUTING.md says what that is); `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.
@@ -24,7 +26,7 @@ run: .venv/run.stamp  ## Start the desk, a worker and the sweep (PORT=8000)
 
 .PHONY: test
 test: .venv/dev.stamp services lint  ## Lint, then all tests but those that take minutes (test-long)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not long'
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m 'not long'
 
 .PHONY: test-long
 test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and the database tests on PostgreSQL

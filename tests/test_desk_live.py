@@ -4,14 +4,18 @@ import html
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as LoginSession
-from django.test import Client
+from django.template.loader import render_to_string
+from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.desk.views import live
 from sessions_app.models import Allowance, Checkpoint, RegisteredAgent, Session, StateValue, ToolCall
 from sessions_app.watching import partial_replies
 from sessions_app.watching.partial_replies import Written
@@ -190,6 +194,17 @@ def test_a_page_asks_when_its_session_becomes_stuck_also_where_it_listens(desk, 
     assert ask(desk, poll_of(text)).status_code == 204
     clock(2)
     assert "no worker has taken it" in ask(desk, poll_of(text)).content.decode()
+
+
+def test_a_page_that_is_to_be_drawn_again_at_once_says_so() -> None:
+    session, now = builders.paused(), timezone.now().replace(microsecond=1)
+    context: Any = SimpleNamespace(session=session, now=now)
+    request: Any = RequestFactory().get("/")
+    second = int(now.timestamp())
+    for until, said in ((None, []), (second, ["0"]), (second + 3, ["3"])):
+        polled = live.poll(request, context, until=until)
+        text = render_to_string("session/_sentinel.html", {"live": polled, "session": session})
+        assert re.findall(r'data-asks-in="(.*?)"', text) == said
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@
     if (!asks.hasAttribute("data-news")) return;
     // Of what happens by the clock no stream tells: the page asks when it has, until it is drawn again.
     asks.dataset.drawnAt ||= Date.now();
-    const due = Number(asks.dataset.drawnAt) + (asks.dataset.asksIn * 1000 || Infinity);
+    const due = asks.dataset.asksIn ? Number(asks.dataset.drawnAt) + asks.dataset.asksIn * 1000 : Infinity;
     if (event.defaultPrevented) return;
     if (byTimer && isQuiet() && (Date.now() < due || Date.now() - askedAt < SOON)) return event.preventDefault();
     [askedAt, asking] = [Date.now(), event.detail.xhr];

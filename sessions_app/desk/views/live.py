@@ -46,7 +46,7 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
         "lost": "1" if lease is not None and lease < now else "",
         "listens": is_offered(request),
         # No stream tells of it, and a page that has one asks rarely by itself.
-        "asks_in": "" if until is None else math.ceil(until - now.timestamp()),
+        "asks_in": None if until is None else math.ceil(until - now.timestamp()),
     }
 
 
