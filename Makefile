@@ -9,8 +9,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --progress-bar off --require-hashes
 # Compiled modules are kept, also where the machine's environment forbids it: else each process of the tests compiles them again.
 export PYTHONDONTWRITEBYTECODE :=
-# One more than there are processors: a quarter of the time of a test it waits for others.
-PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# One more than there are processors, since a test waits for other processes a quarter of its time.
+PROCESSES := $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 # What needs no browser, no server and no patience (CONTRIBUTING.md says what that is); `make test` runs the rest too.
 FAST := not (slow or browser or postgres or chaos)
 # What ran on SQLite and says nothing of the browser, the broker or of processes that have a PostgreSQL of their own.

@@ -27,7 +27,7 @@ STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
 OTHERS = re.compile(r'data-others="(?P<others>[^"]*)"')
 AFTER = re.compile(r'data-after="(?P<after>\d+)"')
 BEAT = re.compile(rb"data: beat (?P<change>\d*) 1? (?P<others>\S*)\n")
-# How often the stream of a page ends, which it outlives here.
+# A page asks when its stream ends, so often; here the streams stay open.
 LIFE = 900.0
 # How often a page that listens says that it is open.
 HERE = 240.0

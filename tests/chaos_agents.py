@@ -40,7 +40,7 @@ def _has_message(*_: Any, **__: Any) -> bool:
     return True
 
 
-# Sessions are handed over behind each slice, also while nothing waits in the broker.
+# Sessions are handed over behind each slice, and in it once they have run for a second, though nothing may wait.
 if os.environ.get("AGENTSTATE_TEST_GIVES_WAY"):
     Queues.has_message = _has_message  # type: ignore[method-assign]
 

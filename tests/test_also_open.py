@@ -1,6 +1,7 @@
 """Who else has a session open: one line on its pages, for less than a minute, and the buffer that holds it."""
 
 import html
+import math
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -271,7 +272,7 @@ def test_a_stream_outlasts_a_page_that_nothing_is_heard_of_any_more_and_then_say
     # The page asks at the first of its ticks, one every 20 seconds, behind that.
     [here] = re.findall(r"\bHERE = (\d+)", SCRIPT.read_text())
     asks_after = int(here) // 1000 + 20
-    for _ in range(asks_after // 20):
+    for _ in range(math.ceil(asks_after / 20)):
         clock.pass_by(timedelta(seconds=20))
         open_pages.still_open(pages)
     assert open_pages.users(session) == {3, 7}

@@ -88,7 +88,7 @@ def test_beat_finds_a_session_whose_wake_up_was_lost(env):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "pool, sessions, gives_way",
-    [("threads", 1, False), ("threads", 2, True), ("prefork", 1, False)],
+    [("threads", 1, False), ("threads", 2, True), ("prefork", 1, False), ("prefork", 2, True)],
 )
 def test_a_session_gives_way_behind_its_slice_only_where_another_waits_for_its_worker(
     pool, sessions, gives_way, env

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import urlsplit
@@ -216,9 +217,7 @@ def test_a_stream_ends_once_its_login_has():
     asyncio.run(scenario())
 
 
-def test_while_logins_cannot_be_checked_all_streams_go_on_and_are_checked_once_they_can(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_while_logins_cannot_be_checked_all_streams_go_on_and_are_checked_once_they_can() -> None:
     async def scenario() -> None:
         now, asked = 0.0, 0
         is_away = True
@@ -239,9 +238,36 @@ def test_while_logins_cannot_be_checked_all_streams_go_on_and_are_checked_once_t
         assert [await anext(page) for page in pages] == [BEAT] * 3
         is_away = False
         await listeners.look_after_all()
-        assert asked == 4
+        assert asked == 3
         ended = [await anext(page, None) is None for page in pages]
         assert sorted(ended) == [False, False, True]
+        await close(*pages)
+
+    asyncio.run(scenario())
+
+
+def test_checks_that_take_long_hold_up_no_keep_alive_and_each_page_gets_its_turn() -> None:
+    async def scenario() -> None:
+        now = 0.0
+        checked: list[int] = []
+
+        def slowly(number: int) -> bool:
+            nonlocal now
+            checked.append(number)
+            now += streams.CHECKING_SECONDS / 2
+            return True
+
+        listeners = Streams(Subscription(), most=9, standings=as_now, clock=lambda: now)
+        assert await listeners.is_subscribed()
+        pages = [
+            await opened(listeners, uuid4(), str(number), partial(slowly, number)) for number in range(5)
+        ]
+        now = streams.CHECK_SECONDS
+        for so_far in (2, 4, 5):
+            await listeners.look_after_all()
+            assert [await anext(page) for page in pages] == [BEAT] * 5
+            assert len(checked) == so_far
+        assert sorted(checked) == [0, 1, 2, 3, 4]
         await close(*pages)
 
     asyncio.run(scenario())
@@ -594,7 +620,7 @@ def test_who_listens_has_the_session_open_and_hears_of_others_and_of_changes(tol
 
 @asgi
 def test_how_sessions_stand_is_read_without_keeping_a_connection():
-    """Neither by the check of a login, which reads in the same thread."""
+    """Nor does the check of a login keep one."""
     session = builders.running()
     threads: set[threading.Thread] = set()
 

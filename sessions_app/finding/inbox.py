@@ -212,16 +212,20 @@ def _first_named(
     stopped, moving = condition.stopped.named, condition.moving.named
     if stopped is None:
         return None
-    # Of all states the same is asked again.
-    how: dict[str, Any] = {"status": stopped.status, "phase": stopped.phase}
-    how |= {"oldest_first": oldest_first, "most": most}
+    # Both are the same for all states.
+    again = stopped.status or None, stopped.phase or None
+    how: dict[str, Any] = {"oldest_first": oldest_first, "most": most}
     if kind == STUCK:
-        return None if moving is None else _named_stuck(now, moving.keys, stopped.keys, **how)
+        if moving is None:
+            return None
+        if stopped.keys is None and moving.keys is None:
+            return []
+        return _named_stuck(now, stopped.keys, moving.keys, *again, **how)
     if stopped.keys is None:
         return []
     if kind == DOUBT:
-        return _named_doubts(stopped.keys, tool or None, **how)
-    return _named_approvals(now, stopped.keys, tool or None, **how)
+        return _named_doubts(stopped.keys, tool or None, *again, **how)
+    return _named_approvals(now, stopped.keys, tool or None, *again, **how)
 
 
 @planned_anew
@@ -229,9 +233,9 @@ def _named_approvals(
     now: datetime,
     keys: str,
     tool: str | None,
+    status: str | None,
+    phase: str | None,
     *,
-    status: str,
-    phase: str,
     oldest_first: bool,
     most: int,
 ) -> Columns:
@@ -241,7 +245,7 @@ def _named_approvals(
 
 @planned_anew
 def _named_doubts(
-    keys: str, tool: str | None, *, status: str, phase: str, oldest_first: bool, most: int
+    keys: str, tool: str | None, status: str | None, phase: str | None, *, oldest_first: bool, most: int
 ) -> Columns:
     rows = doubts(_named(keys, keys, status, phase), tool or "")
     return _columns([rows], DOUBT, None, oldest_first=oldest_first, most=most, keys_first=True)
@@ -250,11 +254,11 @@ def _named_doubts(
 @planned_anew
 def _named_stuck(
     now: datetime,
-    moving: str | None,
     stopped: str | None,
+    moving: str | None,
+    status: str | None,
+    phase: str | None,
     *,
-    status: str,
-    phase: str,
     oldest_first: bool,
     most: int,
 ) -> Columns:
@@ -262,8 +266,10 @@ def _named_stuck(
     return _columns(rows, STUCK, None, oldest_first=oldest_first, most=most, keys_first=True)
 
 
-def _named(stopped: str | None, moving: str | None, status: str, phase: str) -> Condition:
-    of_stopped, of_moving = (OfState.of_named(Named(keys, status, phase)) for keys in (stopped, moving))
+def _named(stopped: str | None, moving: str | None, status: str | None, phase: str | None) -> Condition:
+    of_stopped, of_moving = (
+        OfState.of_named(Named(keys, status or "", phase or "")) for keys in (stopped, moving)
+    )
     return Condition(of_stopped, of_moving, of_stopped)
 
 

@@ -1,4 +1,4 @@
-"""Whether messages wait in the broker while all threads of this process are busy: a session gives way only then.
+"""Whether messages wait in the broker while all threads of this process are busy, so that a session gives way to them.
 
 A new session, and what a person has asked for, wait in the queue `agentstate.celery.QUEUE`: a session gives way to
 these at the end of its step, before its slice is over. Behind its slice it gives way to whatever waits in any queue.
@@ -42,7 +42,7 @@ class Queues:
         self._look_at = float("-inf")
         self._waiting: dict[str, int] = {}
         self._refuses = False
-        self._is_away = False
+        self._has_failed = False
 
     def has_message(self, names: Sequence[str], *, if_refused: bool) -> bool:
         """True once for each message that waited in one of these at the last look. One that was not taken by the next
@@ -73,12 +73,12 @@ class Queues:
                     pipeline.llen(name)
                 self._waiting = dict(zip(QUEUES, pipeline.execute(), strict=True))
         except redis.RedisError as error:
-            if not self._is_away:
+            if not self._has_failed:
                 logger.warning("The broker does not say what waits for a worker: %s", error)
-            self._is_away, self._refuses = True, isinstance(error, redis.ResponseError)
+            self._has_failed, self._refuses = True, isinstance(error, redis.ResponseError)
             self._look_at = monotonic() + AWAY_SECONDS
         else:
-            self._is_away = self._refuses = False
+            self._has_failed = self._refuses = False
             self._look_at = monotonic() + LOOK_SECONDS
 
 
@@ -112,7 +112,7 @@ def urgent_waits() -> bool:
 def others_wait() -> bool:
     """Whether the session that asks has to give way behind its slice.
 
-    Without a broker that tells what waits (`manage.py up`), whenever all threads are busy.
+    Without a broker that tells what waits (`manage.py up` without Redis), whenever all threads are busy.
     """
     return is_busy() and (not settings.REDIS_URL or _queues().has_message(_read(*QUEUES), if_refused=True))
 

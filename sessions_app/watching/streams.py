@@ -5,7 +5,7 @@ it takes the same room however slow its reader is, and news that come while it i
 
 What else a page is sent comes from one round for all pages, every `open_pages.SAY_SECONDS`: a keep-alive, which carries
 the state of its session (`standing`). From that it learns of news that were lost on the way, and while it listens its
-user counts as having the session open. A stream without news waits without waking up in between. It ends when the
+user counts as having the session open. Between two rounds a stream without news does not wake up. It ends when the
 subscription does, when the page may no longer see the session, and after LIFE_SECONDS; the page then polls, and listens
 again later.
 """
@@ -14,8 +14,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from uuid import UUID
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 SPACING_SECONDS = 0.4
 REPLY_SPACING_SECONDS = 1.0
 CHECK_SECONDS = 60.0
+# So long the checks of one round may take, so that the next keep-alives are in time.
+CHECKING_SECONDS = 5.0
 LIFE_SECONDS = 15 * 60.0
 # Whoever does not read what is sent for so long after that is disconnected.
 GRACE_SECONDS = 60.0
@@ -186,22 +188,46 @@ class Streams:
 
     async def look_after_all(self) -> None:
         """Send each page the state of its session, and end the streams of those that may no longer see it."""
-        now = self._clock()
         pages = [page for pages in self._pages.values() for page in pages]
+        begun = self._clock()
+        unchecked = sorted(
+            (page for page in pages if begun >= page.checked_at + CHECK_SECONDS),
+            key=lambda page: page.checked_at,
+        )
 
-        def look() -> tuple[Mapping[standing.Page, standing.Standing], set[_Page]]:
-            try:
-                found = self._standings({(page.session, page.user_id) for page in pages})
-                return found, set(_refused(pages, now))
-            finally:
-                connections.close_all()  # the thread waits for the next round
+        def look() -> Mapping[standing.Page, standing.Standing]:
+            with _closing_connections():
+                return self._standings({(page.session, page.user_id) for page in pages})
 
-        found, refused = await asyncio.to_thread(look)
+        def check() -> list[_Page]:
+            with _closing_connections():
+                return list(self._refused(unchecked))
+
+        found = await asyncio.to_thread(look)
         for page in pages:
-            if page in refused:
+            page.send(_beat(found[page.session, page.user_id]))
+        if unchecked:
+            for page in await asyncio.to_thread(check):
                 page.end()
-            else:
-                page.send(_beat(found[page.session, page.user_id]))
+
+    def _refused(self, unchecked: Sequence[_Page]) -> Iterator[_Page]:
+        """Those of the pages that may no longer see their session. Where that takes long, the last ones are checked in
+        the next round, behind its keep-alives.
+        """
+        until = self._clock() + CHECKING_SECONDS
+        for page in unchecked:
+            if self._clock() >= until:
+                return
+            page.checked_at = self._clock()
+            try:
+                may_go_on = page.may_go_on()
+            except Error:
+                return  # each of the others would wait for the database as long as this one
+            except Exception:
+                logger.exception("A page that listens could not be checked, and polls again.")
+                may_go_on = False
+            if not may_go_on:
+                yield page
 
     async def _go_on_looking(self) -> None:
         while True:
@@ -239,23 +265,6 @@ class Streams:
             del self._logins[page.login]
 
 
-def _refused(pages: Iterable[_Page], now: float) -> Iterator[_Page]:
-    """Those of the pages that may no longer see their session, of those that were not asked about for a while."""
-    for page in pages:
-        if now < page.checked_at + CHECK_SECONDS:
-            continue
-        try:
-            may_go_on = page.may_go_on()
-        except Error:
-            return  # each of the others would wait for the database as long as this one
-        except Exception:
-            logger.exception("A page that listens could not be checked, and polls again.")
-            may_go_on = False
-        page.checked_at = now
-        if not may_go_on:
-            yield page
-
-
 def _beat(stands: standing.Standing) -> bytes:
     change, lost = "" if stands.change is None else stands.change, "1" if stands.is_lost else ""
     return f"data: beat {change} {lost} {stands.others}\n\n".encode()
@@ -263,11 +272,17 @@ def _beat(stands: standing.Standing) -> bytes:
 
 async def _within(event: asyncio.Event, seconds: float) -> None:
     """Wait for it, for so long at most."""
-    if seconds == inf:
-        await event.wait()
-        return
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        await asyncio.wait_for(event.wait(), None if seconds == inf else seconds)
+
+
+@contextmanager
+def _closing_connections() -> Iterator[None]:
+    """In a thread of the event loop's executor, which would keep them until it is needed again."""
+    try:
+        yield
+    finally:
+        connections.close_all()
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Streams] = WeakKeyDictionary()

@@ -45,7 +45,7 @@ def poll(request: Request, context: SessionContext, *, until: int | None = None)
         "until": until,
         "lost": "1" if lease is not None and lease < now else "",
         "listens": is_offered(request),
-        # No stream tells of it, and a page that has one asks rarely by itself.
+        # No stream tells of it: a page that has one asks by itself for this only.
         "asks_in": None if until is None else math.ceil(until - now.timestamp()),
     }
 
