@@ -61,6 +61,27 @@ def test_a_message_sent_from_the_conversation_stays_there_and_the_answer_appears
     expect(page.locator("#session-head .pill")).to_have_text("Done")
 
 
+def test_a_call_stays_as_it_is_open_while_its_step_is_drawn_again(page):  # noqa: F811
+    history = builders.refunding()
+    history.begin(history.calls[-1])
+    history.finish(history.calls[-1], "refunded 120 EUR")
+    session = history.rest("running")
+    page.goto(f"/sessions/{session.pk}/")
+    call = page.locator(f"#c{history.calls[-1].position}")
+    call.get_by_text("Details of").click()
+    expect(call.get_by_text("Idempotency key")).to_be_visible()
+    history.checkpoint("step")
+    poll(page)
+    expect(page.locator(".step.done", has=call)).to_have_count(1)
+    expect(call.get_by_text("Idempotency key")).to_be_visible()
+    expect(call).to_contain_text("refunded 120 EUR")
+    # What a person does may show it differently.
+    history.rest("paused")
+    poll(page)
+    expect(page.locator("#session-head .pill")).to_have_text("Paused")
+    expect(call).to_have_count(1)
+
+
 def test_new_steps_below_is_said_only_where_a_step_came(page):  # noqa: F811
     history = builders.looked_up()
     for number in range(12):

@@ -7,8 +7,6 @@ only what has changed, and only while a page of the session is open.
 import logging
 import threading
 
-from django.conf import settings
-
 from sessions_app.runtime.leases import Claim
 from sessions_app.watching import news, open_pages, partial_replies
 from sessions_app.watching.partial_replies import Written
@@ -25,9 +23,8 @@ MOST_CHARACTERS = 50_000
 
 
 def shown_replies(claim: Claim) -> "ShownReplies | None":
-    """None where conversations must not be on the server that would hold them."""
-    is_allowed = settings.AGENTSTATE_MIRROR or not settings.REDIS_URL
-    return ShownReplies(claim) if is_allowed else None
+    """None where they are not shown."""
+    return ShownReplies(claim) if partial_replies.are_shown() else None
 
 
 class ShownReplies:

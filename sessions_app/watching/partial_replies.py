@@ -7,6 +7,8 @@ meanwhile, is not shown.
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
+
 from sessions_app.watching.buffer import buffer
 
 # Longer than a worker waits before it writes an unchanged text again.
@@ -27,6 +29,11 @@ class Written:
     text: str = ""
 
 
+def are_shown() -> bool:
+    """Whether conversations may be on the server that holds them."""
+    return settings.AGENTSTATE_MIRROR or not settings.REDIS_URL
+
+
 def write(session_id: UUID, written: Written) -> None:
     values = {
         "version": written.version,
@@ -39,10 +46,12 @@ def write(session_id: UUID, written: Written) -> None:
 
 def version_of(session_id: UUID) -> str:
     """The version of what is written now; "" where nothing is."""
-    return buffer().read(_key(session_id), "version")[0]
+    return buffer().read(_key(session_id), "version")[0] if are_shown() else ""
 
 
 def read(session_id: UUID) -> Written:
+    if not are_shown():
+        return Written()
     version, epoch, model_calls, text = buffer().read(
         _key(session_id), "version", "epoch", "model_calls", "text"
     )
