@@ -68,7 +68,7 @@ def test_a_call_stays_as_it_is_open_while_its_step_is_drawn_again(page):  # noqa
     session = history.rest("running")
     page.goto(f"/sessions/{session.pk}/")
     call = page.locator(f"#c{history.calls[-1].position}")
-    call.get_by_text("Details of").click()
+    call.locator("details.more > summary").click()
     expect(call.get_by_text("Idempotency key")).to_be_visible()
     history.checkpoint("step")
     poll(page)

@@ -330,14 +330,14 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(12):
+        with django_assert_num_queries(9):
             assert 'id="times"' not in ask(desk, address).content.decode()
-        with django_assert_num_queries(17):
+        with django_assert_num_queries(14):
             assert 'id="times"' in ask(desk, re.sub(r"drawn=\d+", "", address)).content.decode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 13), ("conversation/", 8)])
+@pytest.mark.parametrize("tab, queries", [("", 10), ("conversation/", 6)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):

@@ -1,4 +1,4 @@
-"""Calls that an open page keeps when their step is drawn again: those that it shows ended, while nothing has changed."""
+"""Calls that an open page keeps when their step is drawn again: those that it shows ended."""
 
 import html
 import re

@@ -154,7 +154,7 @@ def test_a_poll_brings_only_the_reply_and_then_204(
 ) -> None:
     session = builders.looked_up().rest("running")
     text = page_of(operator, session, tab)
-    element = re.search(r'id="(?:sentinel|talk)"\s+hx-get="([^"]+)"[^>]*hx-include="#reply-version"', text)
+    element = re.search(r'id="(?:sentinel|talk)"\s+hx-get="([^"]+)"[^>]*hx-include="#reply-version', text)
     assert element is not None
     address = element[1].replace("&amp;", "&")
     with django_assert_num_queries(1):

@@ -42,9 +42,7 @@ class Backend(ModelBackend):
         user = _users.first(user_id)
         if user is None or not self.user_can_authenticate(user):
             return None
-        names = user.__dict__.pop("names")
-        if not user.is_superuser:
-            user.__dict__[_KEPT] = set(names or ())
+        keep_permissions(user)
         return user
 
     def get_all_permissions(self, user_obj: User | AnonymousUser, obj: Model | None = None) -> set[str]:
@@ -61,6 +59,13 @@ class Backend(ModelBackend):
         return known[_KEPT]
 
 
+def keep_permissions(user: User) -> None:
+    """As those of the account, the permissions that were read with it: annotated as ``names``, by `names_of`."""
+    names = user.__dict__.pop("names")
+    if not user.is_superuser:
+        user.__dict__[_KEPT] = set(names or ())
+
+
 @compiled
 def _logins(key: str | None, now: datetime) -> QuerySet[LoginSession]:
     return LoginSession.objects.filter(session_key=key, expire_date__gt=now)
@@ -68,15 +73,15 @@ def _logins(key: str | None, now: datetime) -> QuerySet[LoginSession]:
 
 @compiled
 def _users(pk: int) -> QuerySet[User]:
-    return User.objects.filter(pk=pk).annotate(names=Subquery(_names_of(pk)))
+    return User.objects.filter(pk=pk).annotate(names=Subquery(names_of(pk)))
 
 
 @compiled
 def _names(user: int) -> QuerySet[Permission, list[str] | None]:
-    return _names_of(user)
+    return names_of(user)
 
 
-def _names_of(user: int) -> QuerySet[Permission, list[str] | None]:
+def names_of(user: int) -> QuerySet[Permission, list[str] | None]:
     """The permissions of a user in one list, ``["app.name"]``; no row, or None, where there are none.
 
     The key stands in each of the inner queries: SQLite would make these anew for each permission if they named the

@@ -52,7 +52,7 @@ class Actor:
     def _permissions(self) -> frozenset[StaffPermission]:
         """A page asks for twenty of them, and Django asks each of its backends each time."""
         user = self.user
-        if user is None or user.is_active and user.is_superuser:
+        if user is None or (user.is_active and user.is_superuser):
             return frozenset(StaffPermission)
         held = user.get_all_permissions()
         return frozenset(each for each in StaffPermission if f"sessions_app.{each.value}" in held)

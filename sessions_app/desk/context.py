@@ -10,7 +10,7 @@ from uuid import UUID
 from django import forms
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -19,6 +19,7 @@ from django.utils.functional import SimpleLazyObject
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
+from agentstate.names import OPEN_CALL_STATES
 from sessions_app.access.errors import ActionError, Moved
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
@@ -29,7 +30,7 @@ from sessions_app.desk.pages.context import PageContext
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.why_not import WhyNot
 from sessions_app.finding import inbox_counts, queues
-from sessions_app.models import Event, Session, StaffPermission
+from sessions_app.models import Event, InboxMessage, Session, StaffPermission, ToolCall
 from sessions_app.models.compiled import compiled
 
 P = ParamSpec("P")
@@ -96,7 +97,10 @@ def session_context(request: Request, session_id: UUID) -> SessionContext:
 
 
 def session_row(session_id: UUID) -> Session:
-    """The session with its branch, its assignee, what it was forked from, and its ``newest_event``. One query.
+    """The session with its branch, its assignee and what it was forked from, and what most sessions have none of.
+
+    It is annotated with the fields of `SessionContext` of the same names: ``newest_event`` and what spares a query for
+    what is not there. One query.
 
     :raises Http404: if there is no such session.
     """
@@ -110,7 +114,12 @@ def session_row(session_id: UUID) -> Session:
 def _sessions(session_id: UUID) -> QuerySet[Session]:
     rows = Session.objects.select_related("branch", "assignee", "forked_from__branch")
     events = Event.objects.filter(session=OuterRef("pk")).order_by("-position").values("position")
-    return rows.filter(pk=session_id, branch__isnull=False).annotate(newest_event=Subquery(events[:1]))
+    open_calls = ToolCall.objects.filter(branch=OuterRef("branch"), status__in=OPEN_CALL_STATES)
+    return rows.filter(pk=session_id, branch__isnull=False).annotate(
+        newest_event=Subquery(events[:1]),
+        has_open_calls=Exists(open_calls.order_by()),
+        has_unread_messages=Exists(InboxMessage.objects.filter(session=OuterRef("pk")).order_by()),
+    )
 
 
 def render_page(

@@ -21,6 +21,7 @@ from django.db.models import Exists, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from sessions_app.access.logins import keep_permissions, names_of
 from sessions_app.access.roles import Actor
 from sessions_app.desk.context import Request
 from sessions_app.models import Session, StaffPermission
@@ -35,9 +36,14 @@ def make(request: Request, session_id: UUID) -> str:
     return _signer(request, session_id).sign(f"{request.user.pk}:{_digest(request.user.password)}")
 
 
-def watched(request: HttpRequest, session_id: UUID, key: str, *, now: datetime) -> "Watched | None":
-    """The session as it is now; None if the key is not valid for this request, or there is no such session."""
-    return _watched(request, session_id, key, now, SECONDS)
+def watched(
+    request: HttpRequest, session_id: UUID, key: str, *, now: datetime, expects_news: bool = False
+) -> "Watched | None":
+    """The session as it is now; None if the key is not valid for this request, or there is no such session.
+
+    :param expects_news: What the user may do is read with it.
+    """
+    return _watched(request, session_id, key, now, SECONDS, with_permissions=expects_news)
 
 
 def log_in(request: HttpRequest, found: "Watched") -> None:
@@ -69,27 +75,42 @@ class Watched:
     is_lost: bool
 
 
-def _watched(request: HttpRequest, session_id: UUID, key: str, now: datetime, seconds: int) -> Watched | None:
+def _watched(
+    request: HttpRequest,
+    session_id: UUID,
+    key: str,
+    now: datetime,
+    seconds: int,
+    *,
+    with_permissions: bool = False,
+) -> Watched | None:
     signed = _signed(request, session_id, key, seconds)
     if signed is None:
         return None
     user_id, digest = signed
-    user: Any = _users.first(user_id, session_id, request.session.session_key, now)
+    login = request.session.session_key
+    user: Any = _users.first(user_id, session_id, login, now, with_permissions=with_permissions)
     if user is None or user.change is None or not constant_time_compare(_digest(user.password), digest):
         return None
+    if with_permissions:
+        keep_permissions(user)
     is_lost = user.lease_expires_at is not None and user.lease_expires_at < now
     return Watched(user, user.change, is_lost)
 
 
 @compiled
-def _users(pk: int, session_id: UUID, login: str | None, now: datetime) -> QuerySet[User]:
+def _users(
+    pk: int, session_id: UUID, login: str | None, now: datetime, *, with_permissions: bool
+) -> QuerySet[User]:
     """The account, while this login of it has not ended, with what it sees of the session.
 
-    Without its permissions, which are read when they are asked for: most answers bring no news, and need none.
+    Its permissions are otherwise read when they are asked for: most answers to polls bring no news, and need none.
     """
     logins = LoginSession.objects.filter(session_key=login, expire_date__gt=now)
     sessions = Session.objects.filter(pk=session_id).order_by()
     users = User.objects.filter(Exists(logins), pk=pk, is_active=True)
+    if with_permissions:
+        users = users.annotate(names=Subquery(names_of(pk)))
     return users.annotate(
         **{name: Subquery(sessions.values(name)) for name in ("change", "lease_expires_at")}
     )

@@ -68,10 +68,14 @@ def unless_unchanged(
         after = whole_number(request.GET.get("after", ""))
         if request.method == "GET" and after is not None:
             key, now = request.GET.get("key", ""), timezone.now()
-            watched = None if _is_over(request, now) else live_key.watched(request, session_id, key, now=now)
+            is_over = _is_over(request, now)
+            # A page that listens asks when it was told of news.
+            expects_news = is_over or is_offered(request)
+            watched = live_key.watched(request, session_id, key, now=now, expects_news=expects_news)
             if watched is not None:
                 if (
-                    watched.change == after
+                    not is_over
+                    and watched.change == after
                     and watched.is_lost == (request.GET.get("lost") == "1")
                     and partial_replies.version_of(session_id) == request.GET.get("reply", "")
                 ):

@@ -10,7 +10,7 @@ from sessions_app.desk.pages.session.also_open import also_open
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header, header
 from sessions_app.finding import queues
-from sessions_app.models import CallStatus
+from sessions_app.models import CallStatus, InboxMessage, unread_messages
 
 
 def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
 
 
 def session_values(request: Request, context: SessionContext) -> dict[str, Any]:
-    """What the parts of a session's page are drawn from, without the line at its top. Two queries."""
+    """What the parts of a session's page are drawn from, without the line at its top. The queries of `header`."""
     return {
         "session": context.session,
         "branch": context.branch,
@@ -39,6 +39,11 @@ def session_values(request: Request, context: SessionContext) -> dict[str, Any]:
         "live_key": live_key.make(request, context.session.pk),
         "queue": context.queue,
     }
+
+
+def unread(context: SessionContext) -> list[InboxMessage]:
+    """The messages that the agent has not been given yet. One query where there are some."""
+    return context.mask.rows(unread_messages(context.session.pk)) if context.has_unread_messages else []
 
 
 def approval_cards(context: SessionContext, top: Header) -> dict[int, approvals.Card]:

@@ -38,11 +38,11 @@ from sessions_app.desk.pages.session import (
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
-from sessions_app.desk.views.session import session_frame, session_values
+from sessions_app.desk.views.session import session_frame, session_values, unread
 from sessions_app.finding import hits
 from sessions_app.finding.hidden import may_know_hidden
 from sessions_app.history.export import call_json
-from sessions_app.models import StaffPermission, ToolCall, unread_messages
+from sessions_app.models import StaffPermission, ToolCall
 from sessions_app.wording import pretty
 
 MOST_HITS = 50
@@ -69,7 +69,7 @@ def conversation_tab(request: Request, session_id: UUID) -> HttpResponse:
             "live": poll(request, context) if before is None else None,
             "polled": is_part,
             "partial": partial,
-            "inbox": context.mask.rows(unread_messages(context.session.pk)),
+            "inbox": unread(context),
             "repair_from": repairs.newest_checkpoint_position(context.branch),
         },
     )

@@ -24,9 +24,9 @@ from sessions_app.desk.pages.session.header import Header
 from sessions_app.desk.pages.session.kept_calls import ended_calls, kept_calls
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
-from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values
+from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values, unread
 from sessions_app.history import restore
-from sessions_app.models import Branch, Checkpoint, Status, unread_messages
+from sessions_app.models import Branch, Checkpoint, Status
 
 # The time strip and the diagnosis look back over many steps: while a session runs, a page keeps them for so long.
 KEEP_SECONDS = 10
@@ -192,7 +192,7 @@ def _around_timeline(
     return {
         "diagram": diagram.of_session(context),
         "strip": time_strip.strip(context) if looks_back else None,
-        "inbox": context.mask.rows(unread_messages(context.session.pk)),
+        "inbox": unread(context),
         "cards": approval_cards(context, header),
         "doubts": doubts_of(context, header),
         "beside": beside(

@@ -21,6 +21,7 @@ class SessionContext(PageContext):
     queue: the key of the queue from which the page was opened, "" for none.
     newest_event: the position of the session's newest event, None where there is none, or it was not read with the
         session.
+    has_open_calls, has_unread_messages: False where it was read with the session that there is none of them.
     """
 
     session: Session
@@ -28,6 +29,8 @@ class SessionContext(PageContext):
     branch: Branch
     queue: str
     newest_event: int | None = None
+    has_open_calls: bool = True
+    has_unread_messages: bool = True
 
     @classmethod
     def of(cls, session: Session, *, actor: Actor, now: datetime, mask: Mask, queue: str = "") -> Self:
@@ -46,5 +49,7 @@ class SessionContext(PageContext):
             mask=mask,
             queue=queue,
             newest_event=getattr(session, "newest_event", None),
+            has_open_calls=getattr(session, "has_open_calls", True),
+            has_unread_messages=getattr(session, "has_unread_messages", True),
             why_not=WhyNot(actor, shown, now),
         )

@@ -85,14 +85,16 @@ class Header:
 
 
 def header(context: SessionContext) -> Header:
-    """Two queries: the agent, and the calls that need a person. For a failed and for a paused session one more."""
+    """Two queries: the agent, and where calls are open, those that need a person. For a failed and for a paused session
+    one more.
+    """
     session, now = context.session, context.now
     failure_advice = advice_for(session)
     if failure_advice is not None:
         failure_advice = failure_advice.for_actor(context.actor)
     tone, label = stuck.status_label(session, now)
     agent = session.registered_agent
-    open_calls = context.mask.rows(_open_calls(context.branch.pk))
+    open_calls = context.mask.rows(_open_calls(context.branch.pk)) if context.has_open_calls else []
     return Header(
         tone=tone,
         label=label,

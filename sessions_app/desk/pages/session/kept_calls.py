@@ -24,7 +24,7 @@ MOST = 50
 
 
 def ended_calls(context: SessionContext, items: Sequence[Item]) -> str:
-    """For the field of the newest step: the newest event, and the positions of its calls that have ended; "" for none."""
+    """For the field of the newest step: the newest event, and the positions of its ended calls; "" for none."""
     step = next((item for item in reversed(items) if isinstance(item, StepItem)), None)
     if step is None or context.session.status != Status.RUNNING:
         return ""

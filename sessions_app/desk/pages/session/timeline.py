@@ -88,8 +88,12 @@ def read_page(
 
 
 def read_since(context: SessionContext, position: int) -> TimelinePage:
-    """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries."""
-    rows = _Rows.read(context, context.branch, after=max(0, position - 1), upto=None)
+    """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries.
+
+    Up to the session's last position as it was read with it, so that events which came since are not missed: the next
+    answer has them.
+    """
+    rows = _Rows.read(context, context.branch, after=max(0, position - 1), upto=context.session.position)
     items = _with_replacements(context, rows)
     steps = _steps_of(items)
     of_people = [row.position for row in rows.messages if row.role == Message.Role.USER]
@@ -251,7 +255,11 @@ class _Rows:
         upto: int | None,
         within: Sequence[tuple[int, int | None]] | None = None,
     ) -> "_Rows":
-        """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``. Five queries."""
+        """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``.
+
+        Five queries; four up to a position before which, as is known, there are no events.
+        """
+        may_have_events = upto is None or context.newest_event is None or context.newest_event > after
         mask, agent = context.mask, context.session.registered_agent
         where = visible(branch, after=after, upto=upto)
         limits = None if within is None else tuple(within)
@@ -260,7 +268,7 @@ class _Rows:
             messages=mask.rows(_messages(where, limits)),
             model_calls=mask.rows(_model_calls(where, limits)),
             calls=[CallItem.of(row, mask, agent) for row in _calls(where, limits)],
-            events=mask.rows(_events(where, limits)),
+            events=mask.rows(_events(where, limits)) if may_have_events else [],
         )
 
     def assemble(self, context: SessionContext | None = None) -> list[Item]:
