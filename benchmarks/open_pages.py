@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from selectors import EVENT_READ, DefaultSelector
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -26,7 +26,7 @@ POLLS = re.compile(r'hx-get="(?P<address>[^"]+)"\s+hx-trigger="every (?P<seconds
 STREAM = re.compile(r'data-news="(?P<address>[^"]+)"')
 OTHERS = re.compile(r'data-others="(?P<others>[^"]*)"')
 AFTER = re.compile(r'data-after="(?P<after>\d+)"')
-ENDED = re.compile(r'name="ended" value="(?P<ended>[^"]*)"')
+MARK = re.compile(r'name="mark" value="(?P<mark>[^"]*)"')
 BEAT = re.compile(rb"data: beat (?P<change>\d*) 1? (?P<others>\S*)\n")
 # A page asks when its stream ends, so often; here the streams stay open.
 LIFE = 900.0
@@ -43,7 +43,7 @@ class OpenPage:
     stream: the address at which it listens; "" where none is offered.
     after: the number of the last change that the page shows.
     others: who else has the session open, as the page shows it.
-    ended: the calls of the newest step that the page shows ended, as its field says.
+    mark: of its newest step, "" where that has none.
     polls: an address for each kind, and how often it is asked by itself.
     waiting: the kinds of polls that have not been sent yet: like htmx, a page has one behind the one under way.
     shown: when the page first had the result of each call, by the call's number.
@@ -54,7 +54,7 @@ class OpenPage:
     stream: str = ""
     after: int = 0
     others: str = ""
-    ended: str = ""
+    mark: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     polls: dict[str, tuple[str, float]] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
@@ -68,8 +68,8 @@ class OpenPage:
         with self.lock:
             self.waiting.discard(kind)
             address, _ = self.polls[kind]
-            if kind == "live" and self.ended:
-                address += "&" + urlencode({"ended": self.ended})
+            if kind == "live" and self.mark:
+                address += f"&mark={self.mark}"
             self._read(client.get(address, headers={"HX-Request": "true", "Cookie": self.cookie}))
 
     def _read(self, response: httpx.Response) -> None:
@@ -88,7 +88,7 @@ class OpenPage:
             kind = address.partition("?")[0].rstrip("/").rpartition("/")[2]
             every = float(poll["seconds"])
             if kind == "live":
-                self.ended = next((field["ended"] for field in ENDED.finditer(response.text)), "")
+                self.mark = next((field["mark"] for field in MARK.finditer(response.text)), "")
             if self.stream:
                 every = LIFE if kind == "live" else HERE
             self.polls[kind] = (address, every)

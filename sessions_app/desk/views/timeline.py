@@ -21,7 +21,7 @@ from sessions_app.desk.pages.session import (
 from sessions_app.desk.pages.session.beside import beside
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.header import Header
-from sessions_app.desk.pages.session.kept_calls import ended_calls, kept_calls
+from sessions_app.desk.pages.session.kept_steps import kept_steps, mark_of_newest
 from sessions_app.desk.pages.session.partial_reply import partial_reply
 from sessions_app.desk.views.live import only_the_reply, poll, unless_unchanged
 from sessions_app.desk.views.session import approval_cards, doubts_of, session_frame, session_values, unread
@@ -144,7 +144,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         "old": [] if moved else [item for item in in_place if item.position <= shown],
         "new": in_place if moved else [item for item in in_place if item.position > shown],
         "gaps": True,
-        "kept_calls": set() if moved else kept_calls(context, request.GET.getlist("ended")),
+        "kept_steps": set() if moved else kept_steps(context, page.items, request.GET.getlist("mark")),
         "keeps_times": kept is not None,
         "live": _sentinel(request, context, page, around, shown, kept=kept),
         "partial": partial,
@@ -235,4 +235,4 @@ def _sentinel(
         "drawn": drawn,
         "beside": around["beside"].version,
     }
-    return {**polled, "shows": shows, "ended": ended_calls(context, page.items)}
+    return {**polled, "shows": shows, "mark": mark_of_newest(context, page.items)}
