@@ -15,12 +15,16 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from sessions_app import actions
+from sessions_app.access.masking import Mask
+from sessions_app.desk.context import session_row
+from sessions_app.desk.pages.session import timeline
+from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.views import live
 from sessions_app.models import Allowance, Checkpoint, RegisteredAgent, Session, StateValue, ToolCall
 from sessions_app.watching import partial_replies
 from sessions_app.watching.partial_replies import Written
 from tests import builders
-from tests.pages import text_at
+from tests.pages import text_at, without_random
 
 pytestmark = pytest.mark.django_db
 
@@ -484,8 +488,16 @@ def test_a_key_is_worth_nothing_once_the_login_it_was_made_for_has_ended(desk, h
         assert "A secret" not in answer.content.decode()
 
 
+def listening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under ASGI, where a page asks when it was told of news."""
+    monkeypatch.setattr(live, "is_offered", lambda request: True)
+
+
 @pytest.mark.slow
-def test_a_permission_that_was_withdrawn_counts_with_the_next_news(desk):
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_permission_that_was_withdrawn_counts_with_the_next_news(desk, monkeypatch, listens):
+    if listens:
+        listening(monkeypatch)
     history = builders.looked_up()
     address = watched(desk, history.rest("running"))
     User.objects.get(pk=desk.session["_auth_user_id"]).groups.clear()
@@ -493,6 +505,53 @@ def test_a_permission_that_was_withdrawn_counts_with_the_next_news(desk):
     answer = ask(desk, address)
     assert answer.status_code == 403
     assert "A secret" not in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", ["viewer", "operator", "supervisor"])
+def test_who_asks_by_a_key_may_do_what_they_may_do_by_their_login(client, monkeypatch, name):
+    client.force_login(builders.user(name))
+    history = builders.looked_up()
+    address = watched(client, history.rest("running"))
+    history.lookup("POL-8")
+    answers = [ask(client, re.sub("key=[^&]+", "key=", address)), ask(client, address)]
+    listening(monkeypatch)
+    answers.append(ask(client, address))
+    assert [answer.status_code for answer in answers] == [200] * 3
+    by_login, by_key, told = (without_random(answer.content.decode()) for answer in answers)
+    offers = re.compile(r'href="[^"]+/(\w+)/[^"]*" hx-get|why-not-(\w+)')
+    assert offers.findall(by_key) == offers.findall(told) == offers.findall(by_login)
+    assert offers.findall(told)
+
+
+@pytest.mark.slow
+def test_where_a_page_listens_its_user_is_read_with_what_they_may_do(
+    desk, monkeypatch, django_assert_num_queries
+):
+    listening(monkeypatch)
+    history = builders.looked_up()
+    address = watched(desk, history.rest("running"))
+    with django_assert_num_queries(1):
+        assert ask(desk, address).status_code == 204
+    history.lookup("POL-8")
+    with django_assert_num_queries(8):
+        assert 'id="times"' not in ask(desk, address).content.decode()
+
+
+def test_what_happens_while_an_answer_is_made_is_in_the_next_one() -> None:
+    history = builders.looked_up()
+    session = history.rest("running")
+    newest = history.last_checkpoint.position
+
+    def context() -> SessionContext:
+        row = session_row(session.pk)
+        return SessionContext.of(row, actor=builders.actor(), now=timezone.now(), mask=Mask.none())
+
+    before = context()
+    history.event("noted", reason="Call back")
+    history.lookup("POL-8")
+    assert [item.position for item in timeline.read_since(before, newest).items] == [newest]
+    items = timeline.read_since(context(), newest).items
+    assert sorted(item.kind for item in items) == ["event", "step", "step"]
 
 
 @pytest.mark.slow

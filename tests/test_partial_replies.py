@@ -140,10 +140,18 @@ def test_a_buffer_that_fails_fails_no_step(desk: Desk, operator: Client, caplog:
     assert session.final_answer == "It is."
 
 
+def no_buffer() -> buffer.Buffer:
+    raise AssertionError("The server was asked.")
+
+
 def test_where_conversations_are_kept_off_redis_replies_are_too(settings: Any) -> None:
     claim = Claim(uuid4(), epoch=3, worker="w1", attempt=1, lease_end=timezone.now(), agent="a")
     settings.REDIS_URL, settings.AGENTSTATE_MIRROR = "redis://127.0.0.1:1/0", False
     assert publishing.shown_replies(claim) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial_replies, "buffer", no_buffer)
+        assert partial_replies.version_of(claim.session_id) == ""
+        assert partial_replies.read(claim.session_id) == Written()
     settings.REDIS_URL = ""
     assert publishing.shown_replies(claim) is not None
 
