@@ -334,14 +334,14 @@ def test_news_are_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_as
             history.lookup(f"POL-{number}")
         address = watched(desk, history.rest("running"))
         history.lookup("POL-new")
-        with django_assert_num_queries(9):
+        with django_assert_num_queries(8):
             assert 'id="times"' not in ask(desk, address).content.decode()
-        with django_assert_num_queries(14):
+        with django_assert_num_queries(13):
             assert 'id="times"' in ask(desk, re.sub(r"drawn=\d+", "", address)).content.decode()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab, queries", [("", 10), ("conversation/", 6)])
+@pytest.mark.parametrize("tab, queries", [("", 9), ("conversation/", 6)])
 def test_news_cost_nothing_for_what_only_the_top_of_the_page_shows(
     desk, tab, queries, django_assert_num_queries
 ):
@@ -533,7 +533,7 @@ def test_where_a_page_listens_its_user_is_read_with_what_they_may_do(
     with django_assert_num_queries(1):
         assert ask(desk, address).status_code == 204
     history.lookup("POL-8")
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(7):
         assert 'id="times"' not in ask(desk, address).content.decode()
 
 

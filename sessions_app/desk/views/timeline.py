@@ -132,6 +132,7 @@ def live(request: Request, session_id: UUID) -> HttpResponse:
         looks_back=kept is None,
         shown=beside_shown,
         counts_people=moved or page.last_of_people > shown,
+        checkpoint=page.newest_checkpoint,
     )
     inserted = {} if moved else timeline.events_above_a_begun_step(page.items)
     in_place = [item for item in page.items if item.position not in inserted]
@@ -181,14 +182,16 @@ def _around_timeline(
     looks_back: bool = True,
     shown: str = "",
     counts_people: bool = True,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, Any]:
     """What stands beside the steps: the diagram and the time strip, unread messages, open approvals, side column.
 
     :param looks_back: With the time strip and the diagnosis.
     :param shown: The version of the side column that the page shows, "" for none.
     :param counts_people: Whether the number of people's actions may be another than the page shows.
+    :param checkpoint: The newest of the branch; None if it is to be looked for.
     """
-    checkpoint = restore.last_visible(Checkpoint, context.branch)
+    checkpoint = checkpoint or restore.last_visible(Checkpoint, context.branch)
     return {
         "diagram": diagram.of_session(context),
         "strip": time_strip.strip(context) if looks_back else None,

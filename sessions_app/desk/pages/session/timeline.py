@@ -40,6 +40,7 @@ class TimelinePage:
 
     ``last_step`` is where the newest step starts: a live page is drawn again from there on. ``last_of_people`` is the
     position of the newest event or message to the agent that `read_since` found, 0 for none: with these people act.
+    ``newest_checkpoint`` is that of the branch as it is stored, where `read_since` found it.
     """
 
     items: list[Item]
@@ -47,6 +48,7 @@ class TimelinePage:
     later: int | None = None
     last_step: int = 0
     last_of_people: int = 0
+    newest_checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ def read_since(context: SessionContext, position: int) -> TimelinePage:
     Up to the session's last position as it was read with it, so that events which came since are not missed: the next
     answer has them.
     """
-    rows = _Rows.read(context, context.branch, after=max(0, position - 1), upto=context.session.position)
+    after, upto = max(0, position - 1), context.session.position
+    checkpoints = _whole_checkpoints(visible(context.branch, after=after, upto=upto))
+    rows = _Rows.read(context, context.branch, after=after, upto=upto, checkpoints=checkpoints)
     items = _with_replacements(context, rows)
     steps = _steps_of(items)
     of_people = [row.position for row in rows.messages if row.role == Message.Role.USER]
@@ -102,6 +106,7 @@ def read_since(context: SessionContext, position: int) -> TimelinePage:
         items,
         last_step=steps[-1].position if steps else position,
         last_of_people=max(of_people, default=0),
+        newest_checkpoint=checkpoints[-1] if checkpoints else None,
     )
 
 
@@ -216,6 +221,11 @@ def _checkpoints(where: Ranges, within: Within) -> QuerySet[Checkpoint]:
 
 
 @compiled
+def _whole_checkpoints(where: Ranges) -> QuerySet[Checkpoint]:
+    return Checkpoint.objects.within(where)
+
+
+@compiled
 def _messages(where: Ranges, within: Within) -> QuerySet[Message]:
     rows = Message.objects.within(where).filter(timeline_items.ranges(within))
     return rows.exclude(role=Message.Role.TOOL).defer("body")
@@ -254,17 +264,22 @@ class _Rows:
         after: int,
         upto: int | None,
         within: Sequence[tuple[int, int | None]] | None = None,
+        checkpoints: Sequence[Checkpoint] | None = None,
     ) -> "_Rows":
         """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``.
 
         Five queries; four up to a position before which, as is known, there are no events.
+
+        :param checkpoints: If they have been read already: all that there are, which is one query less.
         """
         may_have_events = upto is None or context.newest_event is None or context.newest_event > after
         mask, agent = context.mask, context.session.registered_agent
         where = visible(branch, after=after, upto=upto)
         limits = None if within is None else tuple(within)
+        if checkpoints is None:
+            checkpoints = _checkpoints(where, limits)
         return cls(
-            checkpoints=mask.rows(_checkpoints(where, limits)),
+            checkpoints=mask.rows([row for row in checkpoints if row.complete]),
             messages=mask.rows(_messages(where, limits)),
             model_calls=mask.rows(_model_calls(where, limits)),
             calls=[CallItem.of(row, mask, agent) for row in _calls(where, limits)],
