@@ -39,7 +39,7 @@ RESULT = re.compile(r"\b(\d{8}) The policy")
 @dataclass(slots=True)
 class OpenPage:
     """
-    cookie: of the login that has the page open.
+    cookie: those of the login that has the page open.
     stream: the address at which it listens; "" where none is offered.
     after: the number of the last change that the page shows.
     others: who else has the session open, as the page shows it.
@@ -62,7 +62,12 @@ class OpenPage:
     requests: int = 0
 
     def open(self, client: httpx.Client) -> None:
-        self._read(client.get(f"/sessions/{self.session}/", headers={"Cookie": self.cookie}))
+        response = client.get(f"/sessions/{self.session}/", headers={"Cookie": self.cookie})
+        # As a browser does. Without it the server would make a new secret for the forms of each answer.
+        self.cookie = "; ".join(
+            [self.cookie, *(f"{name}={value}" for name, value in response.cookies.items())]
+        )
+        self._read(response)
 
     def poll(self, client: httpx.Client, kind: str) -> None:
         with self.lock:
