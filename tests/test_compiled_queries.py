@@ -12,8 +12,11 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet, Value
 from django.test.utils import CaptureQueriesContext
 
+from sessions_app.desk import context
+from sessions_app.desk.pages.session import header
 from sessions_app.models import Checkpoint, Event, Message, Session, ToolCall
 from sessions_app.models.compiled import MOST_SHAPES, MOST_VALUES, CompiledQuery, compiled
+from sessions_app.models.constants import with_constants
 from sessions_app.models.rows import Ranges, visible
 from tests import builders, compiling
 
@@ -280,3 +283,42 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
         compiling.compare_anew()
         with pytest.raises(AssertionError):
             depending(1)
+
+
+def plan_of(query: CompiledQuery[Any, Any], *args: Any) -> str:
+    values: list[Any] = []
+    kept = query._kept_for(connection, args, {}, values)
+    assert kept is not None
+    sent = [adapt(values[number]) for _, number, adapt in kept.places]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {kept.statement!s}", sent)
+        return str(cursor.fetchall())
+
+
+def test_on_sqlite_too_the_open_calls_of_a_session_are_found_by_their_own_index() -> None:
+    if connection.vendor != "sqlite":
+        return  # there the plans of whole pages are read: tests/test_query_plans.py
+    session = builders.running()
+    for plan in (
+        plan_of(header._open_calls, session.branch_id),
+        plan_of(context._sessions, session.pk),
+    ):
+        assert "USING INDEX toolcall_open" in plan or "USING COVERING INDEX toolcall_open" in plan, plan
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("it's", "50 %"), ("%s", "%%"), ("", "\\"), ("ü", "'); DROP TABLE x; --"), (True, -3), (2**62, 0)],
+)
+def test_constants_are_read_as_they_are_written(values: tuple[Any, Any]) -> None:
+    sql = with_constants("SELECT %s, %s, %s, '%%'", [values[0], "sent", values[1]], {1})
+    assert sql is not None
+    with connection.cursor() as cursor:
+        cursor.execute(sql, ["sent"])
+        assert cursor.fetchone() == (values[0], "sent", values[1], "%")
+
+
+@pytest.mark.parametrize("value", [None, 1.5, b"x", "\0", UUID(int=1)])
+def test_what_is_no_number_and_no_text_is_no_constant(value: Any) -> None:
+    assert with_constants("SELECT %s, %s", ["x", value], {0}) is None
+    assert with_constants("SELECT %s, %s", ["x", value], {1}) == "SELECT 'x', %s"

@@ -61,7 +61,10 @@ def test_a_message_sent_from_the_conversation_stays_there_and_the_answer_appears
     expect(page.locator("#session-head .pill")).to_have_text("Done")
 
 
-def test_a_call_stays_as_it_is_open_while_its_step_is_drawn_again(page):  # noqa: F811
+@pytest.mark.parametrize("moves", ["as it can", "like older browsers"])
+def test_a_call_stays_open_and_focused_while_its_step_is_drawn_again(page, moves):  # noqa: F811
+    if moves == "like older browsers":
+        page.add_init_script("delete Element.prototype.moveBefore")
     history = builders.refunding()
     history.begin(history.calls[-1])
     history.finish(history.calls[-1], "refunded 120 EUR")
@@ -70,16 +73,20 @@ def test_a_call_stays_as_it_is_open_while_its_step_is_drawn_again(page):  # noqa
     call = page.locator(f"#c{history.calls[-1].position}")
     call.locator("details.more > summary").click()
     expect(call.get_by_text("Idempotency key")).to_be_visible()
+    history.enter("reflecting")
     history.checkpoint("step")
     poll(page)
-    expect(page.locator(".step.done", has=call)).to_have_count(1)
+    step = page.locator(".step.done", has=call)
+    expect(step).to_have_count(1)
+    expect(step.locator(".foot")).to_contain_text("reflecting")
     expect(call.get_by_text("Idempotency key")).to_be_visible()
+    expect(call.locator("details.more > summary")).to_be_focused()
     expect(call).to_contain_text("refunded 120 EUR")
-    # What a person does may show it differently.
-    history.rest("paused")
+    # Another answer, to which the step does not belong any more, leaves it as it is.
+    history.lookup("POL-8")
     poll(page)
-    expect(page.locator("#session-head .pill")).to_have_text("Paused")
-    expect(call).to_have_count(1)
+    expect(page.locator(".step")).to_have_count(6)
+    expect(call.get_by_text("Idempotency key")).to_be_visible()
 
 
 def test_new_steps_below_is_said_only_where_a_step_came(page):  # noqa: F811

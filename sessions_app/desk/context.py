@@ -97,10 +97,9 @@ def session_context(request: Request, session_id: UUID) -> SessionContext:
 
 
 def session_row(session_id: UUID) -> Session:
-    """The session with its branch, its assignee and what it was forked from, and what most sessions have none of.
+    """The session with its branch, its assignee and what it was forked from. One query.
 
-    It is annotated with the fields of `SessionContext` of the same names: ``newest_event`` and what spares a query for
-    what is not there. One query.
+    It is annotated with ``newest_event``, ``has_open_calls`` and ``has_unread_messages``: see `SessionContext`.
 
     :raises Http404: if there is no such session.
     """

@@ -37,13 +37,13 @@ def make(request: Request, session_id: UUID) -> str:
 
 
 def watched(
-    request: HttpRequest, session_id: UUID, key: str, *, now: datetime, expects_news: bool = False
+    request: HttpRequest, session_id: UUID, key: str, *, now: datetime, with_permissions: bool = False
 ) -> "Watched | None":
     """The session as it is now; None if the key is not valid for this request, or there is no such session.
 
-    :param expects_news: What the user may do is read with it.
+    :param with_permissions: What the user may do is read with it, which an answer with news needs.
     """
-    return _watched(request, session_id, key, now, SECONDS, with_permissions=expects_news)
+    return _watched(request, session_id, key, now, SECONDS, with_permissions=with_permissions)
 
 
 def log_in(request: HttpRequest, found: "Watched") -> None:

@@ -29,6 +29,8 @@ from django.db.models import QuerySet
 from django.db.models.query import FlatValuesListIterable, ModelIterable, ValuesListIterable
 from django.db.models.sql.compiler import SQLCompiler
 
+from sessions_app.models.constants import with_constants
+
 P = ParamSpec("P")
 Row = TypeVar("Row")
 Adapt = Callable[[Any], Any]
@@ -145,7 +147,8 @@ class _Kept:
     places: of the parameters that are arguments: the index of the parameter, the number of the argument, and how it is
         adapted to the database.
     locks: the rows that are found are locked, which takes a transaction.
-    numbered: the statement that PostgreSQL prepares, whose parameters are those of `places`; None where it does not.
+    statement: the SQL in which all else stands as constants, so that the database sees which index with a condition it
+        may use: on PostgreSQL the statement that is prepared. None where there is none.
     """
 
     iterable: Any
@@ -154,7 +157,7 @@ class _Kept:
     parameters: Sequence[Any]
     places: Sequence[tuple[int, int, Adapt]]
     locks: bool
-    numbered: bytes | None
+    statement: bytes | str | None
 
     def parameters_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         parameters = list(self.parameters)
@@ -167,11 +170,11 @@ class _Kept:
         compiler = copy(self.compiler)
         compiler.connection = connection
         columns = compiler.col_count if compiler.has_extra_select else None
-        if self.numbered is None:
+        if self.statement is None:
             execute = partial(_rows, connection.cursor, self.sql, self.parameters_of(values), columns)
         else:
             sent = tuple([adapt(values[number]) for _, number, adapt in self.places])
-            execute = partial(_rows, connection.prepared_cursor, self.numbered, sent, columns)  # type: ignore[attr-defined]
+            execute = partial(_rows, partial(prepared_cursor, connection), self.statement, sent, columns)
         compiler.execute_sql = lambda *_, **__: execute()  # type: ignore[method-assign, assignment]
         return compiler
 
@@ -225,16 +228,18 @@ def _keep(
     places = list(_places(parameters, markers))
     if unused := set(range(len(markers))) - {number for _, number, _ in places}:
         raise ValueError(f"Arguments {sorted(unused)} of this query are not parameters of its SQL.")
-    numbered = None
+    statement: bytes | str | None = None
     if connection.vendor == "postgresql":
         # Those of SQLite keep the connection of this thread, which may end.
         converters = compiler.get_converters([column for column, *_ in compiler.select[: compiler.col_count]])
         compiler.get_converters = lambda _: converters
     if connection.vendor == "postgresql" and prepared:
-        numbered = connection.numbered(sql, parameters, [index for index, *_ in places])  # type: ignore[attr-defined]
+        statement = connection.numbered(sql, parameters, [index for index, *_ in places])  # type: ignore[attr-defined]
+    elif connection.vendor == "sqlite":
+        statement = with_constants(sql, parameters, {index for index, *_ in places})
     compiler.connection = None
     return _Kept(
-        iterable, compiler, sql, parameters, places, bool(query_set.query.select_for_update), numbered
+        iterable, compiler, sql, parameters, places, bool(query_set.query.select_for_update), statement
     )
 
 

@@ -1,7 +1,7 @@
 """Parts of pages that are drawn once in a process for the same values.
 
 For what is drawn again and again and rarely changes: an open page is sent the buttons at its top with each step, and
-each step twice, since it is there before it has ended; of an open list with news hardly any row has changed; and the
+several people have one session open; of an open list with news hardly any row has changed; and the
 inbox shows the same requests for approval until they are decided.
 """
 

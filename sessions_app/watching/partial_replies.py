@@ -30,7 +30,7 @@ class Written:
 
 
 def are_shown() -> bool:
-    """Whether conversations may be on the server that holds them."""
+    """Whether there are any for open pages: not where conversations must not be on the Redis server."""
     return settings.AGENTSTATE_MIRROR or not settings.REDIS_URL
 
 

@@ -16,8 +16,16 @@
     if (held && held.matches("input:not([type=search]), textarea, select")) return true;
     return Boolean(part && [...part.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked));
   };
+  // What a step keeps is taken out of the page and put back, by which some browsers take the focus from it.
+  let focused = null;
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
-    if (typing(event.detail.target)) event.detail.shouldSwap = false;
+    const { target } = event.detail;
+    if (typing(target)) event.detail.shouldSwap = false;
+    else if (target.contains(document.activeElement)) focused = document.activeElement;
+  });
+  document.addEventListener("htmx:oobAfterSwap", () => {
+    if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+    focused = null;
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.elt.hasAttribute("data-live") && typing(event.detail.target)) event.detail.shouldSwap = false;

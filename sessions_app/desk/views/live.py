@@ -69,9 +69,9 @@ def unless_unchanged(
         if request.method == "GET" and after is not None:
             key, now = request.GET.get("key", ""), timezone.now()
             is_over = _is_over(request, now)
-            # A page that listens asks when it was told of news.
-            expects_news = is_over or is_offered(request)
-            watched = live_key.watched(request, session_id, key, now=now, expects_news=expects_news)
+            # A page that listens asks when it was told of news, and hardly ever otherwise.
+            likely = is_over or is_offered(request)
+            watched = live_key.watched(request, session_id, key, now=now, with_permissions=likely)
             if watched is not None:
                 if (
                     not is_over

@@ -16,7 +16,7 @@ from sessions_app.models import CallStatus, InboxMessage, unread_messages
 def session_frame(request: Request, context: SessionContext) -> dict[str, Any]:
     """What every page of a session shows above its tab, for the template.
 
-    Two queries; four if a queue is known; and one more if another person has the session open.
+    The queries of `header`; two more if a queue is known, and one more if another person has the session open.
     """
     queue = context.queue
     return {

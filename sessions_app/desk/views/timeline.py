@@ -222,7 +222,9 @@ def _sentinel(
     *,
     kept: int | None = None,
 ) -> dict[str, Any] | None:
-    """What the last item of a live list polls, and how often; None while nothing can happen by itself.
+    """What the last item of a live list polls, how often, and the mark of its newest step.
+
+    None while nothing can happen by itself.
 
     :param shown: The last position that the page shows, if ``page`` has no items.
     :param kept: As `_kept` returns it.

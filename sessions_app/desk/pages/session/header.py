@@ -85,9 +85,7 @@ class Header:
 
 
 def header(context: SessionContext) -> Header:
-    """Two queries: the agent, and where calls are open, those that need a person. For a failed and for a paused session
-    one more.
-    """
+    """One query for the agent, and one more each where calls are open, for a failed and for a paused session."""
     session, now = context.session, context.now
     failure_advice = advice_for(session)
     if failure_advice is not None:

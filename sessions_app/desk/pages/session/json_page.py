@@ -14,7 +14,7 @@ def read_page(context: SessionContext, *, before: int | None = None) -> dict[str
 
     ``earlier`` is the ``before`` of the page before it, None on the first.
     """
-    bounds = page_bounds(context.branch, before=before, limit=PAGE)
+    bounds = page_bounds(context, before=before, limit=PAGE)
     payload = session_json(
         context.session_row, mask=context.mask, after=bounds.after, upto=bounds.upto, big_results=False
     )

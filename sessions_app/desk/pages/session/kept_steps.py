@@ -7,10 +7,12 @@ Where the step has the same mark then, a placeholder is sent in place of what it
 page has (`hx-preserve`), and what a person has opened there stays open.
 
 The field stands within the step: the mark is that of what the page shows, also where it has put off an answer because
-a person is typing there.
+a person is typing there. What the reader may do, what is hidden and how a tool's values are written count as they were
+when the step was drawn, as in the steps above it.
 """
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from sessions_app.desk.pages.session.context import SessionContext
 from sessions_app.desk.pages.session.step_item import StepItem
@@ -18,29 +20,37 @@ from sessions_app.desk.pages.session.timeline_items import Item
 from sessions_app.models import Status
 
 
-def mark_of_newest(context: SessionContext, items: Sequence[Item]) -> str:
-    """That of the newest of the steps; "" where it has none."""
+class Mark(NamedTuple):
+    """What a step shows. ``step`` is its position."""
+
+    step: int
+    text: str
+
+
+def mark_of_newest(context: SessionContext, items: Sequence[Item]) -> Mark | None:
+    """That of the newest of the steps; None where it has none."""
     step = next((item for item in reversed(items) if isinstance(item, StepItem)), None)
-    return "" if step is None else _mark(context, step)
+    return None if step is None else _mark(context, step)
 
 
 def kept_steps(context: SessionContext, items: Sequence[Item], marks: Collection[str]) -> set[int]:
     """The positions of the steps that the page keeps.
 
-    :param marks: Those that the page has sent.
+    :param marks: The texts of those that the page has sent.
     """
     if not marks:
         return set()
-    return {item.position for item in items if isinstance(item, StepItem) and _mark(context, item) in marks}
+    own = [_mark(context, item) for item in items if isinstance(item, StepItem)]
+    return {mark.step for mark in own if mark is not None and mark.text in marks}
 
 
-def _mark(context: SessionContext, step: StepItem) -> str:
-    """ "" for a step that may show something else without any of this.
+def _mark(context: SessionContext, step: StepItem) -> Mark | None:
+    """None for a step that may show something else without any of this.
 
     An ended call is shown differently only when the session no longer runs, or when a person has done something, which
-    is an event. All else is another row of the step.
+    is an event, as is another attempt. All else is another row of the step.
     """
     if context.session.status != Status.RUNNING or not step.begun or step.unfinished:
-        return ""
-    rows = len(step.replies) + len(step.model_calls) + len(step.calls) + len(step.retries)
-    return f"{step.position}-{rows}-{context.newest_event or 0}"
+        return None
+    rows = f"{len(step.replies)}-{len(step.model_calls)}-{len(step.calls)}"
+    return Mark(step.position, f"{step.position}-{rows}-{context.newest_event or 0}")

@@ -56,15 +56,18 @@ class PageBounds:
     """The rows of a page have ``after < position <= upto``. ``earlier`` is the ``before`` of the page before it."""
 
     after: int
-    upto: int | None
+    upto: int
     earlier: int | None
     last_step: int
 
 
-def page_bounds(branch: Branch, *, before: int | None, limit: int = PAGE) -> PageBounds:
-    """The bounds of the newest ``limit`` steps that start before position ``before``. One query."""
-    upto = None if before is None else before - 1
-    starts = _starts(visible(branch, upto=upto), most=limit + 1)
+def page_bounds(context: SessionContext, *, before: int | None, limit: int = PAGE) -> PageBounds:
+    """The bounds of the newest ``limit`` steps that start before position ``before``. One query.
+
+    A page ends at the position that the session had when its row was read: its queries could see different commits.
+    """
+    upto = context.session.position if before is None else before - 1
+    starts = _starts(visible(context.branch, upto=upto), most=limit + 1)
     first = starts[limit - 1] if len(starts) > limit else None
     return PageBounds(max(0, (first or 0) - 1), upto, first, starts[0] if starts else 0)
 
@@ -82,7 +85,7 @@ def read_page(
     """
     if only is not None:
         return _read_matching(context, before=before, only=only, limit=limit)
-    bounds = page_bounds(context.branch, before=before, limit=limit)
+    bounds = page_bounds(context, before=before, limit=limit)
     items = _read_items(context, after=bounds.after, upto=bounds.upto)
     branches = discarded.discarded_branches(context, after=bounds.after, upto=bounds.upto)
     items = _with_discarded(items, branches)
@@ -92,8 +95,7 @@ def read_page(
 def read_since(context: SessionContext, position: int) -> TimelinePage:
     """The items from the step that starts at ``position`` on: what a live page draws again. At most seven queries.
 
-    Up to the session's last position as it was read with it, so that events which came since are not missed: the next
-    answer has them.
+    Up to the position that the session had when its row was read: what was committed since is in the next answer.
     """
     after, upto = max(0, position - 1), context.session.position
     checkpoints = _whole_checkpoints(visible(context.branch, after=after, upto=upto))
@@ -268,7 +270,8 @@ class _Rows:
     ) -> "_Rows":
         """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``.
 
-        Five queries; four up to a position before which, as is known, there are no events.
+        Five queries; four where the session's newest event, as read with its row, does not lie after ``after``. Without
+        ``upto`` there may be newer ones.
 
         :param checkpoints: If they have been read already: all that there are, which is one query less.
         """
