@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
+from sessions_app import actions
 from tests import builders
 from tests.pages import text_at
 from tests.test_desk_live import ask, poll_of
@@ -153,3 +154,29 @@ def test_a_mark_that_no_step_has_keeps_nothing(desk: Client, mark: str) -> None:
     answer = ask(desk, asked_by(page, mark)).content.decode()
     assert kept(answer) == []
     assert "refunded 120 EUR" in answer
+
+
+def test_a_discarded_step_opened_in_place_is_no_target_of_what_is_sent_for_the_present_one(
+    desk: Client,
+) -> None:
+    """Both begin at one checkpoint."""
+    history = builders.looked_up()
+    left = history.last_checkpoint
+    history.lookup("POL-8")
+    history.rest("paused")
+    session = history.session
+    actions.rewind(actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=left.pk, reason="Again")
+    session.refresh_from_db()
+    history.lookup("POL-9")
+    address = f"/sessions/{history.rest('running').pk}"
+    page = text_at(desk, f"{address}/")
+    found = re.search(r'href="([^"]+/branches/(\d+)/)"', page)
+    assert found is not None
+    discarded = desk.get(found[1], headers={"HX-Request": "true"}).content.decode()
+    assert "POL-8" in discarded
+    present, opened = (re.findall(r'\bid="([^"]+)"', text) for text in (page, discarded))
+    assert f"k{left.position}" in present
+    assert set(present) & set(opened) == {f"t{found[2]}"}  # the line that the opened steps replace
+    assert len(opened) == len(set(opened))
+    # On a page of their own links lead to their checkpoints.
+    assert f'id="k{left.position}"' in text_at(desk, found[1])

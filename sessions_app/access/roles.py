@@ -6,7 +6,6 @@ database anyway.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self
 
 from django.apps import apps
@@ -18,7 +17,7 @@ from sessions_app.models import Role, StaffPermission
 ROLES = tuple(Role)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Actor:
     """In whose name something is done: a user, or by name the command line or a part of the system.
 
@@ -46,16 +45,7 @@ class Actor:
 
     def may(self, permission: StaffPermission) -> bool:
         """Whether this actor has the permission at all, whatever the session's state."""
-        return permission in self._permissions
-
-    @cached_property
-    def _permissions(self) -> frozenset[StaffPermission]:
-        """A page asks for twenty of them, and Django asks each of its backends each time."""
-        user = self.user
-        if user is None or (user.is_active and user.is_superuser):
-            return frozenset(StaffPermission)
-        held = user.get_all_permissions()
-        return frozenset(each for each in StaffPermission if f"sessions_app.{each.value}" in held)
+        return self.user is None or self.user.has_perm(f"sessions_app.{permission.value}")
 
     def lacks(self, permission: StaffPermission, doing: str = "") -> str:
         """A sentence that names the roles which have the permission; "" if this actor has it.

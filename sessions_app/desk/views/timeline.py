@@ -88,15 +88,18 @@ def discarded_branch(request: Request, session_id: UUID, branch_number: int) -> 
     if item is None:
         raise Http404("No steps of that branch were discarded.")
     branch = Branch.objects.get(session=context.session, number=branch_number)
+    in_place = wants_part(request)
     values = {
         "session": context.session,
         "discarded": item,
-        "items": timeline.read_discarded(context, branch, item.begins_at),
+        "items": timeline.read_discarded(
+            context, branch, item.begins_at, beside=item.left_at if in_place else 0
+        ),
         "is_discarded": True,
         "why_not": context.why_not,
         "queue": context.queue,
     }
-    if wants_part(request):
+    if in_place:
         return render_page(request, "session/discarded.html#steps", values)
     return render_page(request, "session/discarded.html", session_frame(request, context) | values)
 

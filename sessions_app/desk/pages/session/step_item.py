@@ -41,6 +41,8 @@ class StepItem:
 
     retries: each tells that a failed model call of the step is tried again.
     doing: of a step that is running and has not begun: what it waits for, or why the session does not move.
+    discarded_on: the number of the discarded branch on which it is shown beside the step of another branch that begins
+        at the same checkpoint.
     """
 
     kind: ClassVar[str] = "step"
@@ -56,6 +58,7 @@ class StepItem:
     calls: list[CallItem] = field(default_factory=list)
     retries: list[Event] = field(default_factory=list)
     replaced: dict[int, Replacement] = field(default_factory=dict)
+    discarded_on: int | None = None
 
     @classmethod
     def of(cls, row: Checkpoint) -> "StepItem":
@@ -87,6 +90,11 @@ class StepItem:
         if self.model_calls:
             return self.model_calls[0].started_at
         return next((call.row.started_at for call in self.calls if call.row.started_at), self.at)
+
+    @property
+    def anchor(self) -> str:
+        """What the ids of its elements end with: no other step on a page has the same."""
+        return f"{self.position}" if self.discarded_on is None else f"{self.position}-{self.discarded_on}"
 
     @property
     def number(self) -> int:

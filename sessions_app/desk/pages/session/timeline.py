@@ -138,8 +138,11 @@ def before_of_page_around(branch: Branch, position: int) -> int | None:
     return later[PAGE // 2] if len(later) > PAGE // 2 else None
 
 
-def read_discarded(context: SessionContext, branch: Branch, begins_at: int) -> list[Item]:
-    """The first `PAGE` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries."""
+def read_discarded(context: SessionContext, branch: Branch, begins_at: int, *, beside: int = 0) -> list[Item]:
+    """The first `PAGE` steps of the discarded ``branch`` itself from ``begins_at`` on. At most eight queries.
+
+    :param beside: They are shown on one page with the current history, of which the branch shows all up to here.
+    """
     ends = list(
         Checkpoint.objects.filter(branch=branch, position__gt=begins_at, kind__in=STEP_KINDS)
         .order_by("position")
@@ -148,6 +151,9 @@ def read_discarded(context: SessionContext, branch: Branch, begins_at: int) -> l
     upto = ends[-1] - 1 if len(ends) == PAGE else None
     rows = _Rows.read(context, branch, after=max(0, begins_at - 1), upto=upto)
     items = timeline_items.with_replacements(rows.assemble(), replacements.on(branch, context.mask))
+    for step in _steps_of(items):
+        if step.position <= beside:
+            step.discarded_on = branch.number
     return [item for item in items if not isinstance(item, StepItem) or item.begun]
 
 
