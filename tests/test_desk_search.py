@@ -148,7 +148,7 @@ def test_a_search_is_as_cheap_for_many_sessions_as_for_few(desk, django_assert_n
             desk.get("/", {"q": "roof"})
     session = Session.objects.first()
     assert session is not None
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         desk.get(f"/sessions/{session.pk}/find/", {"q": "roof"})
 
 

@@ -215,7 +215,7 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 26),
+        ("", 23),
         ("conversation/", 12),
         ("state/", 10),
         ("checkpoints/", 10),

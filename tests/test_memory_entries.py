@@ -255,7 +255,7 @@ def test_the_tab_shows_what_is_remembered_about_the_customer_and_where_it_was_le
     session = builders.paused(title="Second", customer="Ada")
     address = f"/sessions/{session.pk}/memories/"
     supervisor.get(address)
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(10):
         page = supervisor.get(address).content.decode()
     assert MAIL in page
     assert "He is Bob" not in page

@@ -131,7 +131,7 @@ def test_the_page_costs_the_same_for_a_long_history(operator: Client, django_ass
             history.lookup(f"POL-{number}")
         session = history.rest("paused")
         call = ModelCall.objects.filter(branch__session=session).latest("position")
-        with django_assert_num_queries(14):
+        with django_assert_num_queries(13):
             operator.get(f"/sessions/{session.pk}/model-calls/{call.pk}/")
 
 
