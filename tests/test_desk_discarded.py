@@ -296,6 +296,8 @@ def test_discarded_steps_offer_the_same_in_place_as_on_a_page_of_their_own(anna,
         assert answer.status_code == 200
         steps = answer.content.decode().partition('<li class="rewound open"')[2].partition("</ol>")[0]
         assert "send_letter" in steps
+        # In place the step has an id of its own beside the present one at the same checkpoint.
+        steps = re.sub(r'(#k\d+)-1"', r'\1"', steps)
         offered.append(re.findall(r'href="[^"]+"|name="value" value="[^"]+"', steps))
     assert offered[0] == offered[1]
     text = str(offered[1])

@@ -215,12 +215,12 @@ def test_a_page_is_as_cheap_for_a_long_history_as_for_a_short_one(desk, django_a
             history.lookup(f"POL-{number}")
         history.rest("paused")
     for tab, queries in (
-        ("", 23),
-        ("conversation/", 12),
-        ("state/", 10),
-        ("checkpoints/", 10),
-        ("audit/", 9),
-        ("json/", 16),
+        ("", 24),
+        ("conversation/", 10),
+        ("state/", 9),
+        ("checkpoints/", 9),
+        ("audit/", 8),
+        ("json/", 15),
     ):
         for history in (short, long):
             with django_assert_num_queries(queries, info=f"{tab or 'timeline'}: other than expected"):

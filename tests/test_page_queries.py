@@ -54,10 +54,10 @@ LISTS = {
 }
 SESSION_PAGES = {
     "?show=errors": 20,
-    "?show=tools": 22,
+    "?show=tools": 23,
     "?show=people": 19,
-    "?tool=lookup_policy": 22,
-    "?phase=planning": 24,
+    "?tool=lookup_policy": 23,
+    "?phase=planning": 25,
     "memories/": 9,
     "find/?q=policy": 10,
     "resume/": 11,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sessions_app.desk.pages.session.context import SessionContext
-from sessions_app.desk.pages.session.timeline import page_bounds
+from sessions_app.desk.pages.session.page_bounds import page_bounds
 from sessions_app.history.export import session_json
 
 PAGE = 100

@@ -14,6 +14,7 @@ from sessions_app.desk.pages import replacements
 from sessions_app.desk.pages.session import discarded, timeline_items
 from sessions_app.desk.pages.session.calls import CallItem
 from sessions_app.desk.pages.session.context import SessionContext
+from sessions_app.desk.pages.session.page_bounds import PAGE, page_bounds
 from sessions_app.desk.pages.session.step_item import StepItem
 from sessions_app.desk.pages.session.timeline_filter import TimelineFilter, matching_steps
 from sessions_app.desk.pages.session.timeline_items import (
@@ -28,8 +29,6 @@ from sessions_app.models import Branch, Checkpoint, Event, EventKind, Message, M
 from sessions_app.models.compiled import compiled
 from sessions_app.models.rows import Ranges, visible
 
-# Some 75 lines, of which each costs the server a millisecond or more.
-PAGE = 25
 # Shown elsewhere on the timeline: by the message itself, or by the line above a discarded branch.
 _NOT_ITEMS = (EventKind.STARTED, EventKind.MESSAGE, EventKind.REWOUND)
 
@@ -49,27 +48,6 @@ class TimelinePage:
     last_step: int = 0
     last_of_people: int = 0
     newest_checkpoint: Checkpoint | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageBounds:
-    """The rows of a page have ``after < position <= upto``. ``earlier`` is the ``before`` of the page before it."""
-
-    after: int
-    upto: int
-    earlier: int | None
-    last_step: int
-
-
-def page_bounds(context: SessionContext, *, before: int | None, limit: int = PAGE) -> PageBounds:
-    """The bounds of the newest ``limit`` steps that start before position ``before``. One query.
-
-    A page ends at the position that the session had when its row was read: its queries could see different commits.
-    """
-    upto = context.session.position if before is None else before - 1
-    starts = _starts(visible(context.branch, upto=upto), most=limit + 1)
-    first = starts[limit - 1] if len(starts) > limit else None
-    return PageBounds(max(0, (first or 0) - 1), upto, first, starts[0] if starts else 0)
 
 
 def read_page(
@@ -99,7 +77,14 @@ def read_since(context: SessionContext, position: int) -> TimelinePage:
     """
     after, upto = max(0, position - 1), context.session.position
     checkpoints = _whole_checkpoints(visible(context.branch, after=after, upto=upto))
-    rows = _Rows.read(context, context.branch, after=after, upto=upto, checkpoints=checkpoints)
+    rows = _Rows.read(
+        context,
+        context.branch,
+        after=after,
+        upto=upto,
+        checkpoints=checkpoints,
+        may_have_events=context.newest_event is None or context.newest_event > after,
+    )
     items = _with_replacements(context, rows)
     steps = _steps_of(items)
     of_people = [row.position for row in rows.messages if row.role == Message.Role.USER]
@@ -216,12 +201,6 @@ Within = tuple[tuple[int, int | None], ...] | None
 
 
 @compiled
-def _starts(where: Ranges, *, most: int) -> QuerySet[Checkpoint, int]:
-    starts = Checkpoint.objects.within(where).filter(kind__in=STEP_KINDS)
-    return starts.order_by("-position").values_list("position", flat=True)[:most]
-
-
-@compiled
 def _checkpoints(where: Ranges, within: Within) -> QuerySet[Checkpoint]:
     rows = Checkpoint.objects.within(where).filter(timeline_items.ranges(within))
     rows = rows.exclude(kind=Checkpoint.Kind.PREPARED)
@@ -273,15 +252,15 @@ class _Rows:
         upto: int | None,
         within: Sequence[tuple[int, int | None]] | None = None,
         checkpoints: Sequence[Checkpoint] | None = None,
+        may_have_events: bool = True,
     ) -> "_Rows":
         """The branch's rows with ``after < position <= upto``, masked, and only those in ``within``.
 
-        Five queries; four where the session's newest event, as read with its row, does not lie after ``after``. Without
-        ``upto`` there may be newer ones.
+        Five queries, one less for each of these:
 
-        :param checkpoints: If they have been read already: all that there are, which is one query less.
+        :param checkpoints: If they have been read already: all that there are.
+        :param may_have_events: False where it is known that there are none.
         """
-        may_have_events = upto is None or context.newest_event is None or context.newest_event > after
         mask, agent = context.mask, context.session.registered_agent
         where = visible(branch, after=after, upto=upto)
         limits = None if within is None else tuple(within)
