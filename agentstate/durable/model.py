@@ -12,7 +12,7 @@ from agentstate.durable import run_context, streaming
 from agentstate.durable.call_ids import is_usable_id, new_call_id
 from agentstate.durable.failures import GarbledReply, ModelFailed
 from agentstate.durable.prompt_start import may_start_with_reply
-from agentstate.durable.records import NewCall, NewReply, ReplyRecord
+from agentstate.durable.records import CommittedReply, NewCall, NewReply, ReplyRecord
 from agentstate.durable.run_context import RunContext
 from agentstate.durable.state.chat_messages import encode_message, message_body, message_from
 from agentstate.durable.state.encoding import Json, encode_lossy
@@ -178,12 +178,12 @@ class ReplayChatGenerator:
         calls = [call for reply in replies for call in reply.tool_calls] if is_own else []
         ended = run.now()
         prompt_tokens, completion_tokens = _tokens(replies)
-        with run.lock:
-            run.meter.add("model_calls" if hit is None else "cached_replies", 1)
-            run.meter.add("prompt_tokens", prompt_tokens)
-            run.meter.add("completion_tokens", completion_tokens)
-            if hit is None:
-                run.meter.add("model_seconds", max(0.0, (ended - started).total_seconds()))
+        _count(
+            run,
+            prompt_tokens,
+            completion_tokens,
+            seconds=(ended - started).total_seconds() if hit is None else None,
+        )
         if calls and options.get("tools"):
             run.to_executing()
         committed = run.journal.reply(
@@ -210,11 +210,7 @@ class ReplayChatGenerator:
         run.deferred_checkpoint_committed(committed.checkpoint)
         run.signals, run.progressed = committed.signals, True
         if is_own:
-            run.has_reply = True
-            for reply, position in zip(replies, committed.positions, strict=True):
-                run.conversation.stored(reply, position)
-            run.calls.update({record.call_id: record for record in committed.calls})
-            run.started_calls = {r.position for r in committed.calls if r.status == CallState.STARTED}
+            _note_committed(run, replies, committed)
         if cache is not None and hit is None:
             cache.store(replies, committed.positions)
         return replies
@@ -282,16 +278,38 @@ def _with_call_ids(message: ChatMessage) -> tuple[ChatMessage, dict[str, Json]]:
     return message, message_body(message)
 
 
+def _count(run: RunContext, prompt_tokens: int, completion_tokens: int, *, seconds: float | None) -> None:
+    """Add to the totals of the session.
+
+    :param seconds: How long the model took; None if the reply is one of the semantic cache.
+    """
+    with run.lock:
+        run.meter.add("cached_replies" if seconds is None else "model_calls", 1)
+        run.meter.add("prompt_tokens", prompt_tokens)
+        run.meter.add("completion_tokens", completion_tokens)
+        if seconds is not None:
+            run.meter.add("model_seconds", max(0.0, seconds))
+
+
+def _note_committed(run: RunContext, replies: list[ChatMessage], committed: CommittedReply) -> None:
+    """What the rest of the step is to know of the replies of the agent's own generator, once they are committed."""
+    run.has_reply = True
+    for reply, position in zip(replies, committed.positions, strict=True):
+        run.conversation.stored(reply, position)
+    run.calls.update({record.call_id: record for record in committed.calls})
+    run.started_calls = {r.position for r in committed.calls if r.status == CallState.STARTED}
+
+
 def _tokens(replies: list[ChatMessage]) -> tuple[int, int]:
     prompt = completion = 0
     for reply in replies:
         usage = reply.meta.get("usage")
         if isinstance(usage, dict):
-            prompt += _count(usage, "prompt_tokens", "input_tokens")
-            completion += _count(usage, "completion_tokens", "output_tokens")
+            prompt += _number(usage, "prompt_tokens", "input_tokens")
+            completion += _number(usage, "completion_tokens", "output_tokens")
     return prompt, completion
 
 
-def _count(usage: dict[str, Any], *names: str) -> int:
+def _number(usage: dict[str, Any], *names: str) -> int:
     counts = (usage.get(name) for name in names)
     return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count < 2**53), 0)

@@ -12,7 +12,7 @@ from sessions_app.access import shown
 from sessions_app.access.errors import ActionError
 from sessions_app.access.masking import Mask
 from sessions_app.access.roles import Actor
-from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME
+from sessions_app.action_list import ACTIONS, ASSIGN, PAUSE, RESUME, Action
 from sessions_app.desk.context import (
     Request,
     number,
@@ -30,6 +30,7 @@ from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
 
+CHOICES = {action.key: action for action in ACTIONS.values() if action.bulk}
 # What takes a bulk action back.
 REVERSE = {PAUSE.key: RESUME, RESUME.key: PAUSE}
 
@@ -40,28 +41,21 @@ def begin(request: Request) -> HttpResponse:
     """What an action would do with the sessions that the query string selects; POST starts it for just those."""
     context = page_context(request)
     actor = context.actor
-    choices = {action.key: action for action in ACTIONS.values() if action.bulk}
     session_filter = SessionFilter(request.GET, user=request.user)
-    query = _query(request.GET, queue_of(request) or "all")
-    where = session_filter.where(thorough=True)
-    sessions = queues.select(queue_of(request) or "all", context.now, where)
+    queue = queue_of(request) or "all"
+    query = _query(request.GET, queue)
+    sessions = queues.select(queue, context.now, session_filter.where(thorough=True))
     chosen = actions.bulk_chosen(sessions=sessions)
-    action = choices.get(request.GET.get("kind", ""))
+    action = CHOICES.get(request.GET.get("kind", ""))
     if action is None:
         is_valid = session_filter.is_valid()
         action = actions.bulk_fitting(actor=actor, chosen=chosen) if is_valid else ASSIGN
-    failure = request.GET.get("failure", "")
-    problem, status, estimate = "", 200, None
-    form = BulkForm(request.POST if request.method == "POST" else None, action=action)
-    if not session_filter.is_valid():
-        # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
-        problem, status = "The filter is invalid: correct it in the list of sessions.", 400
-        if "pick" in session_filter.errors:
-            problem = " ".join(map(str, session_filter.errors["pick"]))
-    elif lacking := action.lacking(actor):
-        problem, status = lacking, 403 if request.method == "POST" else 200
-    else:
-        if request.method == "POST":
+    posts = request.method == "POST"
+    form = BulkForm(request.POST if posts else None, action=action)
+    problem, status = _refusal(session_filter, action, actor, posts=posts)
+    estimate = None
+    if not problem:
+        if posts:
             submission = submit(form, lambda: form.run(actor, sessions, query))
             if submission.result is not None:
                 messages.success(request, "Started. You can leave this page.")
@@ -72,25 +66,45 @@ def begin(request: Request) -> HttpResponse:
         try:
             estimate = actions.bulk_estimate(actor=actor, kind=action.key, chosen=chosen)
         except ActionError as error:
-            problem, status = context.mask.text(str(error)), error.status if request.method == "POST" else 200
+            problem, status = context.mask.text(str(error)), error.status if posts else 200
     if estimate is not None:
         form = _expecting(form, estimate.total)
-    for refusal in estimate.refused if estimate else []:
-        refusal.why, refusal.examples = context.mask.text(refusal.why), context.mask.rows(refusal.examples)
+        for refusal in estimate.refused:
+            refusal.why, refusal.examples = (
+                context.mask.text(refusal.why),
+                context.mask.rows(refusal.examples),
+            )
+    failure = request.GET.get("failure", "")
     advice = read_cause(failure, context.mask).advice if failure and action is RESUME else None
     values = {
         "action": action,
-        "choices": choices.values(),
+        "choices": CHOICES.values(),
         "query": query,
         "filtered": describe_query(query, context.mask),
         "is_cut": session_filter.found.cut,
         "estimate": estimate,
         "why_none": f"None of these can be {action.participle}.",
-        "advice": advice.for_actor(context.actor) if advice is not None else None,
+        "advice": advice.for_actor(actor) if advice is not None else None,
         "problem": problem,
         "form": form,
     }
     return render_page(request, "desk/bulk_new.html", values, status=status)
+
+
+def _refusal(session_filter: SessionFilter, action: Action, actor: Actor, *, posts: bool) -> tuple[str, int]:
+    """Why nothing can be estimated or begun, with the status of the answer; "" and 200 if it can."""
+    if not session_filter.is_valid():
+        # The invalid part of a filter is ignored, so it would select sessions that the person did not see.
+        picked = session_filter.errors.get("pick")
+        problem = (
+            " ".join(map(str, picked))
+            if picked
+            else "The filter is invalid: correct it in the list of sessions."
+        )
+        return problem, 400
+    if lacking := action.lacking(actor):
+        return lacking, 403 if posts else 200
+    return "", 200
 
 
 @staff_page

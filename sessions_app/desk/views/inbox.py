@@ -1,5 +1,7 @@
 """The inbox: what waits for a person, decided where it stands; and deciding several approvals at once."""
 
+from typing import Any
+
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, resolve_url
 from django.views.decorators.http import require_GET, require_POST
@@ -24,8 +26,6 @@ from sessions_app.models import RegisteredAgent
 
 # How often an open inbox polls.
 SECONDS = 5
-# The parameters that do not filter.
-_PLACE = ("seen", "after")
 
 
 @staff_page
@@ -82,31 +82,19 @@ def _render(
 ) -> HttpResponse:
     session_filter = SessionFilter(query, user=request.user)
     condition = inbox_condition.prepare(session_filter)
-    tool = query.get("tool", "")
-    kind = query.get("kind", "")
-    kind = kind if kind in (OF_TOOLS if tool else KINDS) else ""
+    tool, kind = query.get("tool", ""), _kind(query)
     oldest_first = query.get("order") != "newest"
     listing = inbox_pages.list_page(
-        context,
-        kind=kind,
-        condition=condition,
-        tool=tool,
-        after=after,
-        oldest_first=oldest_first,
+        context, kind=kind, condition=condition, tool=tool, after=after, oldest_first=oldest_first
     )
     if request.GET.get("seen") == listing.mark:
         return HttpResponse(status=204)
     in_batch = bool(tool) and not context.why_not.of(APPROVE)
     batch = (Batch(form.typed, least=1) if form else Batch()) if in_batch else None
     page = inbox_pages.read_page(context, listing, batch=batch)
-    kept = query.copy()
-    for name in _PLACE:
-        kept.pop(name, None)
+    kept = _without(query, "seen", "after")
     poll = kept.copy()
     poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
-    filtered = kept.copy()
-    for name in ("kind", "tool", "order"):
-        filtered.pop(name, None)
     values = {
         "page": page,
         "kind": kind,
@@ -118,7 +106,7 @@ def _render(
         "why_not": context.why_not,
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
-        "filtered": describe_query(filtered.urlencode(), context.mask),
+        "filtered": describe_query(_filters(query).urlencode(), context.mask),
         "is_cut": session_filter.found.cut,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
@@ -126,22 +114,46 @@ def _render(
         "mine": query.get("assignee") == "me",
         # Of the lines that the filter and the kind leave.
         "number_of_mine": inbox_counts.count_together(
-            context.now,
-            condition,
-            tool,
-            kinds=(kind,) if kind else KINDS,
-            assignee=request.user.pk,
+            context.now, condition, tool, kinds=(kind,) if kind else KINDS, assignee=request.user.pk
         ),
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
-    if order := query.get("order"):
-        filtered["order"] = order
-    filtered["queue"] = queues.ATTENTION.key
-    agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
-    values |= chips_of(request, context, filtered)
-    values |= {"queue": queues.ATTENTION, "demo": demo.suggestions(agents)}
+    values |= _around_the_lines(request, context, query)
     if condition is None and not tool:
         # What the bar would count again.
         values["waiting_for_people"] = page.total
     return render_page(request, "inbox/inbox.html", values, status=status)
+
+
+def _around_the_lines(request: Request, context: PageContext, query: QueryDict) -> dict[str, Any]:
+    """What only the whole page shows, beside the lines that its poll replaces."""
+    selected = _filters(query)
+    if order := query.get("order"):
+        selected["order"] = order
+    selected["queue"] = queues.ATTENTION.key
+    agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
+    return {
+        **chips_of(request, context, selected),
+        "queue": queues.ATTENTION,
+        "demo": demo.suggestions(agents),
+    }
+
+
+def _kind(query: QueryDict) -> str:
+    """The kind of lines that the page is limited to; "" for all. A tool's page has no lines of other kinds."""
+    kind = query.get("kind", "")
+    return kind if kind in (OF_TOOLS if query.get("tool") else KINDS) else ""
+
+
+def _filters(query: QueryDict) -> QueryDict:
+    """The part of the address that filters sessions."""
+    return _without(query, "seen", "after", "kind", "tool", "order")
+
+
+def _without(query: QueryDict, *names: str) -> QueryDict:
+    """A copy, which can be changed."""
+    rest = query.copy()
+    for name in names:
+        rest.pop(name, None)
+    return rest
