@@ -15,6 +15,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import wraps
 from hashlib import sha256
@@ -22,6 +23,7 @@ from itertools import count
 from typing import Any, TypeVar, cast
 
 from django.contrib.auth.models import User
+from django.db.models import Model
 from django.utils import timezone
 
 from agentstate.domain.phases import AgentPhase
@@ -58,6 +60,7 @@ SYSTEM = Actor.system("tests")
 DEFINITION = "d" * 64
 _names = count(1)
 Method = TypeVar("Method", bound=Callable[..., Any])
+Row = TypeVar("Row", bound=Model)
 
 
 def user(role: str | None = "operator", name: str = "") -> User:
@@ -147,17 +150,48 @@ def _in_one_write(method: Method) -> Method:
     return cast("Method", within)
 
 
-class History:
-    """One session, written row by row at the positions and in the order of a real run.
+# The histories that the outermost builder has begun, which writes them when it ends; None outside of one.
+_begun: ContextVar[list["History"] | None] = ContextVar("begun", default=None)
 
-    Time passes by a second per row; `now` is the session's clock. Each method saves what it changes, the session's row
-    once, at its end.
+
+def _written_at_the_end(build: Method) -> Method:
+    """A builder that writes its session once, as it ends. Otherwise half the time of a test goes into its sessions."""
+
+    @wraps(build)
+    def built(**fields: Any) -> Any:
+        if _begun.get() is not None:
+            return build(**fields)
+        histories: list[History] = []
+        token = _begun.set(histories)
+        try:
+            made = build(**fields)
+        finally:
+            _begun.reset(token)
+        for history in histories:
+            history.written()
+        return made
+
+    return cast("Method", built)
+
+
+class History:
+    """One session, with the rows that a real run writes, at their positions.
+
+    Time passes by a second per row; `now` is the session's clock. Each method writes what it changes at its end, the
+    rows of a table in one statement.
     """
 
     _unwritten = 0
 
-    @_in_one_write
     def __init__(self, *, agent_key: str = "claims", tags: Sequence[str] = (), **fields: Any) -> None:
+        self._rows: list[Any] = []
+        if (histories := _begun.get()) is not None:
+            histories.append(self)
+            self._unwritten = 1
+        with self.in_one_write():
+            self._begin(agent_key, tags, **fields)
+
+    def _begin(self, agent_key: str, tags: Sequence[str], **fields: Any) -> None:
         self.now: datetime = fields.pop("created_at", timezone.now() - timedelta(minutes=10))
         agent(agent_key)
         fields = {"title": "Windscreen of POL-7", "customer": "Ada Lovelace", **fields}
@@ -170,7 +204,16 @@ class History:
         self.event("started")
         self.enter("planning")
         for name in tags:
-            SessionTag.objects.create(session=self.session, name=name)
+            self._add(SessionTag(session=self.session, name=name))
+
+    @classmethod
+    def of(cls, session: Session, *, step: int, now: datetime | None = None) -> "History":
+        """The session as it is stored now, to be continued in this step."""
+        history = cls.__new__(cls)
+        history.session = fresh(session)
+        history.now = now or history.session.updated_at
+        history.step, history.calls, history._rows = step, [], []
+        return history
 
     @property
     def branch(self) -> Branch:
@@ -185,20 +228,44 @@ class History:
             setattr(self.session, name, value)
         self.session.change += 1
         self.session.updated_at = self.now
-        if not self._unwritten:
-            self.session.save()
+        self._write()
         return self.session
 
     @contextmanager
     def in_one_write(self) -> Iterator[None]:
-        """What is done within changes the session's row once, when it ends."""
+        """What is done within is written when it ends."""
         self._unwritten += 1
         try:
             yield
         finally:
             self._unwritten -= 1
+        self._write()
+
+    def written(self) -> None:
+        """The builder that has begun it ends."""
+        self._unwritten -= 1
+        self._write()
+
+    def _write(self) -> None:
         if not self._unwritten:
+            self._write_rows()
             self.session.save()
+
+    def _write_rows(self) -> None:
+        tables: dict[type[Model], list[Any]] = {}
+        for row in self._rows:
+            tables.setdefault(type(row), []).append(row)
+        self._rows = []
+        for model, rows in tables.items():
+            model._default_manager.bulk_create(rows)
+
+    def _add(self, row: Row) -> Row:
+        self._rows.append(row)
+        return row
+
+    def _save(self, call: ToolCall) -> None:
+        if not call._state.adding:
+            call.save()
 
     def place(self) -> int:
         """The next position; a second passes."""
@@ -249,14 +316,16 @@ class History:
                 if call.status == CallStatus.DONE and isinstance(call.result, str)
             },
         )
-        row = Message.objects.create(
-            branch=self.branch,
-            position=self.place(),
-            role=role,
-            text=words,
-            body=body,
-            author=author,
-            created_at=self.now,
+        row = self._add(
+            Message(
+                branch=self.branch,
+                position=self.place(),
+                role=role,
+                text=words,
+                body=body,
+                author=author,
+                created_at=self.now,
+            )
         )
         self.save()
         return row
@@ -279,19 +348,21 @@ class History:
             self.step += 1
             self.add(steps=1)
         self.calls = []
-        row = Checkpoint.objects.create(
-            branch=self.branch,
-            position=self.place(),
-            **{
-                "kind": kind,
-                "step": self.step,
-                "phase": self.session.phase,
-                "counters": {"step_count": self.step},
-                "totals": self.session.totals,
-                "definition": DEFINITION,
-                "created_at": self.now,
-                **fields,
-            },
+        row = self._add(
+            Checkpoint(
+                branch=self.branch,
+                position=self.place(),
+                **{
+                    "kind": kind,
+                    "step": self.step,
+                    "phase": self.session.phase,
+                    "counters": {"step_count": self.step},
+                    "totals": self.session.totals,
+                    "definition": DEFINITION,
+                    "created_at": self.now,
+                    **fields,
+                },
+            )
         )
         self.save()
         return row
@@ -307,15 +378,17 @@ class History:
         """The model answers, and asks for the calls; they are in `self.calls` then, planned."""
         if calls and self.session.phase == Phase.REFLECTING:
             self.enter("planning")
-        row = ModelCall.objects.create(
-            branch=self.branch,
-            position=self.place(),
-            replies=1,
-            model="scripted demo model",
-            prompt_tokens=tokens[0],
-            completion_tokens=tokens[1],
-            started_at=self.now - timedelta(seconds=seconds),
-            ended_at=self.now,
+        row = self._add(
+            ModelCall(
+                branch=self.branch,
+                position=self.place(),
+                replies=1,
+                model="scripted demo model",
+                prompt_tokens=tokens[0],
+                completion_tokens=tokens[1],
+                started_at=self.now - timedelta(seconds=seconds),
+                ended_at=self.now,
+            )
         )
         self.calls = [
             ToolCall(
@@ -334,19 +407,21 @@ class History:
         for call in self.calls:
             assert call.position == self.place()
             call.asked_at = self.now
-            call.save()
+            self._add(call)
         if calls:
             self.enter("executing")
         self.add(model_calls=1, model_seconds=seconds, prompt_tokens=tokens[0], completion_tokens=tokens[1])
         return row
 
     def model_fails(self, error: str = "RateLimitError: 429 Too Many Requests") -> ModelCall:
-        row = ModelCall.objects.create(
-            branch=self.branch,
-            position=self.place(),
-            error=error,
-            started_at=self.now - timedelta(seconds=2),
-            ended_at=self.now,
+        row = self._add(
+            ModelCall(
+                branch=self.branch,
+                position=self.place(),
+                error=error,
+                started_at=self.now - timedelta(seconds=2),
+                ended_at=self.now,
+            )
         )
         self.add(failed_model_calls=1)
         return row
@@ -354,7 +429,7 @@ class History:
     def begin(self, call: ToolCall) -> ToolCall:
         self.now += timedelta(seconds=1)
         call.status, call.started_at, call.attempt = CallStatus.STARTED, self.now, call.attempt + 1
-        call.save()
+        self._save(call)
         self.save()
         return call
 
@@ -368,7 +443,7 @@ class History:
         call.result, call.error, call.ended_at = result, error, self.now
         for name, value in fields.items():
             setattr(call, name, value)
-        call.save()
+        self._save(call)
         self.add(tool_calls=1, tool_seconds=1.0, tool_errors=int(bool(error)))
         return call
 
@@ -377,17 +452,22 @@ class History:
         """The call had begun when its worker died; nobody knows whether it took effect."""
         self.begin(call)
         call.status = CallStatus.DOUBT
-        call.save()
+        self._save(call)
         return call
 
     def ask(self, call: ToolCall, **fields: Any) -> Approval:
-        return Approval.objects.create(
-            session=self.session,
-            call=call,
-            arguments=call.arguments,
-            asked_at=self.now,
-            **{"fingerprint": sha256(repr((call.tool, call.arguments)).encode()).hexdigest(), **fields},
+        row = self._add(
+            Approval(
+                session=self.session,
+                call=call,
+                arguments=call.arguments,
+                asked_at=self.now,
+                **{"fingerprint": sha256(repr((call.tool, call.arguments)).encode()).hexdigest(), **fields},
+            )
         )
+        if not self._unwritten:
+            self._write_rows()
+        return row
 
     @_in_one_write
     def lookup(self, policy: str = "POL-7") -> ToolCall:
@@ -407,16 +487,18 @@ class History:
         return self.rest("idle", final_answer=answer, exit_reason="text")
 
     def event(self, kind: str, by: Actor = SYSTEM, reason: str = "", **data: Any) -> Event:
-        row = Event.objects.create(
-            session=self.session,
-            branch=self.branch,
-            position=self.place(),
-            kind=kind,
-            actor=by.user,
-            actor_name=by.name,
-            reason=reason,
-            data=data,
-            created_at=self.now,
+        row = self._add(
+            Event(
+                session=self.session,
+                branch=self.branch,
+                position=self.place(),
+                kind=kind,
+                actor=by.user,
+                actor_name=by.name,
+                reason=reason,
+                data=data,
+                created_at=self.now,
+            )
         )
         self.save()
         return row
@@ -441,16 +523,17 @@ def _origin(call: ToolCall) -> dict[str, Any]:
     return {"tool_name": call.tool, "arguments": call.arguments, "id": call.call_id, "extra": None}
 
 
+@_written_at_the_end
 def asked(**fields: Any) -> History:
     """A session whose customer has asked, at the start of its first step."""
     history = History(**fields)
-    with history.in_one_write():
-        history.system("You help with insurance claims.")
-        history.user("Is my windscreen covered by POL-7?")
-        history.checkpoint("start")
+    history.system("You help with insurance claims.")
+    history.user("Is my windscreen covered by POL-7?")
+    history.checkpoint("start")
     return history
 
 
+@_written_at_the_end
 def looked_up(**fields: Any) -> History:
     """One step later."""
     history = asked(**fields)
@@ -458,6 +541,7 @@ def looked_up(**fields: Any) -> History:
     return history
 
 
+@_written_at_the_end
 def refunding(**fields: Any) -> History:
     """Another step later, where the model has asked for a refund that has not begun."""
     history = looked_up(**fields)
@@ -465,12 +549,14 @@ def refunding(**fields: Any) -> History:
     return history
 
 
+@_written_at_the_end
 def queued(**fields: Any) -> Session:
     history = History(**fields)
     InboxMessage.objects.create(session=history.session, text="Is my windscreen covered by POL-7?")
     return history.rest("queued")
 
 
+@_written_at_the_end
 def retrying(**fields: Any) -> Session:
     """Queued for a later time, after a model call that failed."""
     history = looked_up(**fields)
@@ -480,12 +566,14 @@ def retrying(**fields: Any) -> Session:
     return history.save(next_run_at=timezone.now() + timedelta(hours=1))
 
 
+@_written_at_the_end
 def running(**fields: Any) -> Session:
     history = refunding(**fields)
     history.begin(history.calls[-1])
     return history.rest("running")
 
 
+@_written_at_the_end
 def pausing(**fields: Any) -> Session:
     history = refunding(**fields)
     history.event("stop_requested", SYSTEM, "lunch", request="pause")
@@ -493,6 +581,7 @@ def pausing(**fields: Any) -> Session:
     return history.save(stop_request="pause", why="lunch")
 
 
+@_written_at_the_end
 def cancelling(**fields: Any) -> Session:
     history = refunding(**fields)
     history.event("stop_requested", SYSTEM, "no longer needed", request="cancel")
@@ -500,6 +589,7 @@ def cancelling(**fields: Any) -> Session:
     return history.save(stop_request="cancel", why="no longer needed")
 
 
+@_written_at_the_end
 def lost(**fields: Any) -> Session:
     """Running, says its row; but its worker has not renewed the lease for long."""
     history = refunding(**fields)
@@ -508,12 +598,14 @@ def lost(**fields: Any) -> Session:
     return history.save(lease_expires_at=timezone.now() - timedelta(minutes=1))
 
 
+@_written_at_the_end
 def waiting_for_approval(**fields: Any) -> Session:
     history = refunding(**fields)
     history.ask(history.calls[-1])
     return history.rest("waiting", waiting_for=WaitingFor.APPROVAL, why="issue_refund needs approval.")
 
 
+@_written_at_the_end
 def in_doubt(**fields: Any) -> Session:
     history = refunding(**fields)
     history.doubt(history.calls[-1])
@@ -523,6 +615,7 @@ def in_doubt(**fields: Any) -> Session:
     )
 
 
+@_written_at_the_end
 def retries_used_up(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.model_fails()
@@ -532,30 +625,35 @@ def retries_used_up(**fields: Any) -> Session:
     )
 
 
+@_written_at_the_end
 def changed(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.event("changed", SYSTEM)
     return history.rest("waiting", waiting_for=WaitingFor.CHANGED, why="The agent is no longer what it was.")
 
 
+@_written_at_the_end
 def paused(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.event("paused", SYSTEM, "lunch")
     return history.rest("paused", why="lunch")
 
 
+@_written_at_the_end
 def cancelled(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.event("cancelled", SYSTEM, "no longer needed")
     return history.rest("cancelled", why="no longer needed")
 
 
+@_written_at_the_end
 def done(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.reply("Yes, POL-7 covers your windscreen.")
     return history.end("Yes, POL-7 covers your windscreen.")
 
 
+@_written_at_the_end
 def failed(**fields: Any) -> Session:
     history = looked_up(**fields)
     history.model_fails("AuthenticationError: 401 Invalid API key")

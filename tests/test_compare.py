@@ -74,8 +74,7 @@ def test_an_earlier_and_a_later_checkpoint_of_one_branch():
 
 def replied(session, *replies):
     """A session at a later checkpoint, after these replies."""
-    history = builders.History.__new__(builders.History)
-    history.session, history.now, history.step, history.calls = session, session.updated_at, 2, []
+    history = builders.History.of(session, step=2)
     for text in replies:
         history.reply(text)
     return history.checkpoint("step")

@@ -416,10 +416,7 @@ def refunding_after(history: builders.History, policy: str = "POL-7") -> Session
 
 def go_on(session: Session) -> builders.History:
     """The session as its next worker finds it, to be continued by hand."""
-    history = builders.History.__new__(builders.History)
-    history.session = Session.objects.get(pk=session.pk)
-    history.now, history.calls, history.step = timezone.now(), [], 1
-    return history
+    return builders.History.of(session, step=1, now=timezone.now())
 
 
 def correct(session: Session, role: str, text: str, **how) -> Session:

@@ -43,10 +43,7 @@ def leave(session: Session, step: int) -> builders.History:
     actions.rewind(
         actor=builders.SYSTEM, session_id=session.pk, checkpoint_id=starts[step].pk, reason="Once more"
     )
-    history = builders.History.__new__(builders.History)
-    history.session = Session.objects.select_related("branch").get(pk=session.pk)
-    history.now, history.calls, history.step = session.updated_at, [], step
-    return history
+    return builders.History.of(session, step=step)
 
 
 def steps_with(branch: Branch, positions: list[int]) -> list[tuple[int, int | None]]:
