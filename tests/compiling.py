@@ -1,9 +1,11 @@
 """Compares what is kept of compiled queries and writes with what Django makes of them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, models
@@ -15,32 +17,39 @@ from sessions_app.models.columns import column
 from sessions_app.models.compiled import CompiledQuery
 from sessions_app.models.sql import Statement
 
-# What was kept for the calls that have been compared, by the query and what may differ between two calls of it.
-_compared: dict[object, Any] = {}
+# So many calls of a query are compared that differ in numbers and keys only, then one of so many.
+FIRST = 3
+EVERY = 16
+
+_calls: Counter[object] = Counter()
 
 
-def compare_anew(**_: Any) -> None:
-    """Compare a call also where one with the same arguments was compared before."""
-    _compared.clear()
+def _begin_again(**_: Any) -> None:
+    _calls.clear()
+
+
+def _is_compared(call: object) -> bool:
+    """Pages make the same queries again and again: comparing each call would take a fifth of the time of a test."""
+    _calls[call] += 1
+    return _calls[call] <= FIRST or _calls[call] % EVERY == 0
 
 
 def _what_may_differ(value: Any) -> object:
-    """The argument as far as Django may make another SQL of it: of a time that is its zone, and that it is on a second.
-
-    Half the time of a page goes into comparing its queries, most of which the pages before it have made as well.
-    """
+    """The argument as far as a query may well depend on it: of a time that is its zone, and that it is on a second."""
     if isinstance(value, tuple):
         return tuple([_what_may_differ(part) for part in value])
     if isinstance(value, datetime):
         return datetime, str(value.tzinfo), value.microsecond == 0
+    if isinstance(value, UUID) or (isinstance(value, int) and value is not True and value is not False):
+        return type(value)
     return type(value), value
 
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Compare the calls of any compiled query in this process, once for the same arguments until `compare_anew`.
+    """Compare the calls of any compiled query in this process, except where many are alike: see `FIRST`.
 
-    What is kept outlives that: a query that depends on more than its arguments is found when it is compared anew.
+    What is kept outlives a test: a query that depends on more than its arguments is found by a later call.
     """
     kept_for = CompiledQuery._kept_for
 
@@ -52,15 +61,13 @@ def checked() -> Iterator[None]:
         values: list[Any],
     ) -> Any:
         kept = kept_for(self, connection, args, kwargs, values)
-        call = self, connection.vendor, _what_may_differ(args), *kwargs.items()
-        if kept is None or _compared.get(call) is kept:
+        if kept is None or not _is_compared((self, kept.sql, _what_may_differ(args), *kwargs.items())):
             return kept
         made = kept.sql, repr(kept.parameters_of(values))
         sql, parameters = self.query_set(*args, **kwargs).query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
         # The values of JSON that psycopg is given are equal to none but themselves.
         expected = sql, repr(tuple(parameters))
         assert made == expected, f"{made} is not {expected}"
-        _compared[call] = kept
         return kept
 
     values_of = later._values
@@ -68,6 +75,8 @@ def checked() -> Iterator[None]:
     def compared_values(row: models.Model, names: Sequence[str], statement: Statement) -> list[Any]:
         values = values_of(row, names, statement)
         made = statement[0], values
+        if not _is_compared((statement[0], tuple([value is None for value in values]))):
+            return values
         if row._state.adding:
             expected = _insert_of_django(row, names)
         else:
@@ -78,11 +87,11 @@ def checked() -> Iterator[None]:
 
     CompiledQuery._kept_for = compared  # type: ignore[method-assign]
     later._values = compared_values
-    setting_changed.connect(compare_anew)
+    setting_changed.connect(_begin_again)
     try:
         yield
     finally:
-        setting_changed.disconnect(compare_anew)
+        setting_changed.disconnect(_begin_again)
         CompiledQuery._kept_for = kept_for  # type: ignore[method-assign]
         later._values = values_of
 

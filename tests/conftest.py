@@ -157,18 +157,11 @@ def no_effects() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
-    """A compiled query, in whatever test it is called, has the SQL and the parameters that Django makes for it."""
+    """A compiled query has the SQL and the parameters that Django makes for it, in whatever test it is called."""
     from tests import compiling
 
     with compiling.checked():
         yield
-
-
-@pytest.fixture(autouse=True)
-def _each_test_compares_its_compiled_queries() -> None:
-    from tests import compiling
-
-    compiling.compare_anew()
 
 
 @pytest.fixture(autouse=True)

@@ -280,9 +280,25 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
         least[0] = 1
         with pytest.raises(AssertionError):
             depending(2)
-        compiling.compare_anew()
+        least[0] = 0
+        for number in range(compiling.EVERY - 3):
+            depending(number)
+        least[0] = 1
+        assert depending(1) == []
         with pytest.raises(AssertionError):
-            depending(1)
+            depending(2)
+
+
+def test_the_check_of_the_tests_compares_a_text_that_no_earlier_call_had() -> None:
+    @compiled
+    def depending(title: str) -> QuerySet[Session]:
+        return Session.objects.filter(title=title, position__gte=title == "of old")
+
+    with compiling.checked():
+        for number in range(compiling.EVERY):
+            depending(f"of {number}")
+        with pytest.raises(AssertionError):
+            depending("of old")
 
 
 def plan_of(query: CompiledQuery[Any, Any], *args: Any) -> str:
