@@ -123,6 +123,9 @@ def locked_elsewhere(*sessions: Session) -> Iterator[None]:
                 keys = [session.pk for session in sessions]
                 cursor.execute("SELECT id FROM sessions_app_session WHERE id = ANY(%s) FOR UPDATE", [keys])
         yield
+        # The server learns of a closed connection a moment later.
+        with other.cursor() as cursor:
+            cursor.execute("ROLLBACK")
     finally:
         other.close()
 

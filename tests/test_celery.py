@@ -5,8 +5,9 @@ import signal
 
 import pytest
 import redis
+from celery import current_app
 
-from sessions_app import actions
+from sessions_app import actions, wake
 from sessions_app.models import Phase, RegisteredAgent, Session, Status
 from tests.chaos import PERSON, Workers, celery, chaos_environment, start
 from tests.chaos_moments import VARIABLE, moments
@@ -134,8 +135,9 @@ def test_a_new_session_goes_before_those_that_run_for_long(url, redis_url, tmp_p
         busy = [start("desk", f"busy {number}") for number in range(3)]
         wait_for(lambda: any(moments(session) for session in busy), "one of them to be run")
         new = start("desk", "new")
-        code = f"from sessions_app import wake; wake.send_advances(['{new}'])"
-        manage(env, "shell", "-v0", "-c", code)
+        # Sent by this process, since the others could have ended by the time at which another one has started.
+        with current_app.connection_for_write(redis_url) as connection:
+            wake.send_advances([new], connection=connection)
         wait_for(lambda: moments(new), "the new one to be run")
         on_their_way = Session.objects.filter(pk__in=busy, status__in=(Status.QUEUED, Status.RUNNING))
         assert on_their_way.count() == len(busy)

@@ -6,7 +6,7 @@ the values of `parameters`; a parameter that is not known there fails the test.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape, unescape
 from itertools import islice, product
 from typing import Any
@@ -152,16 +152,13 @@ def parameters(session: Session) -> dict[str, list[Any]]:
     }
 
 
-def queries(client: Client, address: str, session: Session, most: int) -> Iterator[dict[str, Any]]:
-    """Query strings for an address: none, and ``most`` values for each parameter that its view reads."""
+def queries(address: str, names: Iterable[str], session: Session, most: int) -> Iterator[dict[str, Any]]:
+    """Query strings for an address: ``most`` values for each parameter that its view reads."""
     known = parameters(session)
     if address == "/compare/":
         ends = known["checkpoint"][:most]
         yield from ({"a": a, "b": b} for a in ends for b in known["checkpoint"])
         return
-    with recorded() as names:
-        send(client, "GET", address)
-    yield {}
     for name in names:
         assert name in known, f"{address} reads {name}: say in `parameters` what it may be."
     if most == 1 and re.search(rf"/({'|'.join(ACTIONS)})/$", address):
@@ -173,7 +170,6 @@ def queries(client: Client, address: str, session: Session, most: int) -> Iterat
 
 def admin_queries(route: str) -> Iterator[dict[str, Any]]:
     """The query strings for an address of Django's admin: those without which it shows nothing, or something else."""
-    yield {}
     if route == "admin/autocomplete/":
         for model in apps.get_app_config("sessions_app").get_models():
             for field in model._meta.get_fields():
@@ -192,17 +188,18 @@ def look_at_all(
     for route in routes:
         for address in addresses(route, chosen):
             session = next((each for each in chosen if str(each.pk) in address), chosen[0])
-            asked = (
-                admin_queries(route)
-                if route.startswith("admin/")
-                else queries(client, address, session, most)
-            )
-            for query in asked:
-                for headers in ({}, {"HX-Request": "true"}) if parts else ({},):
-                    answer = send(client, "GET", address, data=query, headers=headers)
-                    # What was typed into the address is in the answer.
-                    if "DE89" not in str(query):
-                        hidden += check(answer, (address, query, headers))
+            with recorded() as names:
+                hidden += check(send(client, "GET", address), address)
+            is_admin = route.startswith("admin/")
+            asked = [*(admin_queries(route) if is_admin else queries(address, names, session, most))]
+            requests: list[tuple[dict[str, Any], dict[str, str]]] = [(query, {}) for query in asked]
+            if parts:
+                requests += [(query, {"HX-Request": "true"}) for query in ({}, *asked)]
+            for query, headers in requests:
+                answer = send(client, "GET", address, data=query, headers=headers)
+                # What was typed into the address is in the answer.
+                if "DE89" not in str(query):
+                    hidden += check(answer, (address, query, headers))
     return hidden
 
 

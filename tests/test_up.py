@@ -17,12 +17,18 @@ ADDRESS = r"AgentState is at (http://(?:[\d.]+|\[[\da-f:]+\]):\d+)/"
 PASSWORD = r"with the password (\S+)"
 
 
+@pytest.fixture(scope="module")
+def static_root(tmp_path_factory):
+    """Collected by the first start; the next ones find it up to date."""
+    return str(tmp_path_factory.mktemp("static"))
+
+
 @pytest.fixture
-def env(sqlite_url, tmp_path):
+def env(sqlite_url, static_root):
     """A project of its own. Its one module of agents registers none, so no demo sessions are made."""
     return environment(
         DATABASE_URL=sqlite_url,
-        STATIC_ROOT=str(tmp_path / "static"),
+        STATIC_ROOT=static_root,
         SECRET_KEY="for these tests",
         AGENTSTATE_AGENTS="agentstate",
     )
