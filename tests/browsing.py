@@ -34,12 +34,18 @@ def log_in_by_the_form(context: BrowserContext, name: str) -> Page:
     return page
 
 
-def problems(page: Page, rules: Sequence[str] = ()) -> str:
-    """What axe-core finds on the page as it is now, by all its rules or by these; "" if that is nothing."""
+def problems(page: Page, rules: Sequence[str] = (), within: str = "html") -> str:
+    """What axe-core finds on the page as it is now, by all its rules or by these; "" if that is nothing.
+
+    :param within: Selects the part of the page in which it looks.
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     # All that is right would take longer to report than to check.
     options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
-    found = page.evaluate("options => axe.run(options).then(({ violations }) => ({ violations }))", options)
+    found = page.evaluate(
+        "([within, options]) => axe.run(within, options).then(({ violations }) => ({ violations }))",
+        [within, options],
+    )
     results = AxeResults(found)
     return results.generate_report() if results.violations_count else ""

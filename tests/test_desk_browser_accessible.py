@@ -63,12 +63,12 @@ def page(browser: Browser, live_server: Any, nothing_runs: None) -> Iterator[Pag
     assert wrong == []
 
 
-def light_and_dark(page: Page, where: str) -> list[str]:
-    """What axe-core finds, light and dark; only the colours differ."""
+def light_and_dark(page: Page, where: str, within: str = "html") -> list[str]:
+    """What axe-core finds in the page or a part of it, light and dark; only the colours differ."""
     found = []
     for scheme, rules in (("dark", ["color-contrast"]), ("light", [])):
         page.emulate_media(color_scheme=cast(Any, scheme))
-        if what := problems(page, rules):
+        if what := problems(page, rules, within):
             found.append(f"{where} ({scheme})\n{what}")
     return found
 
@@ -120,7 +120,7 @@ def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     dialog = page.get_by_role("dialog")
     form = dialog.locator("form.dialog")
     expect(form).to_be_visible()
-    assert light_and_dark(page, address) == []
+    assert light_and_dark(page, address, "dialog") == []
     form.locator("input:not([type=hidden], [type=radio], [type=checkbox]), textarea").evaluate_all(
         "fields => fields.forEach((field) => { field.value = '' })"
     )
@@ -129,6 +129,6 @@ def test_every_dialog_is_accessible_and_stays_one_with_its_errors(page, name):
     if answer.value.ok:
         return
     expect(form.locator(".said.error").first).to_be_visible()
-    assert light_and_dark(page, f"{address} with an error") == []
+    assert light_and_dark(page, f"{address} with an error", "dialog") == []
     if form.locator(".wrong").count():
         expect(form.locator(".wrong :is(input, textarea, select):focus")).to_have_count(1)
