@@ -29,7 +29,7 @@ ALWAYS = {
     "the end of time": f"9999-12-31T23:59:59-12:00_{UUID_TEXT}",  # A, F
     "a long number": LONG_NUMBER,
 }
-# Each is tried in some of them, and in all of them by the slow test.
+# Each is tried in some of them, and in all of them by the long test.
 SOMETIMES = {
     "empty": "",
     "minus one": "-1",  # B
