@@ -30,8 +30,8 @@ test: .venv/dev.stamp services lint  ## Lint, then all tests but those that take
 
 .PHONY: test-long
 test-long: .venv/dev.stamp services  ## What takes minutes: workers stopped at every moment, and the database tests on PostgreSQL
-	$(BIN)/python -m pytest -n auto --dist worksteal -m long
-	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n auto --dist worksteal -m '$(AGAIN_ON_POSTGRES)' --database-only
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m long
+	$(BIN)/python -m tools.services $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal -m '$(AGAIN_ON_POSTGRES)' --database-only
 
 .PHONY: test-fast
 test-fast: .venv/dev.stamp  ## What needs no other process, in under a minute
