@@ -72,7 +72,7 @@ def _filled(sizes: Sizes) -> Iterator[dict[str, str]]:
 def _vacuum(url: str) -> None:
     """As the server does by itself within minutes, once nothing else is written.
 
-    Of a page that is not marked as visible to all, each row is looked up in the table though the index has its values.
+    Until then PostgreSQL looks rows up in the table whose values an index has, and prefers other plans.
     """
     import psycopg
 

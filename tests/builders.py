@@ -178,7 +178,7 @@ class History:
     """One session, with the rows that a real run writes, at their positions.
 
     Time passes by a second per row; `now` is the session's clock. Each method writes what it changes at its end, the
-    rows of a table in one statement.
+    rows of a table in one statement; within a builder all is written when that ends.
     """
 
     _unwritten = 0
@@ -252,7 +252,8 @@ class History:
             self.session.save()
 
     def _write_rows(self) -> None:
-        tables: dict[type[Model], list[Any]] = {}
+        # An approval request names the key of its call.
+        tables: dict[type[Model], list[Any]] = {ToolCall: []}
         for row in self._rows:
             tables.setdefault(type(row), []).append(row)
         self._rows = []
@@ -264,7 +265,8 @@ class History:
         return row
 
     def _save(self, call: ToolCall) -> None:
-        if not call._state.adding:
+        """A call that is written with the rest has its last values then."""
+        if call not in self._rows:
             call.save()
 
     def place(self) -> int:

@@ -11,19 +11,22 @@ from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import sql as django_sql
+from django.dispatch import receiver
 
 from sessions_app.models import later
 from sessions_app.models.columns import column
 from sessions_app.models.compiled import CompiledQuery
 from sessions_app.models.sql import Statement
 
-# So many calls of a query are compared that differ in numbers and keys only, then one of so many.
+# Of calls that are alike, so many are compared.
 FIRST = 3
+# Of those that follow, one of so many is.
 EVERY = 16
 
 _calls: Counter[object] = Counter()
 
 
+@receiver(setting_changed)
 def _begin_again(**_: Any) -> None:
     _calls.clear()
 
@@ -34,22 +37,29 @@ def _is_compared(call: object) -> bool:
     return _calls[call] <= FIRST or _calls[call] % EVERY == 0
 
 
-def _what_may_differ(value: Any) -> object:
-    """The argument as far as a query may well depend on it: of a time that is its zone, and that it is on a second."""
+def _likeness(value: Any) -> object:
+    """What two arguments have in common that are alike: of times their zone, and whether they are on a second; of
+    numbers their sign and how many digits they have; keys are all alike; texts only if they are equal."""
     if isinstance(value, tuple):
-        return tuple([_what_may_differ(part) for part in value])
+        return tuple([_likeness(part) for part in value])
     if isinstance(value, datetime):
         return datetime, str(value.tzinfo), value.microsecond == 0
-    if isinstance(value, UUID) or (isinstance(value, int) and value is not True and value is not False):
-        return type(value)
-    return type(value), value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int, value < 0, len(str(abs(value))) if value else 0
+    return UUID if isinstance(value, UUID) else (type(value), value)
+
+
+def _likeness_of_written(value: Any) -> object:
+    """As `_likeness`, of a value that is written: texts and JSON are alike if both are empty, or neither is."""
+    return _likeness(value) if isinstance(value, (datetime, int)) else (type(value), not value)
 
 
 @contextmanager
 def checked() -> Iterator[None]:
     """Compare the calls of any compiled query in this process, except where many are alike: see `FIRST`.
 
-    What is kept outlives a test: a query that depends on more than its arguments is found by a later call.
+    What is kept outlives a test: a query that depends on more than its arguments is found by a later call, if that is
+    one of those that are compared.
     """
     kept_for = CompiledQuery._kept_for
 
@@ -61,7 +71,7 @@ def checked() -> Iterator[None]:
         values: list[Any],
     ) -> Any:
         kept = kept_for(self, connection, args, kwargs, values)
-        if kept is None or not _is_compared((self, kept.sql, _what_may_differ(args), *kwargs.items())):
+        if kept is None or not _is_compared((self, kept.sql, _likeness(args), *kwargs.items())):
             return kept
         made = kept.sql, repr(kept.parameters_of(values))
         sql, parameters = self.query_set(*args, **kwargs).query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
@@ -75,7 +85,7 @@ def checked() -> Iterator[None]:
     def compared_values(row: models.Model, names: Sequence[str], statement: Statement) -> list[Any]:
         values = values_of(row, names, statement)
         made = statement[0], values
-        if not _is_compared((statement[0], tuple([value is None for value in values]))):
+        if not _is_compared((statement[0], *map(_likeness_of_written, values))):
             return values
         if row._state.adding:
             expected = _insert_of_django(row, names)
@@ -87,11 +97,9 @@ def checked() -> Iterator[None]:
 
     CompiledQuery._kept_for = compared  # type: ignore[method-assign]
     later._values = compared_values
-    setting_changed.connect(_begin_again)
     try:
         yield
     finally:
-        setting_changed.disconnect(_begin_again)
         CompiledQuery._kept_for = kept_for  # type: ignore[method-assign]
         later._values = values_of
 

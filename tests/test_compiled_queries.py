@@ -275,18 +275,19 @@ def test_the_check_of_the_tests_finds_a_query_that_depends_on_more_than_its_argu
     def depending(branch_id: int) -> QuerySet[ToolCall]:
         return ToolCall.objects.filter(branch=branch_id, position__gte=least[0])
 
-    with compiling.checked():
-        assert depending(1) == []
-        least[0] = 1
+    assert depending(1) == []
+    least[0] = 1
+    for other in (2, 10, 0, -1):
         with pytest.raises(AssertionError):
-            depending(2)
-        least[0] = 0
-        for number in range(compiling.EVERY - 3):
-            depending(number)
-        least[0] = 1
-        assert depending(1) == []
-        with pytest.raises(AssertionError):
-            depending(2)
+            depending(other)
+    least[0] = 0
+    # Two calls with numbers of one digit were made.
+    for _ in range(compiling.EVERY - 3):
+        depending(3)
+    least[0] = 1
+    with pytest.raises(AssertionError):
+        depending(4)
+    assert depending(4) == []
 
 
 def test_the_check_of_the_tests_compares_a_text_that_no_earlier_call_had() -> None:
@@ -294,11 +295,10 @@ def test_the_check_of_the_tests_compares_a_text_that_no_earlier_call_had() -> No
     def depending(title: str) -> QuerySet[Session]:
         return Session.objects.filter(title=title, position__gte=title == "of old")
 
-    with compiling.checked():
-        for number in range(compiling.EVERY):
-            depending(f"of {number}")
-        with pytest.raises(AssertionError):
-            depending("of old")
+    for number in range(compiling.EVERY):
+        depending(f"of {number}")
+    with pytest.raises(AssertionError):
+        depending("of old")
 
 
 def plan_of(query: CompiledQuery[Any, Any], *args: Any) -> str:

@@ -2,7 +2,7 @@
 
 The addresses are those of the URL table, so a new one is tried by itself. Which parameters and fields a view reads is
 observed while it answers a proper request; then each of them is given the values of `tests.corpora.malformed`, a part
-of them here, and all of them by the long test.
+of them here, and all of them by the long test, but for what all dialogs read (see `PARTS`).
 """
 
 import re
@@ -56,7 +56,8 @@ def with_choices(route: str) -> list[str]:
 
 
 DIALOG = re.compile(rf"/({'|'.join(ACTIONS)})/$")
-# What all dialogs read, though this one has no use for it: each of them is given one of so many parts of the corpus.
+# What all dialogs read by the same lines is given one of so many parts of the corpus in each of them, except in those
+# whose form has a field for it.
 PARTS = 5
 ROUTES = sorted({each for route in routes() for each in with_choices(route) if "logout" not in route})
 
@@ -240,8 +241,12 @@ def test_no_value_of_the_corpus_makes_a_5xx(client, root, route):
     values = [*malformed.TEXTS.values()]
     part = values[ROUTES.index(route) % PARTS :: PARTS]
     where = address(route, root)
-    shared = read_by_all_dialogs(client, root) if DIALOG.search(route) else set()
-    shared -= where.query.keys() | where.fields.keys()
+    shared = set()
+    if DIALOG.search(route):
+        answer = send(client, "GET", where.path, data=where.query)
+        form = (answer.context or {}).get("form")
+        of_form = form.fields.keys() if isinstance(form, forms.Form) else ()
+        shared = read_by_all_dialogs(client, root) - where.query.keys() - where.fields.keys() - {*of_form}
     try_values(client, where, lambda name: part if name in shared else values)
 
 

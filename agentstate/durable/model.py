@@ -279,7 +279,7 @@ def _with_call_ids(message: ChatMessage) -> tuple[ChatMessage, dict[str, Json]]:
 
 
 def _count(run: RunContext, prompt_tokens: int, completion_tokens: int, *, seconds: float | None) -> None:
-    """Add to the totals of the session.
+    """Add a reply, its tokens and the time that it took to the totals of the session.
 
     :param seconds: How long the model took; None if the reply is one of the semantic cache.
     """
@@ -305,11 +305,11 @@ def _tokens(replies: list[ChatMessage]) -> tuple[int, int]:
     for reply in replies:
         usage = reply.meta.get("usage")
         if isinstance(usage, dict):
-            prompt += _number(usage, "prompt_tokens", "input_tokens")
-            completion += _number(usage, "completion_tokens", "output_tokens")
+            prompt += _tokens_named(usage, "prompt_tokens", "input_tokens")
+            completion += _tokens_named(usage, "completion_tokens", "output_tokens")
     return prompt, completion
 
 
-def _number(usage: dict[str, Any], *names: str) -> int:
+def _tokens_named(usage: dict[str, Any], *names: str) -> int:
     counts = (usage.get(name) for name in names)
     return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count < 2**53), 0)

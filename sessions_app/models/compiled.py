@@ -9,7 +9,7 @@ Where the best plan depends on these, `planned_anew` leaves the server to make o
 The function does nothing with its positional arguments but have columns compared with them: to a time it may add what
 is always the same, and it may ask whether one is None, and how many values a tuple has. Keyword arguments choose what
 it asks for, a limit or an order: each choice has SQL of its own. It reads nothing that changes: neither settings nor
-the clock. The tests compare their calls with what Django would make of them (`tests/conftest.py`).
+the clock. The tests compare calls with what Django would make of them (`tests/compiling.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,7 @@
 On PostgreSQL such a write waits for the next statement of its transaction, or for its COMMIT, with which it is sent in
 one round trip (`agentstate.postgresql.later`). What the database has against it is raised then. SQLite writes at once.
 
-The tests compare each statement with what Django would make of it (`tests/conftest.py`).
+The tests compare such statements with what Django would make of them (`tests/compiling.py`).
 """
 
 from collections.abc import Sequence

@@ -30,7 +30,7 @@ from sessions_app.finding import queues
 from sessions_app.finding.filters import SessionFilter
 from sessions_app.models import BulkAction
 
-CHOICES = {action.key: action for action in ACTIONS.values() if action.bulk}
+BULK_ACTIONS = {action.key: action for action in ACTIONS.values() if action.bulk}
 # What takes a bulk action back.
 REVERSE = {PAUSE.key: RESUME, RESUME.key: PAUSE}
 
@@ -46,7 +46,7 @@ def begin(request: Request) -> HttpResponse:
     query = _query(request.GET, queue)
     sessions = queues.select(queue, context.now, session_filter.where(thorough=True))
     chosen = actions.bulk_chosen(sessions=sessions)
-    action = CHOICES.get(request.GET.get("kind", ""))
+    action = BULK_ACTIONS.get(request.GET.get("kind", ""))
     if action is None:
         is_valid = session_filter.is_valid()
         action = actions.bulk_fitting(actor=actor, chosen=chosen) if is_valid else ASSIGN
@@ -78,7 +78,7 @@ def begin(request: Request) -> HttpResponse:
     advice = read_cause(failure, context.mask).advice if failure and action is RESUME else None
     values = {
         "action": action,
-        "choices": CHOICES.values(),
+        "choices": BULK_ACTIONS.values(),
         "query": query,
         "filtered": describe_query(query, context.mask),
         "is_cut": session_filter.found.cut,

@@ -93,6 +93,7 @@ def _render(
     batch = (Batch(form.typed, least=1) if form else Batch()) if in_batch else None
     page = inbox_pages.read_page(context, listing, batch=batch)
     kept = _without(query, "seen", "after")
+    filters = _without(kept, "kind", "tool", "order")
     poll = kept.copy()
     poll.update({"after": after, "seen": page.mark} if after else {"seen": page.mark})
     values = {
@@ -106,7 +107,7 @@ def _render(
         "why_not": context.why_not,
         "back": f"inbox?{kept.urlencode()}" if kept else "inbox",
         "poll": f"{address('inbox')}?{poll.urlencode()}",
-        "filtered": describe_query(_filters(query).urlencode(), context.mask),
+        "filtered": describe_query(filters.urlencode(), context.mask),
         "is_cut": session_filter.found.cut,
         "batch": form,
         # A refused form is shown again, with what was typed, also when its calls have been decided meanwhile.
@@ -119,17 +120,19 @@ def _render(
     }
     if wants_part(request):
         return render_page(request, "inbox/inbox.html#lines", values, status=status)
-    values |= _around_the_lines(request, context, query)
+    values |= _around_the_lines(request, context, filters, order=query.get("order", ""))
     if condition is None and not tool:
         # What the bar would count again.
         values["waiting_for_people"] = page.total
     return render_page(request, "inbox/inbox.html", values, status=status)
 
 
-def _around_the_lines(request: Request, context: PageContext, query: QueryDict) -> dict[str, Any]:
+def _around_the_lines(
+    request: Request, context: PageContext, filters: QueryDict, *, order: str
+) -> dict[str, Any]:
     """What only the whole page shows, beside the lines that its poll replaces."""
-    selected = _filters(query)
-    if order := query.get("order"):
+    selected = filters.copy()
+    if order:
         selected["order"] = order
     selected["queue"] = queues.ATTENTION.key
     agents = RegisteredAgent.objects.filter(model=SCRIPTED_MODEL).values_list("key", "model")
@@ -146,13 +149,8 @@ def _kind(query: QueryDict) -> str:
     return kind if kind in (OF_TOOLS if query.get("tool") else KINDS) else ""
 
 
-def _filters(query: QueryDict) -> QueryDict:
-    """The part of the address that filters sessions."""
-    return _without(query, "seen", "after", "kind", "tool", "order")
-
-
 def _without(query: QueryDict, *names: str) -> QueryDict:
-    """A copy, which can be changed."""
+    """The parameters without these, in a copy that can be changed."""
     rest = query.copy()
     for name in names:
         rest.pop(name, None)
