@@ -26,7 +26,7 @@ from sessions_app.models import BulkAction, MemoryEntry, Message, ModelCall, Sav
 from tests import builders, planting
 from tests.corpora import malformed, secrets
 from tests.pages import text_at, without_tokens
-from tests.test_malformed_requests import PARAMETER, ROUTES, recorded, send
+from tests.test_malformed_requests import DIALOG, PARAMETER, ROUTES, recorded, send
 
 pytestmark = pytest.mark.django_db
 
@@ -161,7 +161,7 @@ def queries(address: str, names: Iterable[str], session: Session, most: int) -> 
         return
     for name in names:
         assert name in known, f"{address} reads {name}: say in `parameters` what it may be."
-    if most == 1 and re.search(rf"/({'|'.join(ACTIONS)})/$", address):
+    if most == 1 and DIALOG.search(address):
         # A dialog takes what it needs.
         yield {name: known[name][-1] for name in names if known[name]}
     else:
