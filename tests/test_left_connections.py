@@ -29,16 +29,20 @@ pytestmark = pytest.mark.slow
 def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
     """A database that this thread works on without a pool. At the end no connection of a pool is open.
 
-    The collector leaves out what earlier tests have made, as it leaves out what a server has imported: a pool lets it
-    rest for nine times as long as it took, and who waits does so for ten seconds.
+    The collector runs only where a test or a pool asks it to: by itself it would find what was left behind in whichever
+    thread has just made one object too many, which then runs a finalizer that waits for that same thread. It leaves out
+    what earlier tests have made, as it leaves out what a server has imported: a pool lets it rest for nine times as
+    long as it took, and who waits does so for ten seconds.
     """
-    gc.freeze()
     with django_db_blocker.unblock(), connected(migrated_postgres_url):
         try:
+            gc.disable()
+            gc.freeze()
             with own_pools():
                 yield migrated_postgres_url
         finally:
             gc.unfreeze()
+            gc.enable()
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session CASCADE")
 
@@ -428,20 +432,16 @@ def test_what_was_left_behind_is_closed_with_its_pool(url: str, is_frozen: bool)
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", [left])
             return bool(cursor.fetchone()[0])
 
-    gc.disable()  # else it might be found before
-    try:
-        with pooled(url, 2) as use:
-            own = backend()
-            in_a_thread(close)  # who waits for a new one lets the collector look
-            left = in_a_thread(leave)
-            if is_frozen:
-                gc.freeze()
-            assert own != left
-            assert is_open(left)
-            connection.close_pool()  # type: ignore[attr-defined]
-        wait_for(lambda: not is_open(left), "the server to see that the connection is closed")
-    finally:
-        gc.enable()
+    with pooled(url, 2) as use:
+        own = backend()
+        in_a_thread(close)  # who waits for a new one lets the collector look
+        left = in_a_thread(leave)
+        if is_frozen:
+            gc.freeze()
+        assert own != left
+        assert is_open(left)
+        connection.close_pool()  # type: ignore[attr-defined]
+    wait_for(lambda: not is_open(left), "the server to see that the connection is closed")
 
 
 def test_who_was_refused_keeps_no_connection_and_nothing_else(
