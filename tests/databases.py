@@ -103,6 +103,18 @@ def own_pools() -> Iterator[None]:
         pools._pools.update(others)
 
 
+def only_pool() -> pools.Pool:
+    (only,) = pools._pools.values()
+    return only
+
+
+def in_use() -> int:
+    """Connections of the only pool that somebody holds, or that nobody has noticed to be left behind."""
+    only_pool().replace_left()
+    stats = only_pool().get_stats()
+    return stats["pool_size"] - stats["pool_available"]
+
+
 def backend() -> int:
     """The process of PostgreSQL for the connection of this thread."""
     with connection.cursor() as cursor:

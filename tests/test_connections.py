@@ -22,7 +22,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from agentstate.postgresql import base, pool
 from sessions_app.checks import connections_suffice
 from sessions_app.models import Session, Worker
-from tests.databases import backend, connected, own_pools
+from tests.databases import backend, connected, in_use, own_pools
 from tests.driving import Desk, desk
 from tools import services
 
@@ -40,13 +40,6 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
         finally:
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session, sessions_app_worker CASCADE")
-
-
-def in_use() -> int:
-    """Connections of the only pool that somebody holds."""
-    (only,) = pool._pools.values()
-    stats = only.get_stats()
-    return stats["pool_size"] - stats["pool_available"]
 
 
 class Meeting:
@@ -235,6 +228,10 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
                 transaction.set_autocommit(False)
                 Session.objects.create(agent="nobody's")
 
+        def are_all_back() -> bool:
+            gc.collect()  # nothing, if that of the pool collects at this moment
+            return in_use() == 0
+
         ended: list[threading.Thread] = []
         for _ in range(5):
             thread = threading.Thread(target=query)
@@ -242,7 +239,7 @@ def test_threads_that_end_without_a_word_take_no_connection_with_them(url: str) 
             thread.join()
             ended.append(thread)
         assert len(backends) == 5
-        gc.collect()
+        services.wait_for(are_all_back, "the connections of the threads to be back")
         assert Session.objects.count() == 0
         connection.close()
         assert in_use() == 0

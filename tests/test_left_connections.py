@@ -19,7 +19,7 @@ from agentstate.postgresql import pool
 from agentstate.postgresql.pooled import PooledConnection, Stay
 from sessions_app.models import Session
 from sessions_app.runtime.connection import forget_connections
-from tests.databases import backend, connected, own_pools
+from tests.databases import backend, connected, in_use, only_pool, own_pools
 from tools.services import START_SECONDS, wait_for
 
 pytestmark = pytest.mark.slow
@@ -45,18 +45,6 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
             gc.enable()
             with connection.cursor() as cursor:
                 cursor.execute("TRUNCATE sessions_app_session CASCADE")
-
-
-def only_pool() -> pool.Pool:
-    (only,) = pool._pools.values()
-    return only
-
-
-def in_use() -> int:
-    """Connections that somebody holds, or that nobody has noticed to be left behind."""
-    only_pool().replace_left()
-    stats = only_pool().get_stats()
-    return stats["pool_size"] - stats["pool_available"]
 
 
 @contextmanager
