@@ -165,10 +165,12 @@ def _compiled_queries_are_what_django_makes_of_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_estimate_is_kept_from_another_test() -> None:
-    from sessions_app.finding.counting import estimate
+def _an_estimate_is_kept_for_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one, and for all of it: else the statements of a page depend on when a minute ends."""
+    from sessions_app.finding import counting
 
-    estimate.cache_clear()
+    counting.estimate.cache_clear()
+    monkeypatch.setattr(counting, "ESTIMATE_SECONDS", float("inf"))
 
 
 @pytest.fixture(autouse=True)
