@@ -4,6 +4,8 @@
             approval; ends with a text
     long    a context that a summariser cuts short, a model that is away at first, a hook that adds calls to the
             model's; ends with a tool
+    quick   calls that are recorded as started by the commit of the reply that asks for them: one alone, and two in
+            parallel; effects that must not be repeated
 
 What a model says depends on the messages alone. A plain run, outside a worker, is on record as the session "plain".
 """
@@ -246,4 +248,20 @@ def long() -> Agent:
     )
 
 
-INPUTS: dict[str, dict[str, Any]] = {"desk": {"who": "Ann"}, "long": {}}
+@agent("quick")
+def quick() -> Agent:
+    call = ToolCall
+    return Agent(
+        chat_generator=scripted(
+            [call("pay", {"order": "Q1", "amount": 1}, id="q1")],
+            [
+                call("send", {"letter": "receipt"}, id="q2"),
+                call("pay", {"order": "Q2", "amount": 2}, id="q3"),
+            ],
+            "Both are paid.",
+        ),
+        tools=[pay, send],
+    )
+
+
+INPUTS: dict[str, dict[str, Any]] = {"desk": {"who": "Ann"}, "long": {}, "quick": {}}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -170,7 +171,7 @@ def _an_estimate_is_kept_for_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from sessions_app.finding import counting
 
     counting.estimate.cache_clear()
-    monkeypatch.setattr(counting, "ESTIMATE_SECONDS", float("inf"))
+    monkeypatch.setattr(counting, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture(autouse=True)

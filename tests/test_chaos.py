@@ -18,6 +18,7 @@ from tests.chaos import (
     chaos_environment,
     see_through,
 )
+from tests.chaos_agents import INPUTS
 from tests.chaos_checks import check, plainly, tally
 from tests.chaos_moments import VARIABLE, moments
 from tests.databases import connected
@@ -59,8 +60,8 @@ def tell(record_property):
 @pytest.mark.parametrize(
     "url, agents, slice_seconds",
     [
-        pytest.param("postgres", ("desk", "long"), "20", marks=pytest.mark.long),
-        ("sqlite", ("desk",), "0.001"),
+        pytest.param("postgres", ("desk", "long", "quick"), "20", marks=pytest.mark.long),
+        ("sqlite", ("desk", "quick"), "0.001"),
     ],
     indirect=["url"],
     ids=["postgres", "sqlite"],
@@ -80,6 +81,8 @@ def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_
         undisturbed = see_through([(agent, "undisturbed") for agent in agents], person, seconds=120)
         for session, agent in undisturbed.items():
             check(session, plain[agent])
+            starts = {line["what"] for line in moments(session) if line["name"] == "start_call"}
+            assert bool(starts) is (agent != "quick")
         deaths = [
             (agent, f"die at {number}")
             for session, agent in undisturbed.items()
@@ -98,7 +101,7 @@ def test_killed_at_every_moment(url, agents, slice_seconds, redis_server, redis_
 
 @pytest.mark.long
 def test_killed_at_random(url, redis_server, redis_url, folder, tell):
-    plain = {agent: plainly(agent) for agent in ("desk", "long")}
+    plain = {agent: plainly(agent) for agent in INPUTS}
     env = chaos_environment(
         url,
         folder,
@@ -113,7 +116,7 @@ def test_killed_at_random(url, redis_server, redis_url, folder, tell):
         workers.wait_until_ready()
         trouble = BrokerTrouble(redis_server, every=3)
         strikes = Strikes(workers, dice, child=24, worker=2, parent=1, beat=1)
-        crowd = [(agent, f"{agent} {n}") for n in range(12) for agent in plain]
+        crowd = [(agent, f"{agent} {n}") for n in range(9) for agent in plain]
         sessions = see_through(crowd, person, workers.keep, trouble, strikes, at_once=8)
         replaced = {"processes replaced": len(workers.replaced)}
         tell(tally(sessions, strikes.done, person.decided, trouble.done, replaced))
@@ -128,12 +131,13 @@ ENDS = (
     ("desk", "inside", "reply"),
     ("long", "after", "start_call"),
     ("desk", "effect", "pay"),
+    ("quick", "after", "reply"),
     ("long", "inside", "checkpoint"),
 )
 
 
 def test_everything_in_one_process_killed_and_started_again(new_database, folder, tell, tmp_path):
-    plain = {agent: plainly(agent) for agent in ("desk", "long")}
+    plain = {agent: plainly(agent) for agent in INPUTS}
     url = new_database("sqlite")
     env = chaos_environment(url, folder, STATIC_ROOT=str(tmp_path / "static"))
     person = Person()

@@ -39,7 +39,8 @@ from tools.services import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 
-AGENTS = ("desk", "long")
+# The first one's moments stand for those of their kind: what it asks for starts with the reply.
+AGENTS = ("quick", "desk", "long")
 ON_A_BRANCH: tuple[Any, ...] = (Message, ModelCall, ToolCall, Checkpoint, StateValue)
 OF_A_SESSION: tuple[Any, ...] = (Branch, Event, Approval, InboxMessage)
 on_postgres = pytest.mark.parametrize("setting", ["postgres"], indirect=True)
