@@ -41,6 +41,7 @@ def url(migrated_postgres_url: str, django_db_blocker: Any) -> Iterator[str]:
             with own_pools():
                 yield migrated_postgres_url
         finally:
+            gc.collect()  # what a failed test has left, before anybody else meets it
             gc.unfreeze()
             gc.enable()
             with connection.cursor() as cursor:

@@ -353,18 +353,23 @@ def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
     assert wasteful(queries) == []
 
 
-@pytest.mark.parametrize("address", ["/inbox/", "/?queue=all", "/?queue=running"])
-@pytest.mark.parametrize("news", [False, True])
+@pytest.mark.parametrize(
+    "address, news",
+    [("/inbox/", False), ("/?queue=all", False), ("/?queue=all", True), ("/?queue=running", True)],
+)
 def test_the_poll_of_an_open_list_reads_no_more_rows_than_it_needs(
-    desk: Client, long_session: Session, address: str, news: bool
+    desk: Client, address: str, news: bool
 ) -> None:
     poll = _poll(desk, address)
     with transaction.atomic():
         if news:
-            newest = Session.objects.latest("updated_at")
-            Session.objects.filter(pk=newest.pk).update(title="It has changed", updated_at=timezone.now())
+            shown = Session.objects.filter(status="running") if "running" in address else Session.objects
+            changed = shown.latest("updated_at")
+            Session.objects.filter(pk=changed.pk).update(title="It has changed", updated_at=timezone.now())
         with captured() as queries:
-            assert desk.get(poll, headers={"HX-Request": "true"}).status_code in (200, 204)
+            answer = desk.get(poll, headers={"HX-Request": "true"})
+            # A minute that ends is news, too: less time is left to decide.
+            assert answer.status_code in ((200,) if news else (200, 204))
         found = wasteful(queries)
         transaction.set_rollback(True)
     assert queries
@@ -376,14 +381,14 @@ def test_the_open_page_of_a_session_reads_no_more_rows_than_it_needs_for_its_new
     desk: Client, long_session: Session, steps: int
 ) -> None:
     tick = _poll(desk, f"/sessions/{long_session.pk}/")
-    after = long_session.position - 3 * steps
+    earlier = re.sub(
+        r"(after|from|shown)=(\d+)",
+        lambda found: f"{found[1]}={int(found[2]) - steps * (1 if found[1] == 'after' else 3)}",
+        tick,
+    )
+    assert len(re.findall("(after|from|shown)=", tick)) == 3
     with captured() as queries:
-        answer = desk.get(
-            tick.replace(f"after={long_session.change}", f"after={long_session.change - steps}").replace(
-                f"position={long_session.position}", f"position={after}"
-            ),
-            headers={"HX-Request": "true"},
-        )
+        answer = desk.get(earlier, headers={"HX-Request": "true"})
     assert answer.status_code == (200 if steps else 204)
     assert wasteful(queries) == []
 
@@ -397,6 +402,12 @@ def test_a_sweep_reads_what_is_lost_and_due_among_many_sessions(
         Session.objects.filter(status__in=("queued", "running")).update(
             status="idle", next_run_at=None, lease_expires_at=None
         )
+        others = Session.objects.filter(status="idle")
+        others = others.exclude(pk__in=at_rest)
+        half = [*others.values_list("pk", flat=True)[:3_000]]
+        later = timezone.now() + timedelta(days=1)
+        others.filter(pk__in=half[:1_600]).update(status="running", lease_expires_at=later)
+        others.filter(pk__in=half[1_600:]).update(status="queued", next_run_at=later)
         Session.objects.filter(pk__in=at_rest[:20]).update(status="running", lease_expires_at=past)
         Session.objects.filter(pk__in=at_rest[20:]).update(status="queued", next_run_at=past)
         with captured() as queries:
@@ -460,7 +471,7 @@ def test_filters_that_are_never_met_together_are_not_asked_of_all_sessions(
 
 
 @pytest.fixture
-def as_in_larger_tables() -> Iterator[None]:
+def as_in_larger_tables(long_session: Session) -> Iterator[None]:
     """For some hundred hits PostgreSQL would read all of 6,000 sessions."""
     with never("seqscan"):
         yield

@@ -1,7 +1,7 @@
 """A worker that is stopped, as SIGSTOP or a frozen virtual machine stops it, and continues too late, writes nothing.
 
 By then another worker has run the session to its end, and the desk has answered all the while. `make test` stops a
-worker once at each kind of moment; the tests marked `long` stop it at every moment of two agents.
+worker once at each kind of moment; the tests marked `long` stop it at every moment of three agents.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,8 +39,7 @@ from tools.services import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 
-# The first one's moments stand for those of their kind: what it asks for starts with the reply.
-AGENTS = ("quick", "desk", "long")
+AGENTS = ("desk", "long", "quick")
 ON_A_BRANCH: tuple[Any, ...] = (Message, ModelCall, ToolCall, Checkpoint, StateValue)
 OF_A_SESSION: tuple[Any, ...] = (Branch, Event, Approval, InboxMessage)
 on_postgres = pytest.mark.parametrize("setting", ["postgres"], indirect=True)

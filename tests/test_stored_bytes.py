@@ -1,10 +1,10 @@
-"""What a step takes in the database, in pages with those of its indexes: an index or a column that is added to what
-every step writes shows here.
+"""What a step takes in the database, in pages with those of its indexes: a value or an index entry that every step adds
+shows here.
 
-The steps are those of the benchmark: 100 bytes of arguments, a result of 1 KB, 500 bytes of state that change.
+The steps are those of the benchmark: 100 bytes of arguments, a result of 1 KB, 500 bytes of state that change. On
+PostgreSQL the pages depend on what else its server does, so that only the benchmark counts them.
 """
 
-import psycopg
 import pytest
 
 from benchmarks.children import ask
@@ -12,30 +12,12 @@ from tests.databases import NewDatabases
 
 # So many that an index of small numbers takes more pages than one.
 STEPS = 2_000
-GOAL = 4_600
+PAGE = 4_096
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind, page_size, pages",
-    [("sqlite", 4_096, 1_452), ("postgres", 8_192, 1_046)],
-    ids=["sqlite", "postgres"],
-)
-def test_a_step_takes_so_much_of_the_database(
-    new_database: NewDatabases, kind: str, page_size: int, pages: int
-) -> None:
-    url = new_database(kind)
-    if kind == "postgres":
-        _turn_off_vacuum(url)
+def test_a_step_takes_so_much_of_the_database(new_database: NewDatabases) -> None:
+    url = new_database("sqlite")
     stored = ask("benchmarks.steps", "agentstate", "--url", url, "--steps", str(STEPS))["bytes"]
     # How often the time of the session's last change is written depends on how fast the steps are.
-    assert round(stored * STEPS / page_size) == pytest.approx(pages, abs=1), f"{stored} bytes a step"
-    assert stored <= GOAL
-
-
-def _turn_off_vacuum(url: str) -> None:
-    """It would add pages of its own, if it came to these tables meanwhile."""
-    with psycopg.connect(url) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
-        for (table,) in tables:
-            connection.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = off)'.encode())
+    assert round(stored * STEPS / PAGE) == pytest.approx(1_452, abs=1), f"{stored} bytes a step"
