@@ -149,7 +149,7 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
         yield f"{which}: what its run goes on from", None, partial(_restore, session)
         if session.status != "paused":
             continue  # its open page asks for nothing
-        tick = _polls(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
+        tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
         news = tick.replace(f"after={session.change}", f"after={session.change - 1}")
         yield f"{which}: live, no news", TICK, get(client, tick)
         yield f"{which}: live, news", NEWS, get(client, news)
@@ -168,7 +168,7 @@ def _restore(session: "Session") -> object:
     return restore.read(session.current_branch)
 
 
-def _polls(client: "Client", address: str, beginning: str) -> str:
+def polled_address(client: "Client", address: str, beginning: str) -> str:
     """The address that the page asks for news."""
     page = client.get(address).content.decode()
     polls = map(html.unescape, re.findall(r'hx-get="([^"]+)"\s+hx-trigger="every', page))
@@ -177,14 +177,14 @@ def _polls(client: "Client", address: str, beginning: str) -> str:
 
 def _poll(client: "Client", address: str) -> Callable[[], object]:
     """What an open list asks; after news, such as less time that is left to decide, it asks for news since then."""
-    polled = _polls(client, address, "/")
+    polled = polled_address(client, address, "/")
 
     def request() -> object:
         nonlocal polled
         response = client.get(polled)
         assert response.status_code in (200, 204), f"{polled}: {response.status_code}"
         if response.status_code == 200:
-            polled = _polls(client, address, "/")
+            polled = polled_address(client, address, "/")
         return response.content
 
     return request

@@ -4,7 +4,6 @@ Each query of a page is run again under EXPLAIN ANALYZE on a database in which t
 such, so that the plan is the one that serves all values.
 """
 
-import html
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentstate.domain.words import words_of
+from benchmarks.page_list import polled_address
 from sessions_app import models
 from sessions_app.access.masking import Mask
 from sessions_app.admin.base import UncountedPaginator
@@ -360,7 +360,7 @@ def test_a_page_of_a_session_reads_no_more_rows_than_it_needs_in_a_long_history(
 def test_the_poll_of_an_open_list_reads_no_more_rows_than_it_needs(
     desk: Client, address: str, news: bool
 ) -> None:
-    poll = _poll(desk, address)
+    poll = polled_address(desk, address, "/")
     with transaction.atomic():
         if news:
             shown = Session.objects.filter(status="running") if "running" in address else Session.objects
@@ -380,7 +380,8 @@ def test_the_poll_of_an_open_list_reads_no_more_rows_than_it_needs(
 def test_the_open_page_of_a_session_reads_no_more_rows_than_it_needs_for_its_news(
     desk: Client, long_session: Session, steps: int
 ) -> None:
-    tick = _poll(desk, f"/sessions/{long_session.pk}/")
+    page = f"/sessions/{long_session.pk}/"
+    tick = polled_address(desk, page, f"{page}live/")
     earlier = re.sub(
         r"(after|from|shown)=(\d+)",
         lambda found: f"{found[1]}={int(found[2]) - steps * (1 if found[1] == 'after' else 3)}",
@@ -402,12 +403,14 @@ def test_a_sweep_reads_what_is_lost_and_due_among_many_sessions(
         Session.objects.filter(status__in=("queued", "running")).update(
             status="idle", next_run_at=None, lease_expires_at=None
         )
-        others = Session.objects.filter(status="idle")
-        others = others.exclude(pk__in=at_rest)
-        half = [*others.values_list("pk", flat=True)[:3_000]]
-        later = timezone.now() + timedelta(days=1)
-        others.filter(pk__in=half[:1_600]).update(status="running", lease_expires_at=later)
-        others.filter(pk__in=half[1_600:]).update(status="queued", next_run_at=later)
+        # Of neither may all be read.
+        others = Session.objects.filter(status="idle").exclude(pk__in=at_rest)
+        keys, later = [*others.values_list("pk", flat=True)], timezone.now() + timedelta(days=1)
+        running, queued = keys[: MOST_ROWS + 100], keys[-MOST_ROWS - 100 :]
+        Session.objects.filter(pk__in=running).update(status="running", lease_expires_at=later)
+        Session.objects.filter(pk__in=queued).update(
+            status="queued", lease_expires_at=None, next_run_at=later
+        )
         Session.objects.filter(pk__in=at_rest[:20]).update(status="running", lease_expires_at=past)
         Session.objects.filter(pk__in=at_rest[20:]).update(status="queued", next_run_at=past)
         with captured() as queries:
@@ -424,13 +427,6 @@ def test_the_search_looks_for_calls_that_have_ended_among_the_open_ones_only(
         with captured() as queries:
             search_index._Postgres().open_calls()
         assert wasteful(queries) == []
-
-
-def _poll(desk: Client, address: str) -> str:
-    """The address that the page asks for news."""
-    page = desk.get(address).content.decode()
-    polls = map(html.unescape, re.findall(r'hx-get="([^"]+)"\s+hx-trigger="every', page))
-    return next(poll for poll in polls if "also-open" not in poll)
 
 
 @pytest.fixture
