@@ -86,7 +86,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Any]:
     url = request.getfixturevalue("redis_url")
     mirror = MirrorSessions(url, kept_seconds=60)
     with mirror.client, override_settings(AGENTSTATE_MIRROR=True, AGENTSTATE_MIRROR_URL=url):
-        yield lambda session: mirror.update(session.pk)
+        yield lambda session: mirror.update([session.pk])
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from agentstate.journals.valkey import ValkeySessions
 from sessions_app import actions
 from sessions_app.history import log
 from sessions_app.mirror import healing, live
+from sessions_app.mirror import sessions as mirror_sessions
 from sessions_app.mirror.live import MirrorThread
 from sessions_app.mirror.sessions import MirrorSessions
 from sessions_app.models import Checkpoint, Session, Status
@@ -79,7 +80,7 @@ def test_a_session_of_the_desk_and_one_in_the_journal_have_the_same_structures(
         DurableAgent(sample_agents.long_run(2), journal, policies=policies).run("hi")
         staff.agent(lambda: sample_agents.long_run(2), policies=policies)
         session = staff.run(staff.start("hi", customer="Anna", title="Order 1042"))
-        mirror.update(session.pk)
+        mirror.update([session.pk])
         written: Any = sessions.client.hgetall("agent:state:anna")
         in_journal = {name.decode(): value.decode() for name, value in written.items()}
         listed: Any = sessions.client.lrange("agent:messages:anna", 0, -1)
@@ -109,10 +110,10 @@ def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessio
     history = builders.asked()
     history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
     session = history.save()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     history.finish(history.calls[-1], {"status": "active"})
     history.checkpoint("step")
-    mirror.update(history.save().pk)
+    mirror.update([history.save().pk])
     told = entries(mirror, session)
     assert [operation for operation, _ in told] == [
         *("event", "message", "message", "checkpoint", "reply", "message", "call"),
@@ -123,6 +124,8 @@ def test_the_stream_tells_each_call_again_when_it_has_ended(mirror: MirrorSessio
         ("planned", None),
         ("done", {"status": "active"}),
     ]
+    [result] = [record for operation, record in told if operation == "message" and record["role"] == "tool"]
+    assert "active" in result["text"]  # though its call was told before
 
 
 @pytest.mark.slow
@@ -137,13 +140,59 @@ def test_what_was_mirrored_commit_by_commit_is_what_a_rebuild_makes(
     session = builders.STATES[state_name]()
     for position in range(1, session.position):
         Session.objects.filter(pk=session.pk).update(position=position, change=position)
-        mirror.update(session.pk)
+        mirror.update([session.pk])
     session.change += session.position
     session.save()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     mirrored = everything(mirror, session)
-    mirror.update(session.pk, anew=True)
+    mirror.update([session.pk], anew=True)
     assert everything(mirror, session) == mirrored
+
+
+@pytest.mark.slow
+@pytest.mark.django_db
+def test_sessions_that_are_updated_together_are_written_as_each_is_alone(
+    mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So small that the longer ones take several pages, and so many sessions that they take several turns.
+    monkeypatch.setattr(log, "PAGE", 48)
+    together = [build() for build in builders.STATES.values()]
+    source = builders.done()
+    checkpoint = Checkpoint.objects.visible_on(branch_of(source)).last()
+    assert checkpoint is not None
+    for number in range(
+        mirror_sessions.AT_ONCE
+    ):  # they share what lies before the fork, and each has a fork of it
+        forked = actions.fork(
+            actor=SYSTEM,
+            session_id=(together[-1] if number % 2 else source).pk,
+            checkpoint_id=checkpoint.pk,
+            reason="try",
+        )
+        together.append(forked)
+    assert mirror.update([session.pk for session in together]) == {}
+    written = [everything(mirror, session) for session in together]
+    for session, of_session in zip(together, written, strict=True):
+        mirror.update([session.pk], anew=True)
+        assert everything(mirror, session) == of_session
+
+
+@pytest.mark.django_db
+def test_what_is_new_of_many_sessions_is_read_by_as_few_queries_as_of_one(
+    mirror: MirrorSessions, django_assert_num_queries: Any
+) -> None:
+    histories = [builders.asked() for _ in range(mirror_sessions.AT_ONCE)]
+    for history in histories:
+        history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
+    keys = [history.save().pk for history in histories]
+    mirror.update(keys)
+    for history in histories:
+        history.finish(history.calls[-1], {"status": "active"})
+        history.checkpoint("step")
+        history.save()
+    for updated in (keys[:1], keys[1:]):
+        with django_assert_num_queries(7):  # the sessions, five kinds of rows, and the calls that have ended
+            mirror.update(updated)
 
 
 @pytest.mark.django_db
@@ -151,19 +200,19 @@ def test_after_a_rewind_the_mirror_follows_the_current_branch_and_after_undoing_
     mirror: MirrorSessions,
 ) -> None:
     session = builders.done()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     before = everything(mirror, session)
     start = Checkpoint.objects.visible_on(branch_of(session)).first()
     assert start is not None
     actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     facts, talk, _ = everything(mirror, session)
     assert (facts["branch"], facts["status"], facts["current_step"]) == ("2", "paused", "0")
     assert [body["role"] for body in talk] == ["system", "user"]
     assert not [name for name in facts if name.startswith("result_step_")]
     assert entries(mirror, session)[-1][1]["kind"] == "rewound"
     actions.undo(actor=SYSTEM, session_id=session.pk, reason="no")
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     facts, talk, _ = everything(mirror, session)
     assert (facts["branch"], facts["status"], talk) == ("1", "complete", before[1])
 
@@ -173,22 +222,22 @@ def test_a_process_that_read_the_session_before_a_rewind_does_not_write_the_bran
     mirror: MirrorSessions, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = builders.done()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     start = Checkpoint.objects.visible_on(branch_of(session)).first()
     assert start is not None
     read = MirrorSessions._stored
 
-    def late(self: MirrorSessions, session_id: Any) -> Any:
+    def late(self: MirrorSessions, session_ids: Any) -> Any:
         monkeypatch.undo()
         actions.rewind(actor=SYSTEM, session_id=session.pk, checkpoint_id=start.pk, reason="again")
         other = MirrorSessions(redis_url, kept_seconds=DAY)
         with other.client:
-            other.update(session.pk)
-        return read(self, session_id)
+            other.update([session.pk])
+        return read(self, session_ids)
 
     Session.objects.filter(pk=session.pk).update(change=session.change + 1)
     monkeypatch.setattr(MirrorSessions, "_stored", late)
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     assert state(mirror, session)["branch"] == "2"
     assert [body["role"] for body in messages(mirror, session)] == ["system", "user"]
 
@@ -199,18 +248,18 @@ def test_the_time_begins_when_a_session_has_ended_and_stops_when_it_continues(
     mirror: MirrorSessions,
 ) -> None:
     for unfinished in (builders.queued(), builders.in_doubt(), builders.paused(), builders.failed()):
-        mirror.update(unfinished.pk)
+        mirror.update([unfinished.pk])
         assert ttls(mirror, unfinished) - {-2} == {-1}
     session = builders.done()
     Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(hours=1))
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     [ttl] = ttls(mirror, session)
     assert DAY - 3700 < ttl <= DAY - 3600
     actions.send_message(actor=SYSTEM, session_id=session.pk, text="And now?")
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     assert ttls(mirror, session) == {-1}
     actions.cancel(actor=SYSTEM, session_id=session.pk, reason="no answer")
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     assert ttls(mirror, session) <= {DAY, DAY - 1}
 
 
@@ -218,7 +267,7 @@ def test_the_time_begins_when_a_session_has_ended_and_stops_when_it_continues(
 def test_a_session_whose_time_is_over_is_not_mirrored_again(mirror: MirrorSessions) -> None:
     session = builders.done()
     Session.objects.filter(pk=session.pk).update(updated_at=timezone.now() - timedelta(days=2))
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     assert healing.rebuild(mirror) == 0
 
 
@@ -227,12 +276,12 @@ def test_a_session_whose_time_is_over_is_not_mirrored_again(mirror: MirrorSessio
 def test_the_mirror_of_a_deleted_session_is_removed(mirror: MirrorSessions) -> None:
     deleted, unseen, present = builders.done(), builders.failed(), builders.paused()
     for session in (deleted, unseen, present):
-        mirror.update(session.pk)
+        mirror.update([session.pk])
     mirror.client.hset("agent:state:anna", "status", "running")  # a journal's
     deleted_id, unseen_id = deleted.pk, unseen.pk
     deleted.delete()
     unseen.delete()
-    mirror.update(deleted_id)
+    mirror.update([deleted_id])
     assert not mirror.client.keys(f"agent:*:{deleted_id}")
     assert healing.rebuild(mirror) == 1
     assert not mirror.client.keys(f"agent:*:{unseen_id}")
@@ -242,14 +291,14 @@ def test_the_mirror_of_a_deleted_session_is_removed(mirror: MirrorSessions) -> N
 @pytest.mark.django_db
 def test_a_journal_is_not_overwritten_and_a_mirror_is_not_run(mirror: MirrorSessions, redis_url: str) -> None:
     session, other = builders.done(), builders.done()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     with warnings.catch_warnings(action="ignore"):
         sessions = ValkeySessions(redis_url)
     with sessions.client:
         with pytest.raises(ValueError, match="has only its mirror"):
             sessions.open(str(session.pk), say="hi")
         journal = sessions.open(str(other.pk), say="hi")
-        mirror.update(other.pk)
+        mirror.update([other.pk])
         assert len(journal.load().unread) == 1
         followed = [record for _, record in sessions.follow(str(session.pk), timeout=0.01)]
     assert followed == [record for _, record in entries(mirror, session)]
@@ -260,16 +309,16 @@ def test_two_processes_that_update_at_once_write_everything_once(
     mirror: MirrorSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = builders.done()
-    script, other = mirror._script, MirrorSessions(mirror_url(mirror), kept_seconds=DAY)
+    write, other = mirror._write, MirrorSessions(mirror_url(mirror), kept_seconds=DAY)
 
-    def after_another(*args: Any) -> Any:
-        monkeypatch.setattr(mirror, "_script", script)
-        other.update(session.pk)
-        return script(*args)
+    def after_another(writes: Any) -> Any:
+        monkeypatch.setattr(mirror, "_write", write)
+        other.update([session.pk])
+        return write(writes)
 
-    monkeypatch.setattr(mirror, "_script", after_another)
+    monkeypatch.setattr(mirror, "_write", after_another)
     with other.client:
-        mirror.update(session.pk)
+        mirror.update([session.pk])
     assert [record["position"] for _, record in entries(mirror, session)] == sorted(
         {record["position"] for _, record in entries(mirror, session)}
     )
@@ -338,12 +387,12 @@ def test_a_session_whose_stream_has_lost_its_beginning_is_written_anew_by_its_ne
     history = builders.asked()
     history.reply(calls=[("lookup_policy", {"policy": "POL-7"})])
     session = history.save()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     _trim(mirror, session)
     history.finish(history.calls[-1], {"status": "active"})
-    mirror.update(history.save().pk)
+    mirror.update([history.save().pk])
     told = everything(mirror, session)
-    mirror.update(session.pk, anew=True)
+    mirror.update([session.pk], anew=True)
     assert told == everything(mirror, session)
 
 
@@ -353,10 +402,27 @@ def test_a_session_that_the_server_refuses_does_not_hold_up_the_others(
 ) -> None:
     refused, other = builders.paused(), builders.paused()
     mirror.client.rpush(f"agent:state:{refused.pk}", "a key of another kind")
-    healing.update(mirror, refused.pk)
-    assert "The server refused the mirror of session" in caplog.text
-    healing.update(mirror, other.pk)
+    healing.update(mirror, [refused.pk, other.pk])
+    assert f"The server refused the mirror of session {refused.pk}" in caplog.text
     assert state(mirror, other)["status"] == "paused"
+
+
+@pytest.mark.django_db
+def test_a_session_that_cannot_be_written_does_not_hold_up_the_others(
+    mirror: MirrorSessions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, *others = builders.paused(), builders.paused(), builders.failed()
+    facts_of = mirror_sessions.facts
+
+    def facts(session: Session) -> dict[str, str]:
+        if session.pk == broken.pk:
+            raise ValueError("It is broken.")
+        return facts_of(session)
+
+    monkeypatch.setattr(mirror_sessions, "facts", facts)
+    healing.update(mirror, [broken.pk, *(other.pk for other in others)])
+    assert f"The mirror of session {broken.pk} was not updated." in caplog.text
+    assert [state(mirror, other)["status"] for other in others] == ["paused", "failed"]
 
 
 @pytest.mark.django_db
@@ -365,15 +431,15 @@ def test_a_server_that_drops_what_it_is_given_is_not_written_for_ever(
 ) -> None:
     monkeypatch.setattr(log, "PAGE", 3)
     session = builders.done()
-    script = mirror._script
+    write = mirror._write
 
-    def dropping(*args: Any) -> Any:
-        written = script(*args)
+    def dropping(writes: Any) -> Any:
+        written = write(writes)
         mirror.client.flushall()
         return written
 
-    monkeypatch.setattr(mirror, "_script", dropping)
-    mirror.update(session.pk)
+    monkeypatch.setattr(mirror, "_write", dropping)
+    mirror.update([session.pk])
     assert mirror.client.keys("agent:*") == []
 
 
@@ -382,9 +448,9 @@ def test_a_mirror_that_is_up_to_date_costs_one_query(
     mirror: MirrorSessions, django_assert_num_queries: Any
 ) -> None:
     session = builders.done()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     with django_assert_num_queries(1):
-        mirror.update(session.pk)
+        mirror.update([session.pk])
 
 
 # The thread
@@ -493,7 +559,7 @@ def command(*args: str) -> str:
 def test_the_command_builds_the_mirror_again_and_removes_it(mirror: MirrorSessions, redis_url: str) -> None:
     session = builders.done()
     builders.paused()
-    mirror.update(session.pk)
+    mirror.update([session.pk])
     mirror.client.rpush(f"agent:messages:{session.pk}", "not in the database")
     with mirroring(redis_url):
         assert command("--rebuild") == "The mirror has 2 sessions.\n"

@@ -27,7 +27,9 @@ from sessions_app.access.masking import Mask
 from sessions_app.admin.base import UncountedPaginator
 from sessions_app.finding import newest, search, search_index, search_masking, search_words, shown_names
 from sessions_app.finding.search_words import call_text
+from sessions_app.history.log import PageRequest, Place, read_pages
 from sessions_app.management import synth
+from sessions_app.mirror.sessions import AT_ONCE
 from sessions_app.models import Checkpoint, Message, Session, SessionTag, ToolCall
 from sessions_app.runtime import recovery
 from tests import builders
@@ -430,6 +432,21 @@ def test_a_sweep_reads_what_is_lost_and_due_among_many_sessions(
             assert set(recovery.sweep(timezone.now())) >= {*at_rest}
         found = wasteful(queries)
     assert found == []
+
+
+def test_what_the_mirror_reads_of_sessions_is_what_is_new(
+    long_session: Session, django_db_blocker: Any
+) -> None:
+    with django_db_blocker.unblock():
+        others = Session.objects.filter(position__gte=6, branch__isnull=False).select_related("branch")
+        wanted = [
+            PageRequest(session, Place(session.position - 3), session.position - 6)
+            for session in (long_session, *others.order_by("pk")[: AT_ONCE - 1])
+        ]
+        with captured() as queries:
+            pages = read_pages(wanted)
+        assert all(page.messages for page in pages)
+        assert wasteful(queries) == []
 
 
 def test_the_search_looks_for_calls_that_have_ended_among_the_open_ones_only(

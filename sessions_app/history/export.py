@@ -4,7 +4,7 @@ Rows in, plain values out: stored types (``{"$type": ...}``) are left out, see `
 a mask, which hides values in it; `Mask.none()` exports all of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -50,21 +50,17 @@ def session_json(
     readers: Mapping[str, Callable[[], Any]] = {
         "tags": lambda: shown.tags(mask, session.tags.values_list("name", flat=True)),
         "inbox": lambda: [mask.named("text", text) for text in session.inbox.values_list("text", flat=True)],
-        "messages": lambda: _messages(branch, after, upto, calls, mask),
-        "model_calls": lambda: [
-            _model_call(row)
-            for row in mask.rows(
-                ModelCall.objects.visible_on(branch, after=after, upto=upto).defer("side_replies")
-            )
-        ],
+        "messages": lambda: messages_json(
+            list(Message.objects.visible_on(branch, after=after, upto=upto)), calls, mask=mask
+        ),
+        "model_calls": lambda: model_calls_json(
+            ModelCall.objects.visible_on(branch, after=after, upto=upto).defer("side_replies"), mask=mask
+        ),
         "tool_calls": lambda: [call_json(row, mask=mask) for row in calls],
-        "checkpoints": lambda: [
-            _checkpoint(row)
-            for row in mask.rows(Checkpoint.objects.visible_on(branch, after=after, upto=upto))
-        ],
-        "events": lambda: [
-            _event(row) for row in mask.rows(Event.objects.visible_on(branch, after=after, upto=upto))
-        ],
+        "checkpoints": lambda: checkpoints_json(
+            Checkpoint.objects.visible_on(branch, after=after, upto=upto), mask=mask
+        ),
+        "events": lambda: events_json(Event.objects.visible_on(branch, after=after, upto=upto), mask=mask),
     }
     facts = _facts(mask.row(session), branch)
     return {key: readers[key]() if key in readers else facts[key] for key in keys}
@@ -111,12 +107,11 @@ def _calls(branch: Branch, after: int, upto: int | None, big_results: bool) -> C
     return without_big_results(ToolCall.objects.visible_on(branch, after=after, upto=upto))
 
 
-def _messages(
-    branch: Branch, after: int, upto: int | None, calls: Collection[ToolCall], mask: Mask
-) -> list[Json]:
-    """Each with its text, also where the ledger of calls holds it. A text that was not read is None.
+def messages_json(rows: Collection[Message], calls: Iterable[ToolCall], *, mask: Mask) -> list[Json]:
+    """Messages, each with its text, also where the ledger of calls holds it. At most two queries, for staff's notes.
 
-    The role of a note by which the model was told of changed arguments is "staff".
+    A text is None if its call is not among ``calls``, or was read without its result. The role of a note by which the
+    model was told of changed arguments is "staff".
     """
     results: dict[int, Any] = {}
     for call in calls:
@@ -124,7 +119,6 @@ def _messages(
         if result is not None:
             results[call.position] = result
     payload = []
-    rows = list(Message.objects.visible_on(branch, after=after, upto=upto))
     notes = staff_notes(rows, mask)
     for row in rows:
         note = notes.get((row.branch_id, row.position))
@@ -145,42 +139,52 @@ def _messages(
     return payload
 
 
-def _model_call(row: ModelCall) -> Json:
-    return {
-        "position": row.position,
-        "name": row.name,
-        "model": row.model,
-        "prompt_tokens": row.prompt_tokens,
-        "completion_tokens": row.completion_tokens,
-        "cached": row.cached,
-        "at": _plain(row.started_at),
-        "seconds": row.seconds,
-        "error": row.error,
-    }
+def model_calls_json(rows: Iterable[ModelCall], *, mask: Mask) -> list[Json]:
+    """No query of its own, as for the others."""
+    return [
+        {
+            "position": row.position,
+            "name": row.name,
+            "model": row.model,
+            "prompt_tokens": row.prompt_tokens,
+            "completion_tokens": row.completion_tokens,
+            "cached": row.cached,
+            "at": _plain(row.started_at),
+            "seconds": row.seconds,
+            "error": row.error,
+        }
+        for row in mask.rows(rows)
+    ]
 
 
-def _checkpoint(row: Checkpoint) -> Json:
-    return {
-        "id": row.pk,
-        "position": row.position,
-        "kind": row.kind,
-        "step": row.step,
-        "phase": row.phase,
-        "complete": row.complete,
-        "at": _plain(row.created_at),
-        "outcome": row.outcome,
-    }
+def checkpoints_json(rows: Iterable[Checkpoint], *, mask: Mask) -> list[Json]:
+    return [
+        {
+            "id": row.pk,
+            "position": row.position,
+            "kind": row.kind,
+            "step": row.step,
+            "phase": row.phase,
+            "complete": row.complete,
+            "at": _plain(row.created_at),
+            "outcome": row.outcome,
+        }
+        for row in mask.rows(rows)
+    ]
 
 
-def _event(row: Event) -> Json:
-    return {
-        "position": row.position,
-        "kind": row.kind,
-        "actor": row.actor_name,
-        "reason": row.reason,
-        "data": row.data,
-        "at": _plain(row.created_at),
-    }
+def events_json(rows: Iterable[Event], *, mask: Mask) -> list[Json]:
+    return [
+        {
+            "position": row.position,
+            "kind": row.kind,
+            "actor": row.actor_name,
+            "reason": row.reason,
+            "data": row.data,
+            "at": _plain(row.created_at),
+        }
+        for row in mask.rows(rows)
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ again in turn, some by each call: a server may lose a part of what it has.
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
 import redis
@@ -21,6 +22,7 @@ from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
 
+Id = TypeVar("Id", str, UUID)
 UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError)
 # The time and the id of the last session that was looked at.
 SEEN = "agent:mirror:seen"
@@ -33,20 +35,23 @@ AGAIN_AT_ONCE = 200
 SEEN_AGAIN = "agent:mirror:seen_again"
 
 
-def update(mirror: MirrorSessions, session_id: UUID, *, anew: bool = False) -> None:
-    """Update one session. What is wrong with it alone is logged, so that it does not hold up the others.
+def update(mirror: MirrorSessions, session_ids: Sequence[UUID], *, anew: bool = False) -> None:
+    """Update sessions. What is wrong with one of them alone is logged, so that it does not hold up the others.
 
     :raises ConnectionError, TimeoutError: those of redis, if the server does not answer.
     :raises DatabaseError: if the database does not.
     """
     try:
-        mirror.update(session_id, anew=anew)
+        for session_id, error in mirror.update(session_ids, anew=anew).items():
+            logger.error("The server refused the mirror of session %s: %s", session_id, error)
     except (*UNAVAILABLE, DatabaseError):
         raise
-    except redis.RedisError as error:
-        logger.error("The server refused the mirror of session %s: %s", session_id, error)
     except Exception:
-        logger.exception("The mirror of session %s was not updated.", session_id)
+        if len(session_ids) > 1:
+            for session_id in session_ids:
+                update(mirror, [session_id], anew=anew)
+        else:
+            logger.exception("The mirror of session %s was not updated.", *session_ids)
 
 
 def heal(mirror: MirrorSessions) -> int:
@@ -58,8 +63,7 @@ def heal(mirror: MirrorSessions) -> int:
     rows = list(_changed_since(seen).values_list("pk", "change", "updated_at")[:AT_ONCE])
     lacking = _lacking(mirror, [(pk, change) for pk, change, _ in rows])
     lacking += _lacking(mirror, _seen_before(mirror, seen))
-    for session_id in lacking:
-        update(mirror, session_id)
+    update(mirror, lacking)
     settled = [row for row in rows if row[2] < timezone.now() - RECENT]
     if settled:
         mirror.client.set(SEEN, f"{settled[-1][2].isoformat()} {settled[-1][0]}")
@@ -71,8 +75,9 @@ def rebuild(mirror: MirrorSessions) -> int:
     for session_ids in _pages(_mirrored_ids(mirror)):
         existing = {str(pk) for pk in Session.objects.filter(pk__in=session_ids).values_list("pk", flat=True)}
         mirror.delete(session_id for session_id in session_ids if session_id not in existing)
-    for session_id in Session.objects.order_by("updated_at", "pk").values_list("pk", flat=True).iterator():
-        update(mirror, session_id, anew=True)
+    every = Session.objects.order_by("updated_at", "pk").values_list("pk", flat=True)
+    for page in _pages(every.iterator()):
+        update(mirror, page, anew=True)
     return sum(1 for _ in _mirrored_ids(mirror))
 
 
@@ -126,8 +131,8 @@ def _mirrored_ids(mirror: MirrorSessions) -> Iterator[str]:
             yield name.removeprefix(prefix)
 
 
-def _pages(session_ids: Iterable[str]) -> Iterator[list[str]]:
-    page: list[str] = []
+def _pages(session_ids: Iterable[Id]) -> Iterator[list[Id]]:
+    page: list[Id] = []
     for session_id in session_ids:
         page.append(session_id)
         if len(page) == AT_ONCE:

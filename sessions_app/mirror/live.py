@@ -8,6 +8,7 @@ process, also after a fork, and ends with the process; what it had not done by t
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SESSIONS = 10_000
-# A session is updated at most so often.
+# A session is updated at most so often, and the thread of a busy process rests for most of the time.
 PAUSE_SECONDS = 0.1
+PAUSE_TIMES = 3
+LONGEST_PAUSE_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 # How often an idle thread looks after its connection to the database.
 IDLE_SECONDS = 30.0
@@ -44,7 +47,7 @@ class MirrorThread:
         self._lock = threading.Condition()
         self._due: dict[UUID, None] = {}
         self._heals = False
-        self._stopped = False
+        self._stopped = threading.Event()
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
@@ -56,7 +59,7 @@ class MirrorThread:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
-            self._stopped = True
+            self._stopped.set()
             self._lock.notify()
         self._thread.join()
 
@@ -76,10 +79,10 @@ class MirrorThread:
     def _run(self) -> None:
         mirror = self._connect()
         try:
-            while not self._stopped:
+            while not self._stopped.is_set():
                 with self._lock:
                     has_work = self._lock.wait_for(
-                        lambda: self._due or self._heals or self._stopped, IDLE_SECONDS
+                        lambda: self._due or self._heals or self._stopped.is_set(), IDLE_SECONDS
                     )
                     due, self._due = self._due, {}
                     heals, self._heals = self._heals, False
@@ -91,13 +94,14 @@ class MirrorThread:
 
     def _work(self, mirror: "MirrorSessions", due: list[UUID], heals: bool) -> None:
         from sessions_app.mirror import healing
+        from sessions_app.mirror.sessions import AT_ONCE
 
-        wait = PAUSE_SECONDS
+        begun, wait = time.monotonic(), 0.0
         try:
-            while due and not self._stopped:
-                healing.update(mirror, due[0])
-                del due[0]
-            if heals and not self._stopped:
+            while due and not self._stopped.is_set():
+                healing.update(mirror, due[:AT_ONCE])
+                del due[:AT_ONCE]
+            if heals and not self._stopped.is_set():
                 healing.heal(mirror)
         except (*healing.UNAVAILABLE, DatabaseError) as error:
             if not self._failures:
@@ -113,8 +117,8 @@ class MirrorThread:
                 logger.info("The mirror is written again.")
             self._failures = 0
         close_old_connections()
-        with self._lock:
-            self._lock.wait_for(lambda: self._stopped, wait)
+        rest = PAUSE_TIMES * (time.monotonic() - begun)
+        self._stopped.wait(wait or min(max(rest, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
 
 
 _starting = threading.Lock()

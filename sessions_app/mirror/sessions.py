@@ -16,21 +16,23 @@ Besides the fields of the layout the HASH has
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 from uuid import UUID, uuid4
 
 import redis
 from django.conf import settings
-from django.utils import timezone
+from django.db.models import QuerySet
 
 from agentstate.journals import layout
-from agentstate.names import CheckpointKind
 from sessions_app.access.masking import Mask
-from sessions_app.history.log import Entry, Place, read_log
-from sessions_app.history.message_rows import answered_calls, unpack
-from sessions_app.models import Message, Phase, Session, Status
+from sessions_app.history.log import Page, PageRequest, Place, read_pages
+from sessions_app.mirror.contents import Mirrored, age, conversation, facts, has_ended
+from sessions_app.models import Session
+from sessions_app.models.compiled import compiled
 
+# Sessions that are read and written together.
+AT_ONCE = 16
 _FIELDS = ("last_write", layout.MIRROR, "branch", "change", "position", "open_calls", "step_began_at")
 _LENGTHS = ("log_length", "messages_length")
 
@@ -59,21 +61,8 @@ for _, key in ipairs(KEYS) do
 end
 return 1
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Mirrored:
-    """What the mirror has of a session; `last_write` is "" where it has nothing.
-
-    :param whole: Nothing is lost of what was written.
-    """
-
-    last_write: str = ""
-    whole: bool = True
-    branch: int = 0
-    change: int = -1
-    place: Place = field(default_factory=Place)
-    step_began_at: int = 0
+# What it returns: the server has a journal of this name; another process has written; it has written this.
+_NOT_OURS, _OVERTAKEN, _WRITTEN = -1, 0, 1
 
 
 class MirrorSessions:
@@ -100,79 +89,89 @@ class MirrorSessions:
             raise LookupError("There is no server for the mirror: set REDIS_URL or AGENTSTATE_MIRROR_URL.")
         return cls(settings.AGENTSTATE_MIRROR_URL, kept_seconds=settings.AGENTSTATE_MIRROR_SECONDS)
 
-    def update(self, session_id: UUID, *, anew: bool = False) -> None:
-        """Bring the mirror of a session up to date. The mirror of one that is deleted is removed.
+    def update(self, session_ids: Iterable[UUID], *, anew: bool = False) -> dict[UUID, redis.RedisError]:
+        """Bring the mirror of sessions up to date. The mirror of one that is deleted is removed.
 
-        :param anew: Write it from the beginning, whatever the mirror has.
-        :raises redis.RedisError: if the server does not answer.
+        :param anew: Write them from the beginning, whatever the mirror has.
+        :returns: Those that the server refused, with why.
+        :raises redis.ConnectionError, redis.TimeoutError: if the server does not answer.
         """
-        pages = 0
-        while True:
-            # Before the database: what another process has written meanwhile is never overwritten by what is older.
-            stored = self._stored(session_id)
-            session = Session.objects.select_related("branch").filter(pk=session_id).first()
-            if session is None:
-                self.delete([str(session_id)])
-                return
-            if session.branch is None or self.is_over(session):
-                return
-            same = stored.whole and stored.branch == session.branch.number
-            if not anew and same and stored.change >= session.change:
-                return
-            if pages and not stored.last_write:
-                return  # the server drops what it is given, as one does that is full
-            fresh = anew or not same
-            written, complete = self._write(session, stored, fresh=fresh)
-            if written < 0:
-                return  # the server has a journal of this name
-            if written:
-                pages, anew = pages + 1, False
-            if written and complete:
-                if not stored.last_write and not Session.objects.filter(pk=session_id).exists():
-                    self.delete(
-                        [str(session_id)]
-                    )  # it was deleted meanwhile, and perhaps before this was written
-                return
+        refused: dict[UUID, redis.RedisError] = {}
+        updates = [_Update(session_id, anew) for session_id in dict.fromkeys(session_ids)]
+        while updates:
+            updates[:AT_ONCE] = self._go_on(updates[:AT_ONCE], refused)
+        return refused
 
-    def _write(self, session: Session, stored: _Mirrored, *, fresh: bool) -> tuple[int, bool]:
-        """Write the next page of the session's log; returns what the script does, and whether it is the last page."""
-        begin = _Mirrored() if fresh else stored
-        entries, place = read_log(session, begin.place, mask=Mask.none())
-        complete = place.position >= session.position
-        messages, fields = _conversation(session, begin, entries, place.position)
-        fields |= _facts(session) | {
+    def _go_on(self, updates: Sequence["_Update"], refused: dict[UUID, redis.RedisError]) -> list["_Update"]:
+        """Write the next page of each session; returns the updates of which more is to be written."""
+        # Before the database: what another process has written meanwhile is never overwritten by what is older.
+        stored = self._stored([update.session_id for update in updates])
+        sessions = {row.pk: row for row in _sessions(tuple(update.session_id for update in updates))}
+        writes = []
+        for update, mirrored in zip(updates, stored, strict=True):
+            session = sessions.get(update.session_id)
+            if isinstance(mirrored, redis.RedisError):
+                refused[update.session_id] = mirrored
+            elif session is None:
+                self.delete([str(update.session_id)])
+            elif not self.is_over(session) and update.lacks_something(session, mirrored):
+                writes.append(_Write(update, session, mirrored))
+        unfinished, new = [], []
+        for write, answer in zip(writes, self._write(writes), strict=True):
+            if isinstance(answer, redis.RedisError):
+                refused[write.session.pk] = answer
+                continue
+            if answer == _NOT_OURS:
+                continue
+            if answer == _WRITTEN:
+                write.update.pages, write.update.anew = write.update.pages + 1, False
+            if answer == _OVERTAKEN or not write.complete:
+                unfinished.append(write.update)
+            elif not write.stored.last_write:
+                new.append(write.session.pk)
+        self._remove_deleted(new)
+        return unfinished
+
+    def _write(self, writes: Sequence["_Write"]) -> list[Any]:
+        """Write the next page of each session's log; returns what the script does, or the server's error."""
+        if not writes:
+            return []
+        with self.client.pipeline(transaction=False) as pipeline:
+            for write, page in zip(writes, read_pages([write.wanted for write in writes]), strict=True):
+                arguments = self._arguments(write, page)
+                self._script(layout.keys(str(write.session.pk)), arguments, client=pipeline)
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
+        return _without_lost_connection(answers)
+
+    def _arguments(self, write: "_Write", page: Page) -> list[Any]:
+        session = write.session
+        entries = page.entries(Mask.none())
+        place = page.behind(entries)
+        messages, fields = conversation(write.begin, page, entries)
+        write.complete = place.position >= session.position
+        fields |= facts(session) | {
             "position": str(place.position),
             "open_calls": layout.dumps(place.open_calls),
-            "change": str(session.change if complete else -1),
+            "change": str(session.change if write.complete else -1),
         }
         flat = [text for pair in fields.items() for text in pair]
-        arguments: list[Any] = [
-            stored.last_write,
-            uuid4().hex,
-            int(fresh),
-            self._expiry(session),
-            len(messages),
-            len(flat),
-        ]
         log = [text for operation, record in entries for text in (operation, layout.dumps(record))]
-        return int(self._script(layout.keys(str(session.pk)), [*arguments, *messages, *flat, *log])), complete
+        last_write = write.stored.last_write
+        numbers = int(write.fresh), self._expiry(session), len(messages), len(flat)
+        return [last_write, uuid4().hex, *numbers, *messages, *flat, *log]
 
-    def _stored(self, session_id: UUID) -> _Mirrored:
-        [(values, lengths)] = self._read([str(session_id)])
-        if isinstance(values, redis.RedisError):
-            raise values
-        stored = dict(zip((*_FIELDS, *_LENGTHS), values, strict=True))
-        if not stored["last_write"] or not stored[layout.MIRROR]:
-            return _Mirrored()
-        open_calls = {int(position): state for position, state in json.loads(stored["open_calls"]).items()}
-        return _Mirrored(
-            last_write=stored["last_write"],
-            whole=values[-2:] == lengths,
-            branch=int(stored["branch"]),
-            change=int(stored["change"]),
-            place=Place(int(stored["position"]), open_calls),
-            step_began_at=int(stored["step_began_at"]),
-        )
+    def _remove_deleted(self, session_ids: Sequence[UUID]) -> None:
+        """Of sessions that were written for the first time: one may have been deleted meanwhile, or even before."""
+        if session_ids:
+            present = set(Session.objects.filter(pk__in=session_ids).values_list("pk", flat=True))
+            self.delete(str(session_id) for session_id in session_ids if session_id not in present)
+
+    def _stored(self, session_ids: Sequence[UUID]) -> "list[Mirrored | redis.RedisError]":
+        """What the mirror has of each session, or why it could not be read."""
+        return [
+            values if isinstance(values, redis.RedisError) else _mirrored(values, lengths)
+            for values, lengths in self._read([str(session_id) for session_id in session_ids])
+        ]
 
     def changes(self, session_ids: Sequence[UUID]) -> list[str | None]:
         """The change that each session is at; None where the mirror has nothing of it, or has lost something."""
@@ -191,9 +190,7 @@ class MirrorSessions:
                 reads.xlen(layout.key("log", session_id))
                 reads.llen(layout.key("messages", session_id))
             answers = reads.execute(raise_on_error=False)
-        for answer in answers:
-            if isinstance(answer, redis.ConnectionError):
-                raise answer
+        _without_lost_connection(answers)
         # A key of another kind has no length, which is not that of the last write.
         return [
             (values, [str(entries), str(messages)])
@@ -204,11 +201,11 @@ class MirrorSessions:
         """The milliseconds that are left to a session that has ended; 0 for one that has not."""
         if not has_ended(session):
             return 0
-        return max(1, layout.milliseconds(self._kept_seconds - _age(session)))
+        return max(1, layout.milliseconds(self._kept_seconds - age(session)))
 
     def is_over(self, session: Session) -> bool:
         """Whether the time has passed for which the mirror keeps it."""
-        return has_ended(session) and _age(session) >= self._kept_seconds
+        return has_ended(session) and age(session) >= self._kept_seconds
 
     def delete(self, session_ids: Iterable[str]) -> None:
         keys = [key for session_id in session_ids for key in layout.keys(session_id)]
@@ -216,51 +213,72 @@ class MirrorSessions:
             self.client.unlink(*keys)
 
 
-def has_ended(session: Session) -> bool:
-    """Whether the time has begun for which the mirror keeps it."""
-    return _status(session) in layout.ENDED
+@dataclass(slots=True)
+class _Update:
+    """A session that is brought up to date.
+
+    :param anew: It is to be written from the beginning.
+    :param pages: That were written so far.
+    """
+
+    session_id: UUID
+    anew: bool
+    pages: int = 0
+
+    def lacks_something(self, session: Session, stored: Mirrored) -> bool:
+        if session.branch is None:
+            return False
+        if self.pages and not stored.last_write:
+            return False  # the server drops what it is given, as one does that is full
+        return self.anew or not stored.continues(session) or stored.change < session.change
 
 
-def _status(session: Session) -> str:
-    if (session.status, session.phase) == (Status.IDLE, Phase.IDLE):
-        return "idle"  # nothing was asked yet
-    return layout.status_at_rest(session.status, failed=session.phase == Phase.ERROR)
+@dataclass(slots=True)
+class _Write:
+    """The next page of a session that is written; `complete` if it is the last."""
+
+    update: _Update
+    session: Session
+    stored: Mirrored
+    complete: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        return self.update.anew or not self.stored.continues(self.session)
+
+    @property
+    def begin(self) -> Mirrored:
+        return Mirrored() if self.fresh else self.stored
+
+    @property
+    def wanted(self) -> PageRequest:
+        begin = self.begin
+        return PageRequest(self.session, begin.place, min(begin.step_began_at, begin.place.position))
 
 
-def _age(session: Session) -> float:
-    return (timezone.now() - session.updated_at).total_seconds()
+@compiled
+def _sessions(session_ids: tuple[UUID, ...]) -> QuerySet[Session]:
+    return Session.objects.select_related("branch").filter(pk__in=session_ids).order_by()
 
 
-def _facts(session: Session) -> dict[str, str]:
-    """The fields of the HASH that are facts of the session's row."""
-    labels = {"agent": session.agent, "customer": session.customer, "title": session.title}
-    return {
-        layout.MIRROR: "desk",
-        "branch": str(session.current_branch.number),
-        "status": _status(session),
-        "updated_at": session.updated_at.isoformat(),
-        **{name: text for name, text in labels.items() if text},
-    }
+def _mirrored(values: Sequence[Any], lengths: Sequence[str]) -> Mirrored:
+    stored = dict(zip((*_FIELDS, *_LENGTHS), values, strict=True))
+    if not stored["last_write"] or not stored[layout.MIRROR]:
+        return Mirrored()
+    open_calls = {int(position): state for position, state in json.loads(stored["open_calls"]).items()}
+    return Mirrored(
+        last_write=stored["last_write"],
+        whole=list(values[-2:]) == lengths,
+        branch=int(stored["branch"]),
+        change=int(stored["change"]),
+        place=Place(int(stored["position"]), open_calls),
+        step_began_at=int(stored["step_began_at"]),
+    )
 
 
-def _conversation(
-    session: Session, begin: _Mirrored, entries: Sequence[Entry], upto: int
-) -> tuple[list[str], dict[str, str]]:
-    """The messages behind the place where the mirror begins, and what the HASH says of the steps that ended there."""
-    branch = session.current_branch
-    boundary = begin.step_began_at
-    rows = list(Message.objects.visible_on(branch, after=min(boundary, begin.place.position), upto=upto))
-    calls = answered_calls(branch, rows)
-    bodies = [(row.position, unpack(row, calls)) for row in rows]
-    fields: dict[str, str] = {}
-    for operation, record in entries:
-        if operation != "checkpoint":
-            continue
-        fields |= layout.current_step(record["step"])
-        if record["kind"] in (CheckpointKind.STEP, CheckpointKind.END):
-            step = [body for position, body in bodies if boundary < position <= record["position"]]
-            fields |= layout.step_fields(record["step"], step)
-        if record["kind"] != CheckpointKind.PREPARED:
-            boundary = record["position"]
-    messages = [layout.dumps(body) for position, body in bodies if position > begin.place.position]
-    return messages, {**fields, "step_began_at": str(boundary)}
+def _without_lost_connection(answers: list[Any]) -> list[Any]:
+    """:raises redis.ConnectionError: if it is one of the answers."""
+    for answer in answers:
+        if isinstance(answer, redis.ConnectionError):
+            raise answer
+    return answers
