@@ -20,6 +20,10 @@ QUEUE, TAB, TICK, NEWS, SEARCH, ESTIMATE, SWEEP = 50, 80, 5, 50, 100, 200, 200
 LOST, DUE = 200, 5_000
 # The last position of a session of some ten steps.
 SHORT = 60
+# The sessions whose pages are asked for.
+LONGEST, TENTH, BRIEF = "the longest session", "a session of a tenth of that", "a short session"
+# Steps that a page has missed, whose browser was away for a while.
+MANY = 20
 # The worker of the sessions that are lost; those that are due have its name too, by which the next run finds them.
 GONE = "gone"
 
@@ -60,6 +64,10 @@ LISTS = (
     "/?queue=all&customer=Lindqvist",
     "/?queue=all&customer=zq",
     "/?queue=all&customer=n",
+    "/?queue=all&tag=vip&customer=Lindqvist",
+    "/?queue=all&agent=claims&customer=Lindqvist",
+    "/?queue=all&status=cancelled&phase=executing",
+    "/?queue=failed&status=idle&phase=planning",
     "/agents/",
     "/agents/claims/",
     "/workers/",
@@ -82,6 +90,15 @@ SEARCHES = (
     "morning deductible",
     '"deductible policy"',
     '"hello up"',
+    '"policy the"',
+)
+# Searches in a queue, and beside a filter.
+SEARCHES_AMONG = (
+    ("policy", "queue=failed"),
+    ("the", "queue=done"),
+    ("hello damage", "queue=waiting"),
+    ("Lindqvist", "queue=all&agent=claims"),
+    ("deductible", "queue=all&tag=vip"),
 )
 TABS = (
     "",
@@ -132,27 +149,25 @@ def pages() -> Iterator[tuple[str, int | None, Callable[[], object]]]:
     for address in POLLED:
         yield f"{address}: its poll", QUEUE, _poll(client, address)
     for words in SEARCHES:
-        yield f"search: {words}", SEARCH, get(client, f"/?q={quote_plus(words)}")
+        yield f"search: {words}", SEARCH, get(client, f"/?queue=all&q={quote_plus(words)}")
+    for words, among in SEARCHES_AMONG:
+        yield f"search: {words}, {among}", SEARCH, get(client, f"/?{among}&q={quote_plus(words)}")
     for address in ADMIN:
         yield address, None, get(client, address)
     longest = list(Session.objects.filter(status="paused").order_by("-position"))
     short = next((session for session in longest if session.position <= SHORT), longest[-1])
     tenth = Session.objects.exclude(pk=longest[0].pk).latest("position")
     let_sessions_be_lost_and_due(but=tenth)
-    for which, session in (
-        ("the longest session", longest[0]),
-        ("a session of a tenth of that", tenth),
-        ("a short session", short),
-    ):
+    for which, session in ((LONGEST, longest[0]), (TENTH, tenth), (BRIEF, short)):
         for tab in TABS:
             yield f"{which}: {tab}", TAB, get(client, f"/sessions/{session.pk}/{tab}")
         yield f"{which}: what its run goes on from", None, partial(_restore, session)
         if session.status != "paused":
             continue  # its open page asks for nothing
         tick = polled_address(client, f"/sessions/{session.pk}/", f"/sessions/{session.pk}/live/")
-        news = tick.replace(f"after={session.change}", f"after={session.change - 1}")
         yield f"{which}: live, no news", TICK, get(client, tick)
-        yield f"{which}: live, news", NEWS, get(client, news)
+        yield f"{which}: live, a step", NEWS, get(client, since(tick, session, 1))
+        yield f"{which}: live, {MANY} steps", NEWS, get(client, since(tick, session, MANY))
     for waiting_for in ("approval", "doubt"):
         waiting = Session.objects.filter(waiting_for=waiting_for).first()
         if waiting is not None:
@@ -173,6 +188,21 @@ def polled_address(client: "Client", address: str, beginning: str) -> str:
     page = client.get(address).content.decode()
     polls = map(html.unescape, re.findall(r'hx-get="([^"]+)"\s+hx-trigger="every', page))
     return next(poll for poll in polls if poll.startswith(beginning) and "also-open" not in poll)
+
+
+def since(tick: str, session: "Session", steps: int) -> str:
+    """What a page asks that shows all but so many of the newest steps.
+
+    :param tick: What one asks that shows all of them.
+    """
+    ends = session.current_branch.checkpoints.order_by("-position").values_list("position", flat=True)
+    shown = [*ends[: steps + 1]][-1]
+    after = max(0, session.change - (session.position - shown))
+    return re.sub(
+        r"(after|from|shown)=\d+",
+        lambda found: f"{found[1]}={after if found[1] == 'after' else shown}",
+        tick,
+    )
 
 
 def _poll(client: "Client", address: str) -> Callable[[], object]:

@@ -27,8 +27,8 @@ from typing import Any
 
 from benchmarks.children import ROOT, ask, say
 from benchmarks.leases import backend_cpu
-from benchmarks.page_list import pages
-from benchmarks.rows import Measured, Row, Table
+from benchmarks.page_list import LONGEST, TENTH, pages
+from benchmarks.rows import Measured, Row, Table, compared
 from benchmarks.sizes import Sizes
 from benchmarks.steps import start_django
 from tools.processes import MANAGE, environment
@@ -36,6 +36,8 @@ from tools.services import running_postgres
 
 # The variable that names a database which is filled already. Its running and due sessions are changed.
 FILLED = "FILLED_DATABASE_URL"
+# So many times as long a page of a session may take where the session has ten times the steps.
+SAME_GOAL = 1.25
 
 
 def measure(sizes: Sizes) -> Measured:
@@ -48,7 +50,20 @@ def measure(sizes: Sizes) -> Measured:
     head = ("page", "p95 ms", "median ms", "CPU of Python, of PostgreSQL, ms", "queries")
     lines = tuple(tuple(line) for line in report["lines"])
     rows = [Row(name, tuple(highs), "ms", goal) for name, goal, highs in report["highs"]]
+    rows += _by_length(report["medians"])
     return Measured(rows, [Table(f"Pages on a database of {tables}", head, lines)], facts=report["rows"])
+
+
+def _by_length(medians: dict[str, list[float]]) -> Iterator[Row]:
+    """Of each page of a session, how much longer it takes where the session is ten times as long.
+
+    By the medians of each round: the 95th percentile of twenty requests is the time of one of them.
+    """
+    for name, values in medians.items():
+        session, _, page = name.partition(": ")
+        others = medians.get(f"{TENTH}: {page}")
+        if session == LONGEST and others:
+            yield compared(f"{name}, median", values, others, "ms", rival=TENTH, goal=SAME_GOAL)
 
 
 @contextmanager
@@ -121,6 +136,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     from sessions_app import models
 
     highs: dict[str, tuple[str, int | None, list[float]]] = {}
+    medians: dict[str, list[float]] = {}
     lines = {}
     every = [page for page in pages() if options.only in page[0]]
     for number in range(1, options.rounds + 1):
@@ -129,6 +145,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             high = statistics.quantiles(times.milliseconds, n=20, method="inclusive")[-1]
             median = statistics.median(times.milliseconds)
             highs.setdefault(name, (name, goal, []))[2].append(high)
+            medians.setdefault(name, []).append(median)
             cpu = f"{times.cpu:.1f}, {times.server_cpu:.1f}"
             lines[name] = (name, f"{high:.1f}", f"{median:.1f}", cpu, str(times.queries))
             above = "  ABOVE" if goal is not None and high > goal else ""
@@ -138,7 +155,12 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
             )
     counted = (models.Session, models.Message, models.ToolCall, models.Checkpoint, models.Approval)
     rows = {str(model._meta.verbose_name_plural): model.objects.count() for model in counted}
-    return {"highs": list(highs.values()), "lines": list(lines.values()), "rows": rows}
+    return {
+        "highs": list(highs.values()),
+        "medians": medians,
+        "lines": list(lines.values()),
+        "rows": rows,
+    }
 
 
 @dataclass(frozen=True, slots=True)

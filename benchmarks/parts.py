@@ -50,6 +50,7 @@ def _of_throughput(sizes: Sizes) -> float:
     sessions = [
         *((count, 0.32) for _, count in sizes.in_flight),
         (2 * first, 0.32),
+        (first, 0.32),
         (sizes.in_flight[-1][1], 1.52),
     ]
     seconds = sum(30 + sizes.replies * (model + max(model, count * 0.008)) for count, model in sessions)

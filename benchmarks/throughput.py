@@ -1,7 +1,8 @@
 """How many sessions Celery workers with threads run at once, with a model that takes its time.
 
 A process of its own adds to the search, as is advised where a worker has many threads (docs/operations.md). Of each
-arrangement: one session alone, then all together. Only what happens while all are in flight counts.
+arrangement: one session alone, then all together. Only what happens while all are in flight counts. The mirror is off,
+but for one arrangement.
 """
 
 import math
@@ -10,7 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 
 from benchmarks.children import say
@@ -24,6 +25,8 @@ MODEL_MS = 300
 SLOW_MODEL_MS = 1500
 # With so many in flight a step may take longer than that of one session alone by a fifth.
 LATENCY_GOAL, CONNECTIONS_GOAL = 1.2, 20
+# With twice the processes a step may take so many times the CPU.
+LINEAR_GOAL = 1.15
 # So many connections each process may open: 20 for four of them.
 CONNECTIONS = 5
 NEWEST = "branch_id IN (SELECT branch_id FROM sessions_app_session ORDER BY created_at DESC LIMIT %s)"
@@ -61,37 +64,86 @@ class Run:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    processes: int
+    sessions: int
+    model_ms: int = MODEL_MS
+    goal: float | None = LATENCY_GOAL
+    mirror: bool = False
+
+    def __str__(self) -> str:
+        mirror = ", with the mirror" if self.mirror else ""
+        return f"{self.sessions} in flight, processes: {self.processes}, model {self.model_ms:,} ms{mirror}"
+
+
 def measure(sizes: Sizes) -> Measured:
     rows: list[Row] = []
     lines: list[tuple[str, ...]] = []
     facts = []
-    _, first = sizes.in_flight[0]
-    with_goal = [(processes, sessions, MODEL_MS, LATENCY_GOAL) for processes, sessions in sizes.in_flight]
-    # Beside those that have a goal: as many sessions for each of two processes as for one.
-    without_goal = (2, 2 * first, MODEL_MS, None)
-    slow = (*sizes.in_flight[-1], SLOW_MODEL_MS, LATENCY_GOAL)
-    for processes, sessions, model_ms, goal in (*with_goal, without_goal, slow):
-        alone, together = _rounds(processes, sessions, model_ms, sizes)
-        where = f"{sessions} in flight, processes: {processes}, model {model_ms:,} ms"
-        rows += _rows(where, goal, alone, together)
-        run = _middle(together)
-        facts.append(
-            {
-                **asdict(run),
-                "processes": processes,
-                "sessions": sessions,
-                "pool": pool(processes),
-                "model_ms": model_ms,
-                "alone_ms": statistics.median(run.step_ms for run in alone),
-                "cores": os.cpu_count(),
-            }
-        )
+    with_goal = [Arrangement(processes, sessions) for processes, sessions in sizes.in_flight]
+    first, last = with_goal[0], with_goal[-1]
+    # Beside those that have a goal: as many sessions for each of twice as many processes.
+    twice = replace(first, processes=2 * first.processes, sessions=2 * first.sessions, goal=None)
+    slow = replace(last, model_ms=SLOW_MODEL_MS)
+    measured: dict[Arrangement, list[Run]] = {}
+    for arrangement in (*with_goal, twice, slow, replace(first, mirror=True)):
+        alone, together = _rounds(arrangement, sizes)
+        measured[arrangement] = together
+        rows += _rows(str(arrangement), arrangement.goal, alone, together)
+        if not arrangement.mirror:  # of which the simulation, which reads the facts, knows nothing
+            facts.append(
+                {
+                    **asdict(_middle(together)),
+                    "processes": arrangement.processes,
+                    "sessions": arrangement.sessions,
+                    "pool": pool(arrangement.processes),
+                    "model_ms": arrangement.model_ms,
+                    "alone_ms": statistics.median(run.step_ms for run in alone),
+                    "cores": os.cpu_count(),
+                }
+            )
         lines += [
-            (str(processes), f"{model_ms:,} ms", name, str(_middle(runs)))
+            (str(arrangement), name, str(_middle(runs)))
             for name, runs in (("alone", alone), ("all", together))
         ]
-    table = Table("Sessions in flight", ("processes", "model", "", "the round in the middle"), tuple(lines))
+    rows += _beside_fewer(twice, measured[twice], first, measured[first])
+    table = Table("Sessions in flight", ("", "sessions", "the round in the middle"), tuple(lines))
     return Measured(rows, [table], facts={"runs": facts})
+
+
+def _beside_fewer(
+    more: Arrangement, runs: Sequence[Run], fewer: Arrangement, others: Sequence[Run]
+) -> list[Row]:
+    """What twice the processes do beside once. Where all share the cores it is the CPU of a step that says whether they
+    would do twice as much with cores of their own.
+    """
+    rival = f"{fewer.sessions} in flight, processes: {fewer.processes}"
+    return [
+        compared(
+            f"{more}: CPU of a step, workers",
+            [run.worker_ms for run in runs],
+            [run.worker_ms for run in others],
+            "ms",
+            rival=rival,
+            goal=LINEAR_GOAL,
+        ),
+        compared(
+            f"{more}: CPU of a step, PostgreSQL",
+            [run.database_ms for run in runs],
+            [run.database_ms for run in others],
+            "ms",
+            rival=rival,
+            goal=LINEAR_GOAL,
+        ),
+        compared(
+            f"{more}: replies",
+            [run.replies for run in runs],
+            [run.replies for run in others],
+            "a second",
+            rival=rival,
+        ),
+    ]
 
 
 def pool(processes: int) -> int:
@@ -99,21 +151,21 @@ def pool(processes: int) -> int:
     return CONNECTIONS if processes > 1 else 2 * CONNECTIONS
 
 
-def _rounds(processes: int, sessions: int, model_ms: int, sizes: Sizes) -> tuple[list[Run], list[Run]]:
+def _rounds(arrangement: Arrangement, sizes: Sizes) -> tuple[list[Run], list[Run]]:
     alone: list[Run] = []
     together: list[Run] = []
-    threads = math.ceil(SPARE * sessions / processes)
     for number in range(1, sizes.rounds + 1):
         with installed(
-            processes=processes,
-            threads=threads,
-            connections=pool(processes),
+            processes=arrangement.processes,
+            threads=math.ceil(SPARE * arrangement.sessions / arrangement.processes),
+            connections=pool(arrangement.processes),
             search=True,
-            AGENTSTATE_BENCH_MODEL_MS=str(model_ms),
+            AGENTSTATE_BENCH_MODEL_MS=str(arrangement.model_ms),
+            AGENTSTATE_MIRROR=str(arrangement.mirror).lower(),
         ) as installation:
-            for runs, count in ((alone, 1), (together, sessions)):
+            for runs, count in ((alone, 1), (together, arrangement.sessions)):
                 runs.append(run_sessions(installation, count, sizes.replies))
-                say(f"round {number}, {processes} processes, {count} sessions: {runs[-1]}")
+                say(f"round {number}, {arrangement}, {count} sessions: {runs[-1]}")
     return alone, together
 
 
