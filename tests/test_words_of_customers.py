@@ -70,6 +70,6 @@ def test_the_comparison_the_export_and_the_people_filter_name_who_says_it() -> N
     assert [row.who for row in rows] == ["Customer", "olga"]
     sides = compare._sides(context.branch, [row.pk for row in rows], context.mask, context.mask)
     assert [side.who for side in sides.values()] == ["Customer", "olga"]
-    exported = export._messages(context.branch, 0, None, (), context.mask)
+    exported = export.session_json(context.session_row, mask=context.mask, keys=["messages"])["messages"]
     assert [(row["author"], row["from_customer"]) for row in exported] == [("olga", True), ("olga", False)]
     assert Checkpoint.objects.exists()
