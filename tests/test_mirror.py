@@ -20,7 +20,7 @@ from agentstate import DurableAgent, ToolPolicy
 from agentstate.journals.valkey import ValkeySessions
 from sessions_app import actions
 from sessions_app.history import log
-from sessions_app.mirror import healing, live
+from sessions_app.mirror import contents, healing, live
 from sessions_app.mirror import sessions as mirror_sessions
 from sessions_app.mirror.live import MirrorThread
 from sessions_app.mirror.sessions import MirrorSessions
@@ -412,7 +412,7 @@ def test_a_session_that_cannot_be_written_does_not_hold_up_the_others(
     mirror: MirrorSessions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, *others = builders.paused(), builders.paused(), builders.failed()
-    facts_of = mirror_sessions.facts
+    facts_of = contents.facts
 
     def facts(session: Session) -> dict[str, str]:
         if session.pk == broken.pk:
